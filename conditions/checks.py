@@ -1,0 +1,113 @@
+"""The gate's checks: pure functions of an evaluation. No torch, no SDK.
+
+An evaluation is what ``steps/evaluate/job.py`` writes. It is evidence from outside: whatever is
+missing, of another type or not finite makes a check fail with a reason, and never raises.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Direction = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check's outcome."""
+
+    name: str
+    metric: str
+    direction: Direction
+    """Which values are better: ``lower`` demands at most the threshold, ``higher`` at least."""
+    value: float | None
+    """What was measured; None when it is missing or not finite."""
+    threshold: float | None
+    """What was demanded; None when the baseline that it comes from is missing or not finite."""
+    passed: bool
+    reason: str
+    """One sentence for people, whether it passed or not."""
+
+
+def against_threshold(
+    evaluation: Any, metric: str, direction: Direction, threshold: float
+) -> Check:
+    """The metric is at most (lower) or at least (higher) the recipe's threshold."""
+    demand = "at most" if direction == "lower" else "at least"
+    return _compare(
+        name=f"{'max' if direction == 'lower' else 'min'}_{metric}",
+        metric=metric,
+        direction=direction,
+        value=measured(evaluation, "metrics", metric, "value"),
+        threshold=number(threshold),
+        demand=f"the recipe demands {demand} {threshold:g}",
+        missing=f"{metric} is missing from the evaluation, or not finite",
+    )
+
+
+def against_baseline(
+    evaluation: Any, metric: str, direction: Direction, baseline: str, margin: float
+) -> Check:
+    """The metric beats the baseline's by ``margin``, in the metric's unit."""
+    reference = measured(evaluation, "baselines", baseline, metric)
+    sign = -1 if direction == "lower" else 1
+    threshold = None if reference is None else number(reference + sign * margin)
+    by = f" by at least {margin:g}" if margin else ""
+    shown = "missing" if reference is None else f"{reference:.4g}"
+    return _compare(
+        name=f"beats_{baseline}",
+        metric=metric,
+        direction=direction,
+        value=measured(evaluation, "metrics", metric, "value"),
+        threshold=threshold,
+        demand=f"it must beat the {baseline} baseline's {shown}{by}",
+        missing=f"{metric} of the model or of the {baseline} baseline is missing or not finite",
+        strict=True,
+    )
+
+
+def measured(evaluation: Any, *path: str) -> float | None:
+    """The finite number at ``path``; None when there is none."""
+    for key in path:
+        if not isinstance(evaluation, dict) or key not in evaluation:
+            return None
+        evaluation = evaluation[key]
+    return number(evaluation)
+
+
+def number(value: Any) -> float | None:
+    """``value`` as a finite float; None for anything else (booleans and strings are no numbers)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        value = float(value)
+    except OverflowError:  # an integer that no float holds
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _compare(
+    *,
+    name: str,
+    metric: str,
+    direction: Direction,
+    value: float | None,
+    threshold: float | None,
+    demand: str,
+    missing: str,
+    strict: bool = False,
+) -> Check:
+    if value is None or threshold is None:
+        passed, reason = False, missing
+    else:
+        better = value < threshold if direction == "lower" else value > threshold
+        passed = better or (value == threshold and not strict)
+        reason = f"{metric} is {value:.4g}, {demand}"
+    return Check(
+        name=name,
+        metric=metric,
+        direction=direction,
+        value=value,
+        threshold=threshold,
+        passed=passed,
+        reason=reason,
+    )

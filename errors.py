@@ -1,0 +1,48 @@
+"""Every error that Trainyard raises on purpose.
+
+    TrainyardError            somebody can act on the message: shown without a traceback
+    ├── RecipeError           a recipe's field, or a --set, is wrong
+    ├── DefinitionError       a pipeline definition cannot be built, or cannot be run
+    ├── ServiceError          AWS (or the emulator) refused or could not be reached
+    ├── DataError             raw data, a shard or a manifest is missing or damaged
+    ├── TrainingError         training cannot start or go on (settings, NaN, checkpoint)
+    ├── GateError             the gate cannot be evaluated on what it was given
+    └── EmulatorError         the emulator cannot start or cannot run a job
+
+A message names the file, field or step, the value, what was expected, and the fix.
+Command lines print it as one line and exit with status 1; steps write it to
+``/opt/ml/output/failure`` (training) or ``/opt/ml/output/message`` (processing), where
+SageMaker takes the failure reason from.
+"""
+
+
+class TrainyardError(Exception):
+    """Base of the tree: caught once, at the edge of a command line or of a step."""
+
+
+class RecipeError(TrainyardError):
+    """A recipe's field, or a ``--set`` override, is wrong."""
+
+
+class DefinitionError(TrainyardError):
+    """A pipeline definition cannot be built, or cannot be run."""
+
+
+class ServiceError(TrainyardError):
+    """AWS, or the emulator in its place, refused a call or could not be reached."""
+
+
+class DataError(TrainyardError):
+    """Raw data, a shard or a manifest is missing or damaged."""
+
+
+class TrainingError(TrainyardError):
+    """Training cannot start or go on."""
+
+
+class GateError(TrainyardError):
+    """The gate cannot be evaluated on what it was given."""
+
+
+class EmulatorError(TrainyardError):
+    """The emulator cannot start, or cannot run a job."""

@@ -1,0 +1,91 @@
+"""What a definition refers to in S3: folders of code, stored under the hash of their content.
+
+Same content, same key, whatever the time, the machine or the checkout's path: so an upsert of an
+unchanged commit changes nothing and loses no step cache (#2736 #2940 #3384).
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from errors import DefinitionError
+
+IGNORED = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A folder that belongs at ``s3://<bucket>/<prefix>/<sha256>/``."""
+
+    bucket: str
+    prefix: str
+    files: Mapping[str, bytes] = field(repr=False)
+    """Path inside the folder, with forward slashes → content."""
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash over sorted names and contents, lengths first so that no two folders collide."""
+        digest = hashlib.sha256()
+        for name, content in sorted(self.files.items()):
+            digest.update(f"{len(name)}:{name}{len(content)}:".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
+    @property
+    def key(self) -> str:
+        """Key prefix in the bucket, no slash at the end. 128 bits of the hash name the folder."""
+        return f"{self.prefix}/{self.sha256[:32]}"
+
+    @property
+    def uri(self) -> str:
+        """With a slash at the end: SageMaker takes every key that begins with the URI."""
+        return f"s3://{self.bucket}/{self.key}/"
+
+
+def read_folder(root: Path, into: str = "") -> dict[str, bytes]:
+    """Every file below ``root`` by its path under ``into``, without caches and other litter."""
+    files = {}
+    for path in sorted(root.rglob("*")):
+        relative = path.relative_to(root)
+        if path.is_file() and not any(part.endswith(IGNORED) for part in relative.parts):
+            files[(Path(into) / relative).as_posix()] = path.read_bytes()
+    return files
+
+
+def step_code(checkout: Path, step: str, source: Path | None) -> dict[str, bytes]:
+    """The folder that runs step ``step``: its job, the rooms that the job imports, nothing else.
+
+    A change in ``steps/evaluate/job.py`` must not change the code of the other steps, or they
+    would all miss the cache. ``source`` is the folder of a user's own workload.
+
+    Raises:
+        DefinitionError: the checkout or ``source`` lacks a file that must travel.
+    """
+    try:
+        files = {
+            "errors.py": (checkout / "errors.py").read_bytes(),
+            "steps/__init__.py": b"",
+            "steps/edge.py": (checkout / "steps/edge.py").read_bytes(),
+            "steps/container.sh": (checkout / "steps/container.sh").read_bytes(),
+            f"steps/{step}/__init__.py": b"",
+            f"steps/{step}/job.py": (checkout / f"steps/{step}/job.py").read_bytes(),
+        }
+        if step == "gate":  # thresholds only: no model, no data, nothing to install
+            return files | _python(checkout, "conditions", leave_out={"step.py"})
+        files["requirements.txt"] = (checkout / "steps/requirements.txt").read_bytes()
+    except FileNotFoundError as error:
+        raise DefinitionError(
+            f"step {step}: {error.filename} is missing; build the definition in a whole checkout"
+        ) from None
+    if source is not None:
+        if not source.is_dir():
+            raise DefinitionError(f"workload.source: {source} is no folder; it must hold a package")
+        files |= read_folder(source)
+    return files | _python(checkout, "training")
+
+
+def _python(checkout: Path, room: str, leave_out: Iterable[str] = ()) -> dict[str, bytes]:
+    files = read_folder(checkout / room, into=room)
+    return {name: content for name, content in files.items() if Path(name).name not in leave_out}

@@ -1,0 +1,49 @@
+"""What every verb's command line has in common: its options, and how errors are shown."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from errors import TrainyardError
+from pipelines.recipe import load
+
+RecipeOption = Annotated[Path, typer.Option("--recipe", help="The recipe's YAML file.")]
+SetOption = Annotated[
+    list[str],
+    typer.Option("--set", metavar="FIELD.PATH=VALUE", help="Override one field of the recipe."),
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Watch the run; exit 0 only when it Succeeded.")
+]
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def run(command: Callable[..., None]) -> None:
+    """Run a verb: an error of ours is shown as its message alone, with exit status 1."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(command)
+    try:
+        app()
+    except TrainyardError as error:
+        errors.print(f"[bold red]error:[/] {_plain(error)}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+def pipeline_name(
+    recipe: Path | None, overrides: Sequence[str], pipeline: str | None
+) -> tuple[str | None, str | None]:
+    """The pipeline's name and region that ``--recipe`` or ``--pipeline`` stand for."""
+    if recipe is None:
+        return pipeline, None
+    loaded = load(recipe, overrides)
+    return loaded.pipeline.name, loaded.aws.region
+
+
+def _plain(error: TrainyardError) -> str:
+    return str(error).replace("[", r"\[")  # not to be read as the terminal library's markup

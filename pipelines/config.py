@@ -1,0 +1,229 @@
+"""The recipe: every field of ``recipes/*.yaml``, its type, unit and default.
+
+Nothing here reads files or knows AWS: ``pipelines.recipe`` reads, ``pipelines.definition`` builds.
+"""
+
+from difflib import get_close_matches
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from steps.config import Section
+from steps.evaluate.config import EvaluateConfig
+from steps.gate.config import GateConfig
+from steps.register.config import RegisterConfig
+from steps.shard.config import ShardConfig
+from steps.train.config import TrainStepConfig
+from training.workloads import WorkloadSpec, spec
+
+S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
+
+
+class PipelineConfig(Section):
+    """The pipeline as the service knows it."""
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}$")
+    """Name of the pipeline; upserting a recipe with the same name updates it."""
+
+    description: str = Field(default="", max_length=3072)
+    """Shown in the Studio pipeline UI."""
+
+    max_parallel_steps: int = Field(default=4, ge=1, le=50)
+    """Steps that may run at the same time in one execution."""
+
+
+class Vpc(Section):
+    """The network that jobs run in."""
+
+    subnets: tuple[str, ...] = Field(min_length=1)
+    """Subnet ids; EFA needs all nodes in one subnet."""
+
+    security_groups: tuple[str, ...] = Field(min_length=1)
+    """Security group ids; EFA needs a group that admits all traffic from itself."""
+
+
+class Aws(Section):
+    """The account's side: taken from the environment where a field is left out."""
+
+    region: str | None = None
+    """Region; else AWS_REGION or AWS_DEFAULT_REGION."""
+
+    role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
+    """ARN of the role that the pipeline and its jobs assume; else SAGEMAKER_PIPELINE_ROLE_ARN."""
+
+    bucket: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
+    """Bucket for code, shards, models and checkpoints; else ARTIFACT_BUCKET."""
+
+    prefix: str = Field(default="trainyard", pattern=r"^[\w.-]+(/[\w.-]+)*$")
+    """Key prefix inside the bucket; the pipeline's name comes under it."""
+
+    kms_key: str | None = None
+    """KMS key (id, ARN or alias) for volumes and outputs; none means the account's default."""
+
+    vpc: Vpc | None = None
+    """VPC of every job; none means the service's own network."""
+
+    network_isolation: bool = False
+    """Cut containers off from every network but the one between a job's instances."""
+
+    encrypt_traffic: bool = False
+    """Encrypt the traffic between a job's instances (slows down collectives)."""
+
+    tags: dict[str, str] = Field(default_factory=dict)
+    """Tags of the pipeline, its jobs and its model package group, for cost allocation."""
+
+
+class Images(Section):
+    """Container images; a URI that is left out is AWS's PyTorch image of the version below."""
+
+    pytorch_version: str = Field(default="2.8.0", pattern=r"^\d+\.\d+(\.\d+)?$")
+    """Version of AWS's PyTorch images."""
+
+    inference_version: str = Field(default="2.6.0", pattern=r"^\d+\.\d+(\.\d+)?$")
+    """Version of AWS's PyTorch inference image (they lag behind the training images)."""
+
+    python_version: str = Field(default="py312", pattern=r"^py3\d+$")
+    """Python of AWS's PyTorch images."""
+
+    training: str | None = None
+    """Image URI of the train step."""
+
+    processing: str | None = None
+    """Image URI of the shard, evaluate and gate steps."""
+
+    inference: str | None = None
+    """Image URI in the model package's inference specification."""
+
+
+class Data(Section):
+    """The raw data."""
+
+    input: str = Field(pattern=S3_URI)
+    """S3 prefix of the raw objects; the pipeline parameter InputUri overrides it for a run."""
+
+
+class Workload(Section):
+    """What is trained: how records become samples, the model, its metrics."""
+
+    name: str = "language_model"
+    """A workload that ships with Trainyard, or ``package.module`` of your own."""
+
+    config: dict[str, Any] = Field(default_factory=dict)
+    """The workload's own settings, checked by its own typed configuration."""
+
+    tokenizer: str | None = Field(default=None, pattern=S3_URI)
+    """S3 prefix that holds a Hugging Face ``tokenizer.json``, for workloads that take one."""
+
+    source: str | None = None
+    """Folder, relative to the recipe, with your own workload's package; travels with the code."""
+
+
+class Cache(Section):
+    """SageMaker's step cache."""
+
+    enabled: bool = True
+    """Reuse the result of an earlier step with the same arguments."""
+
+    expire_after: str = Field(default="P30D", pattern=r"^P(\d+D|(\d+D)?T\d+[HM])$")
+    """ISO 8601 duration (P30D, PT12H): how old a reused result may be."""
+
+
+class Retry(Section):
+    """When and how often the service runs a job step again."""
+
+    max_attempts: int = Field(default=0, ge=0, le=20)
+    """Attempts at most; 0 for no retries."""
+
+    interval_seconds: int = Field(default=60, ge=1)
+    """Seconds before the first retry."""
+
+    backoff_rate: float = Field(default=2.0, ge=1)
+    """Factor by which the wait grows from one retry to the next."""
+
+    causes: tuple[
+        Literal["service_fault", "throttling", "capacity", "internal_error", "resource_limit"], ...
+    ] = ("service_fault", "throttling", "capacity", "internal_error")
+    """Causes that are worth another attempt; an error in the code never is."""
+
+
+class Recipe(Section):
+    """One complete configuration: a recipe file, read and checked."""
+
+    pipeline: PipelineConfig
+    """The pipeline's name and description."""
+
+    aws: Aws = Aws()
+    """Region, role, bucket, network, encryption, tags."""
+
+    images: Images = Images()
+    """Container images."""
+
+    data: Data
+    """The raw data."""
+
+    workload: Workload = Workload()
+    """What is trained."""
+
+    shard: ShardConfig = ShardConfig()
+    """The shard step."""
+
+    train: TrainStepConfig
+    """The train step."""
+
+    evaluate: EvaluateConfig = EvaluateConfig()
+    """The evaluate step."""
+
+    gate: GateConfig
+    """The gate step and its thresholds."""
+
+    register_: RegisterConfig = Field(alias="register")
+    """The register step."""
+
+    cache: Cache = Cache()
+    """The step cache."""
+
+    retry: Retry = Retry()
+    """Retries of job steps."""
+
+    @property
+    def workload_spec(self) -> WorkloadSpec:
+        """The torch-free description of the workload: configuration, metrics, baselines."""
+        return spec(self.workload.name)
+
+    @property
+    def workload_config(self) -> BaseModel:
+        """The workload's settings, typed and with their defaults."""
+        return self.workload_spec.config(**self.workload.config)
+
+    @model_validator(mode="after")
+    def _gate_fits_workload(self) -> Self:
+        known = self.workload_spec
+        valid = [f"{bound}_{metric}" for metric in known.metrics for bound in ("max", "min")]
+        fields = [*GateConfig.model_fields, *valid]
+        for threshold in self.gate.thresholds:
+            if threshold not in valid:
+                raise ValueError(f"gate.{threshold}: unknown field; {nearest(threshold, fields)}")
+        baseline = self.gate.below_baseline
+        if baseline is not None and baseline not in known.baselines:
+            raise ValueError(
+                f"gate.below_baseline: {baseline!r} is no baseline of workload "
+                f"{self.workload.name}; {nearest(baseline, list(known.baselines))}"
+            )
+        if not self.gate.thresholds and baseline is None:
+            raise ValueError(
+                "gate: nothing to check; set a threshold such as "
+                f"max_{known.primary_metric}, or below_baseline"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fsx_needs_vpc(self) -> Self:
+        if self.train.fsx and not self.aws.vpc:
+            raise ValueError("train.fsx: a file system is mounted through a VPC; set aws.vpc")
+        return self
+
+
+def nearest(name: str, valid: list[str]) -> str:
+    """``nearest valid name: x`` when one is close, else all the valid names."""
+    close = get_close_matches(name, valid, n=1, cutoff=0.5)
+    return f"nearest valid name: {close[0]}" if close else f"valid names: {', '.join(valid)}"

@@ -1,0 +1,203 @@
+"""The DAG. Print the JSON that would be uploaded, with no AWS in reach:
+
+python -m pipelines.definition --recipe recipes/laptop.yaml [--set train.loop.max_steps=100]
+"""
+
+import pipelines.sdk  # noqa: I001 (before the SDK)
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sagemaker.core.workflow.parameters import (
+    Parameter,
+    ParameterFloat,
+    ParameterInteger,
+    ParameterString,
+)
+from sagemaker.mlops.workflow.pipeline import Pipeline
+
+from conditions.step import verdict_condition
+from pipelines.account import Account, resolve
+from pipelines.assets import Asset, step_code
+from pipelines.cli import RecipeOption, SetOption, run
+from pipelines.commit import current_commit
+from pipelines.config import Recipe
+from pipelines.images import inference_image, processing_image, training_image
+from pipelines.policies import cache_config, retry_policies
+from pipelines.recipe import load
+from pipelines.session import CompileSession
+from steps.config import ProcessingCompute
+from steps.context import StepContext
+from steps.evaluate.step import evaluate_step
+from steps.gate.step import gate_step, threshold_parameter
+from steps.register.step import register_step
+from steps.shard.step import shard_step
+from steps.train.step import train_step
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A pipeline, compiled: what upsert uploads, byte for byte."""
+
+    name: str
+    description: str
+    region: str
+    role: str
+    body: str
+    """The definition JSON."""
+
+    assets: tuple[Asset, ...]
+    """The folders that the definition refers to."""
+
+    max_parallel_steps: int
+    tags: dict[str, str]
+    kms_key: str | None
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.body.encode()).hexdigest()
+
+
+def build(recipe: Recipe, account: Account, *, commit: str, source: Path | None) -> Definition:
+    """Compile ``recipe`` for ``account``: a pure function of its arguments and the checkout.
+
+    Args:
+        commit: what the customer metadata of the model package say about the code.
+        source: folder with the user's own workload package, or None.
+
+    Raises:
+        DefinitionError: the SDK refuses a combination, or a file of the checkout is missing.
+    """
+    prefix = f"{recipe.aws.prefix}/{recipe.pipeline.name}"
+    session = CompileSession(account.region, account.bucket, prefix)
+    parameters = {parameter.name: parameter for parameter in _parameters(recipe)}
+    context = StepContext(
+        session=session,
+        parameters=parameters,
+        role=account.role,
+        root_uri=f"s3://{account.bucket}/{prefix}",
+        kms_key=recipe.aws.kms_key,
+        subnets=recipe.aws.vpc.subnets if recipe.aws.vpc else (),
+        security_groups=recipe.aws.vpc.security_groups if recipe.aws.vpc else (),
+        network_isolation=recipe.aws.network_isolation,
+        encrypt_traffic=recipe.aws.encrypt_traffic,
+        tags=recipe.aws.tags,
+        code=_code(session, source),
+        cache=cache_config(recipe),
+        retries=retry_policies(recipe),
+    )
+    pipeline = Pipeline(
+        name=recipe.pipeline.name,
+        parameters=list(parameters.values()),
+        steps=_dag(recipe, account, context, commit),
+        sagemaker_session=session,
+    )
+    return Definition(
+        name=recipe.pipeline.name,
+        description=recipe.pipeline.description,
+        region=account.region,
+        role=account.role,
+        body=json.dumps(json.loads(pipeline.definition()), indent=1),
+        assets=tuple(asset for _, asset in sorted(session.assets.items())),
+        max_parallel_steps=recipe.pipeline.max_parallel_steps,
+        tags=recipe.aws.tags,
+        kms_key=recipe.aws.kms_key,
+    )
+
+
+def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) -> list:
+    """Shard → Train → Evaluate → Gate → Verdict → Register | Rejected."""
+    workload = recipe.workload_spec
+    settings = recipe.workload_config.model_dump_json()
+
+    def processing(compute: ProcessingCompute) -> str:
+        return processing_image(recipe, account.region, compute.instance_type)
+
+    shard = shard_step(
+        context,
+        recipe.shard,
+        image=processing(recipe.shard),
+        workload_arguments=["--workload", recipe.workload.name, "--workload_config", settings],
+        tokenizer_uri=recipe.workload.tokenizer,
+    )
+    train = train_step(
+        context,
+        recipe.train,
+        image=training_image(recipe, account.region),
+        shard=shard,
+        workload_hyperparameters={"workload": recipe.workload.name, "workload_config": settings},
+        checkpoint_key=_checkpoint_key(recipe, settings),
+    )
+    evaluate = evaluate_step(
+        context, recipe.evaluate, image=processing(recipe.evaluate), shard=shard, train=train
+    )
+    gate = gate_step(
+        context,
+        recipe.gate,
+        image=processing(recipe.gate),
+        evaluate=evaluate,
+        primary_metric=workload.primary_metric,
+        direction=workload.metrics[workload.primary_metric],
+    )
+    register = register_step(
+        context,
+        recipe.register_,
+        image=inference_image(recipe, account.region),
+        train=train,
+        evaluate=evaluate,
+        metrics=tuple(workload.metrics),
+        provenance={"commit": commit, "workload": recipe.workload.name},
+    )
+    return [shard, train, evaluate, gate, verdict_condition(gate, register)]
+
+
+def _parameters(recipe: Recipe) -> list[Parameter]:
+    """What people change from run to run, without an upsert."""
+    thresholds = recipe.gate.thresholds.items()
+    return [
+        ParameterString("InputUri", default_value=recipe.data.input),
+        ParameterInteger("ShardInstanceCount", default_value=recipe.shard.instance_count),
+        ParameterString("TrainInstanceType", default_value=recipe.train.instance_type),
+        ParameterInteger("TrainInstanceCount", default_value=recipe.train.instance_count),
+        ParameterInteger("MaxSteps", default_value=recipe.train.loop.max_steps),
+        *(ParameterFloat(threshold_parameter(name), default_value=v) for name, v in thresholds),
+        ParameterString(
+            "ApprovalStatus",
+            default_value=recipe.register_.approval_status,
+            enum_values=["PendingManualApproval", "Approved", "Rejected"],
+        ),
+    ]
+
+
+def _code(session: CompileSession, source: Path | None) -> Callable[[str], str]:
+    return lambda step: session.add(step_code(CHECKOUT, step, source))
+
+
+def _checkpoint_key(recipe: Recipe, workload_settings: str) -> str:
+    """Names what the weights depend on as far as it is known before the run.
+
+    The training job adds the dataset's fingerprint (``training.checkpoint``).
+    """
+    parts = [recipe.workload.name, workload_settings, recipe.train.loop.model_dump_json()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def from_recipe(path: Path, overrides: Sequence[str] = ()) -> Definition:
+    """Read, resolve and compile: what every verb that builds a definition does."""
+    recipe = load(path, overrides)
+    source = path.parent / recipe.workload.source if recipe.workload.source else None
+    return build(recipe, resolve(recipe.aws), commit=current_commit(CHECKOUT), source=source)
+
+
+def main(recipe: RecipeOption, overrides: SetOption = ()) -> None:
+    """Print the definition JSON that would be uploaded; needs no AWS and no credentials."""
+    print(from_recipe(recipe, overrides).body)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,43 @@
+"""Which container image each step runs in."""
+
+from sagemaker.core import image_uris
+
+from errors import RecipeError
+from pipelines.config import Recipe
+
+
+def training_image(recipe: Recipe, region: str) -> str:
+    """The recipe's own, else AWS's PyTorch training image for the instance type."""
+    return recipe.images.training or _pytorch(
+        recipe, region, recipe.train.instance_type, "training"
+    )
+
+
+def processing_image(recipe: Recipe, region: str, instance_type: str) -> str:
+    """The recipe's own, else AWS's PyTorch training image: it has what the jobs need, torch too."""
+    return recipe.images.processing or _pytorch(recipe, region, instance_type, "training")
+
+
+def inference_image(recipe: Recipe, region: str) -> str:
+    """The recipe's own, else AWS's PyTorch inference image for the first inference instance."""
+    instance_type = recipe.register_.inference_instances[0]
+    return recipe.images.inference or _pytorch(recipe, region, instance_type, "inference")
+
+
+def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str:
+    images = recipe.images
+    version = images.inference_version if scope == "inference" else images.pytorch_version
+    try:
+        return image_uris.retrieve(
+            framework="pytorch",
+            region=region,
+            version=version,
+            py_version=images.python_version,
+            instance_type=instance_type,
+            image_scope=scope,
+        )
+    except (ValueError, KeyError) as error:
+        raise RecipeError(
+            f"images: AWS has no PyTorch {version} ({images.python_version}) {scope} image for "
+            f"{instance_type} in {region}: {error}; choose another version or name images.{scope}"
+        ) from None

@@ -1,0 +1,78 @@
+"""What a person wants to read when a run has ended."""
+
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.cli import console
+from pipelines.execution import Execution, Step
+from pipelines.terminal import COLOURS, duration, steps_table
+
+LAST_LINES = 15
+
+
+def print_summary(execution: Execution) -> None:
+    """Steps and times, the metrics against the gate, the model package; or why it failed."""
+    described = execution.describe()
+    status = described["PipelineExecutionStatus"]
+    steps = execution.steps()
+    by_name = {step.name: step for step in steps}
+    console.print()
+    console.print(steps_table(steps))
+    if gate := _gate(execution, by_name):
+        console.print(_checks_table(gate))
+    for step in steps:
+        if step.status == "Failed":
+            _print_failure(execution, step)
+    total = (described["LastModifiedTime"] - described["CreationTime"]).total_seconds()
+    console.print(
+        Text.assemble("run ", (status, COLOURS.get(status, "")), f" after {duration(total)}")
+    )
+    if arn := model_package(steps):
+        console.print(f"model package {arn}", highlight=False, soft_wrap=True)
+
+
+def model_package(steps: list[Step]) -> str | None:
+    """ARN of the model package that the run registered; None when it registered none."""
+    for step in steps:
+        if arn := step.metadata.get("RegisterModel", {}).get("Arn"):
+            return arn
+    return None
+
+
+def _gate(execution: Execution, steps: dict[str, Step]) -> dict[str, Any] | None:
+    step = steps.get("Gate")
+    if step is None or step.status != "Succeeded":
+        return None
+    return execution.output_json(step, "gate", "gate.json")
+
+
+def _checks_table(gate: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("gate")
+    table.add_column("value", justify="right")
+    table.add_column("demanded", justify="right")
+    table.add_column("")
+    for check in gate["checks"]:
+        bound = "at most" if check["direction"] == "lower" else "at least"
+        verdict = ("pass", "green") if check["passed"] else ("reject", "red")
+        table.add_row(
+            check["name"],
+            _number(check["value"]),
+            f"{bound} {_number(check['threshold'])}",
+            Text(*verdict),
+        )
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "missing" if value is None else f"{value:.4f}"
+
+
+def _print_failure(execution: Execution, step: Step) -> None:
+    console.print(Text.assemble((f"{step.name} failed: ", "bold red"), step.reason), soft_wrap=True)
+    for host, lines in execution.last_lines(step, LAST_LINES).items():
+        console.print(Text(f"last lines of {host}:", style="dim"))
+        for line in lines:
+            console.print(Text(f"  {line}", style="dim"), soft_wrap=True)

@@ -1,0 +1,89 @@
+"""Watch an execution until it ends; exit status 0 only when it Succeeded.
+
+python -m pipelines.watch [EXECUTION ARN] [--recipe R | --pipeline NAME] [--poll SECONDS]
+"""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
+
+from pipelines.cli import SetOption, console, pipeline_name, run
+from pipelines.execution import DONE, Execution, Step, latest_execution
+from pipelines.summary import print_summary
+from pipelines.terminal import duration, status_text, steps_table
+
+
+def watch(arn: str, *, region: str | None = None, poll_seconds: float = 1.0) -> int:
+    """Show the execution live until it Succeeded, Failed or was Stopped; return the exit status.
+
+    A terminal gets a live table; a log (CI) gets one line for each change of a step's state.
+    """
+    execution = Execution(arn, region)
+    follow = _follow_live if console.is_terminal else _follow_lines
+    status = follow(execution, poll_seconds)
+    print_summary(execution)
+    return 0 if status == "Succeeded" else 1
+
+
+def _follow_live(execution: Execution, poll_seconds: float) -> str:
+    with Live(console=console, refresh_per_second=4) as live:
+        while True:
+            status = execution.describe()["PipelineExecutionStatus"]
+            steps = execution.steps()
+            live.update(Group(steps_table(steps), _progress(execution, steps)))
+            if status in DONE:
+                return status
+            time.sleep(poll_seconds)
+
+
+def _follow_lines(execution: Execution, poll_seconds: float) -> str:
+    shown: dict[str, str] = {}
+    while True:
+        status = execution.describe()["PipelineExecutionStatus"]
+        for step in execution.steps():
+            if shown.get(step.name) != step.status:
+                shown[step.name] = step.status
+                console.print(_line(step), soft_wrap=True)
+        if status in DONE:
+            return status
+        time.sleep(poll_seconds)
+
+
+def _line(step: Step) -> Text:
+    clock = time.strftime("%H:%M:%S")
+    took = f"  {duration(step.seconds)}" if step.ended else ""
+    return Text.assemble(f"{clock}  {step.name:<10} ", status_text(step), took)
+
+
+def _progress(execution: Execution, steps: list[Step]) -> Text:
+    """The running training job's latest metrics, on one line."""
+    for step in steps:
+        if step.status == "Executing" and step.job and step.job[0] == "TrainingJob":
+            metrics = execution.latest_metrics(step.job[1])
+            parts = [f"{name.split(':')[-1]} {value:,.4g}" for name, value in metrics.items()]
+            return Text("  ".join(parts), style="dim")
+    return Text("")
+
+
+def main(
+    execution: Annotated[
+        str | None, typer.Argument(help="The execution's ARN; else the newest one.")
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="Newest execution of its pipeline.")] = None,
+    overrides: SetOption = (),
+    pipeline: Annotated[str | None, typer.Option(help="Newest execution of this one.")] = None,
+    poll: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+) -> None:
+    """Watch an execution until it ends; exit status 0 only when it Succeeded."""
+    name, region = pipeline_name(recipe, overrides, pipeline)
+    arn = execution or latest_execution(name, region)
+    raise typer.Exit(watch(arn, region=region, poll_seconds=poll))
+
+
+if __name__ == "__main__":
+    run(main)

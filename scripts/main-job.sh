@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# scripts/main-job.sh RECIPE
+# From raw text to a registered model, against whatever AWS_ENDPOINT_URL points at.
+set -euo pipefail
+recipe=$1
+python -m pipelines.corpus --recipe "$recipe"
+status=0
+python -m pipelines.upsert --recipe "$recipe" --start --wait || status=$?
+python -m pipelines.report --recipe "$recipe" --out report.html
+exit "$status"

@@ -1,0 +1,25 @@
+"""Settings that several steps share."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Section(BaseModel):
+    """A part of a recipe: unknown fields are errors, and nothing changes once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ProcessingCompute(Section):
+    """The machines that a processing step runs on."""
+
+    instance_type: str = Field(default="ml.m5.large", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$")
+    """SageMaker instance type of every instance."""
+
+    instance_count: int = Field(default=1, ge=1, le=100)
+    """Number of instances."""
+
+    volume_gb: int = Field(default=30, ge=1, le=16384)
+    """Size of each instance's storage volume, in GB; holds the step's input and output."""
+
+    max_runtime_minutes: int = Field(default=60, ge=1, le=7200)
+    """The step is stopped after this many minutes."""

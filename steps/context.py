@@ -1,0 +1,65 @@
+"""What every step is built with: the session, the account's settings, where code and runs live."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sagemaker.core.helper.pipeline_variable import PipelineVariable
+from sagemaker.core.workflow.execution_variables import ExecutionVariables
+from sagemaker.core.workflow.functions import Join
+from sagemaker.core.workflow.parameters import Parameter
+from sagemaker.core.workflow.pipeline_context import PipelineSession
+from sagemaker.mlops.workflow.retry import RetryPolicy
+from sagemaker.mlops.workflow.steps import CacheConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepContext:
+    """Passed to every ``steps/<name>/step.py``; plain values, nothing of the recipe's own types."""
+
+    session: PipelineSession
+    """Compiles requests; uploads nothing."""
+
+    parameters: dict[str, Parameter]
+    """The pipeline's parameters by name."""
+
+    role: str
+    """ARN of the role that jobs assume."""
+
+    root_uri: str
+    """``s3://bucket/prefix`` under which everything of this pipeline lives, no slash at the end."""
+
+    kms_key: str | None
+    """KMS key (id, ARN or alias) for volumes and outputs; None for the account's default."""
+
+    subnets: tuple[str, ...]
+    """VPC subnets of every job; empty for none."""
+
+    security_groups: tuple[str, ...]
+    """VPC security groups of every job; empty for none."""
+
+    network_isolation: bool
+    """Whether containers are cut off from the network."""
+
+    encrypt_traffic: bool
+    """Whether traffic between a job's instances is encrypted."""
+
+    tags: dict[str, str]
+    """Tags of every job and of the model package group."""
+
+    code: Callable[[str], str]
+    """Step name → the S3 URI of that step's code, named by its content."""
+
+    cache: CacheConfig | None
+    """The step cache's settings; None when the cache is off."""
+
+    retries: tuple[RetryPolicy, ...]
+    """Retry policies of the job steps."""
+
+    def run_uri(self, *parts: str) -> PipelineVariable:
+        """``<root_uri>/runs/<execution id>/<parts>``: known when the pipeline runs."""
+        values = [f"{self.root_uri}/runs", ExecutionVariables.PIPELINE_EXECUTION_ID, *parts]
+        return Join(on="/", values=values)
+
+    def aws_tags(self) -> list[dict[str, str]]:
+        """The tags as the AWS APIs want them, in a fixed order."""
+        return [{"Key": key, "Value": value} for key, value in sorted(self.tags.items())]

@@ -1,0 +1,25 @@
+"""The edge of every job: an error of ours ends it with one message where SageMaker looks for it."""
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from errors import TrainyardError
+
+
+def run(job: Callable[[], None], message_file: Path) -> None:
+    """Run the job; on a TrainyardError write its message, print it, and exit with status 1.
+
+    ``message_file``: /opt/ml/output/failure of a training job, /opt/ml/output/message of a
+    processing job; SageMaker makes the FailureReason of it. Anything else that is raised is a bug:
+    its traceback goes to the log.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
+    try:
+        job()
+    except TrainyardError as error:
+        message_file.parent.mkdir(parents=True, exist_ok=True)
+        message_file.write_text(str(error), encoding="utf-8")
+        print(f"error: {error}", flush=True)
+        sys.exit(1)

@@ -1,0 +1,121 @@
+"""A processing step of ours: our code as an input, our entry point, nothing that changes by itself.
+
+``Processor`` is used, not ``ScriptProcessor`` or ``FrameworkProcessor``: those upload code while
+the definition is being built, and put a job name with a timestamp into its key (#2736 #3384).
+"""
+
+from collections.abc import Sequence
+
+from sagemaker.core.helper.pipeline_variable import PipelineVariable
+from sagemaker.core.network import NetworkConfig
+from sagemaker.core.processing import Processor
+from sagemaker.core.shapes import (
+    ProcessingInput,
+    ProcessingOutput,
+    ProcessingS3Input,
+    ProcessingS3Output,
+)
+from sagemaker.core.workflow.parameters import Parameter
+from sagemaker.core.workflow.properties import PropertyFile
+from sagemaker.mlops.workflow.steps import ProcessingStep
+
+from steps.config import ProcessingCompute
+from steps.context import StepContext
+
+CODE = "/opt/ml/processing/input/code"
+
+
+def input_folder(name: str, uri: str | PipelineVariable, *, sharded: bool = False):
+    """An S3 prefix that appears as ``/opt/ml/processing/input/<name>``.
+
+    ``sharded``: each instance gets its part of the objects (``ShardedByS3Key``), not all of them.
+    FastFile is refused for processing jobs by the service (#4711), so the mode is always File.
+    """
+    return ProcessingInput(
+        input_name=name,
+        s3_input=ProcessingS3Input(
+            s3_uri=uri,
+            s3_data_type="S3Prefix",
+            local_path=f"/opt/ml/processing/input/{name}",
+            s3_input_mode="File",
+            s3_data_distribution_type="ShardedByS3Key" if sharded else "FullyReplicated",
+        ),
+    )
+
+
+def output_folder(name: str, uri: str | PipelineVariable) -> ProcessingOutput:
+    """``/opt/ml/processing/output/<name>``, uploaded to ``uri`` when the job has succeeded."""
+    return ProcessingOutput(
+        output_name=name,
+        s3_output=ProcessingS3Output(
+            s3_uri=uri,
+            local_path=f"/opt/ml/processing/output/{name}",
+            s3_upload_mode="EndOfJob",
+        ),
+    )
+
+
+def processing_step(
+    context: StepContext,
+    name: str,
+    *,
+    image: str,
+    compute: ProcessingCompute,
+    arguments: Sequence[str | PipelineVariable],
+    inputs: Sequence[ProcessingInput],
+    outputs: Sequence[str],
+    instance_count: int | Parameter | None = None,
+    property_files: Sequence[PropertyFile] = (),
+    display_name: str,
+    description: str,
+) -> ProcessingStep:
+    """Declare the step ``name``, which runs ``steps/<name>/job.py`` with ``arguments``.
+
+    ``outputs`` are names; each goes to ``<root>/runs/<execution id>/<step>/<output>``.
+    ``instance_count`` overrides the compute's own, for a pipeline parameter.
+    """
+    step = name.lower()
+    processor = Processor(
+        role=context.role,
+        image_uri=image,
+        instance_type=compute.instance_type,
+        instance_count=instance_count or compute.instance_count,
+        entrypoint=["/bin/bash", f"{CODE}/steps/container.sh", step],
+        volume_size_in_gb=compute.volume_gb,
+        volume_kms_key=context.kms_key,
+        output_kms_key=context.kms_key,
+        max_runtime_in_seconds=compute.max_runtime_minutes * 60,
+        base_job_name=step,
+        env={"PYTHONPATH": CODE},
+        tags=context.aws_tags(),
+        network_config=_network(context),
+        sagemaker_session=context.session,
+    )
+    step_args = processor.run(
+        inputs=[*inputs, input_folder("code", context.code(step))],
+        outputs=[output_folder(output, context.run_uri(step, output)) for output in outputs],
+        arguments=list(arguments),
+    )
+    return ProcessingStep(
+        name=name,
+        display_name=display_name,
+        description=description,
+        step_args=step_args,
+        property_files=list(property_files),
+        cache_config=context.cache,
+        retry_policies=list(context.retries),
+    )
+
+
+def output_uri(step: ProcessingStep, output: str) -> PipelineVariable:
+    """Where the step's output went, also when the step was answered from the cache."""
+    return step.properties.ProcessingOutputConfig.Outputs[output].S3Output.S3Uri
+
+
+def _network(context: StepContext) -> NetworkConfig:
+    return NetworkConfig(
+        enable_network_isolation=context.network_isolation,
+        encrypt_inter_container_traffic=context.encrypt_traffic,
+        subnets=list(context.subnets) or None,
+        security_group_ids=list(context.security_groups) or None,
+    )

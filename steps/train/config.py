@@ -1,0 +1,76 @@
+"""The train step's settings."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+from training.config import TrainConfig
+
+from steps.config import Section
+
+
+class FsxLustre(Section):
+    """An FSx for Lustre file system whose data repository association mirrors the S3 prefix."""
+
+    file_system_id: str = Field(pattern=r"^fs-[0-9a-f]{8,}$")
+    """Id of the file system; it must be reachable from ``aws.vpc``."""
+
+    directory_path: str = Field(pattern=r"^/\S+[^/]$")
+    """The folder (``/<mount name>/...``) that is associated with ``s3://<bucket>/<prefix>``."""
+
+
+class TrainStepConfig(Section):
+    """The training job: its machines, its data mode, and the loop that runs on them."""
+
+    instance_type: str = Field(default="ml.m5.large", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$")
+    """SageMaker instance type of every node."""
+
+    instance_count: int = Field(default=1, ge=1, le=256)
+    """Number of nodes."""
+
+    processes_per_node: int = Field(default=0, ge=0, le=128)
+    """Ranks that torchrun starts on each node; 0 for one a GPU (one in all where there is none)."""
+
+    volume_gb: int = Field(default=30, ge=1, le=16384)
+    """Size of each node's storage volume, in GB. Instances with NVMe disks use those instead."""
+
+    max_runtime_minutes: int = Field(default=60, ge=1, le=28 * 24 * 60)
+    """The job is stopped after this many minutes of running."""
+
+    spot: bool = False
+    """Managed spot training: cheaper, may be interrupted, resumes from the last checkpoint."""
+
+    max_wait_minutes: int | None = Field(default=None, ge=1)
+    """With spot: minutes of waiting for capacity and running together; at least the run time."""
+
+    keep_alive_minutes: int = Field(default=0, ge=0, le=60)
+    """Warm pool: how long the machines are kept for the next job of the same shape; 0 for none."""
+
+    input_mode: Literal["File", "FastFile", "FSxLustre"] = "File"
+    """File: copied before the job starts. FastFile: streamed from S3. FSxLustre: mounted."""
+
+    fsx: FsxLustre | None = None
+    """The file system of the FSxLustre input mode."""
+
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Further environment variables of the training containers (NCCL_DEBUG and the like)."""
+
+    loop: TrainConfig
+    """The training loop; each field becomes a hyperparameter of the job."""
+
+    @model_validator(mode="after")
+    def _fields_fit_each_other(self) -> Self:
+        if self.spot and self.max_wait_minutes is None:
+            raise ValueError("spot needs max_wait_minutes, at least max_runtime_minutes")
+        if self.spot and self.max_wait_minutes < self.max_runtime_minutes:
+            raise ValueError(
+                f"max_wait_minutes {self.max_wait_minutes} is less than max_runtime_minutes "
+                f"{self.max_runtime_minutes}; SageMaker refuses that: raise max_wait_minutes"
+            )
+        if self.spot and self.keep_alive_minutes:
+            raise ValueError(
+                f"keep_alive_minutes {self.keep_alive_minutes} cannot be combined with spot: "
+                "SageMaker keeps no warm pool of spot instances; set one of the two to off"
+            )
+        if (self.input_mode == "FSxLustre") != (self.fsx is not None):
+            raise ValueError("input_mode FSxLustre and the fsx section go together: set both")
+        return self

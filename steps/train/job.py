@@ -1,0 +1,103 @@
+"""Train on the shards; started by torchrun, once a rank.
+
+torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workload_config '{…}' \\
+    --max_steps 300 --global_batch 32 --micro_batch 8 --learning_rate 0.003
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from errors import DataError, TrainingError
+from steps.edge import run
+from training.config import TrainConfig
+from training.metrics import metric_line
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The job's arguments: every field of TrainConfig, the workload, the folders."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workload", required=True)
+    parser.add_argument("--workload_config", default="{}", help="the workload's settings as JSON")
+    parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
+    for name, field in TrainConfig.model_fields.items():
+        parser.add_argument(f"--{name}", help=(field.description or "").replace("%", "%%"))
+    return parser.parse_args(arguments)
+
+
+def read_config(options: argparse.Namespace) -> TrainConfig:
+    """The hyperparameters, typed.
+
+    Raises:
+        TrainingError: one is wrong or missing; names it, its value, what was expected.
+    """
+    given = {n: getattr(options, n) for n in TrainConfig.model_fields}
+    try:
+        return TrainConfig.model_validate({n: v for n, v in given.items() if v is not None})
+    except ValidationError as error:
+        problems = [
+            f"hyperparameter {'.'.join(map(str, p['loc'])) or '(several)'}: is {p['input']!r}; "
+            f"{p['msg'].removeprefix('Value error, ')}"
+            for p in error.errors()
+        ]
+        raise TrainingError("\n".join(problems)) from None
+
+
+def train(options: argparse.Namespace) -> None:
+    """Open the channels, train, and let rank 0 hand the model on."""
+    config = read_config(options)
+    settings = json.loads(options.workload_config)
+
+    from training import artifact
+    from training.checkpoint import Checkpoints, identity
+    from training.data.dataset import Dataset
+    from training.loop import Loop
+    from training.strategies import started
+    from training.workloads import load
+
+    root: Path = options.root
+    data = {split: Dataset(root / "input/data" / split) for split in ("train", "validation")}
+    workload = load(options.workload, settings, root / "input/data/train")
+    if data["train"].workload != workload.info:
+        raise DataError(
+            f"the shards were made for {data['train'].workload}, the training is set up for "
+            f"{workload.info}; shard the data again with the same workload settings"
+        )
+    fingerprint = data["train"].fingerprint
+    name = identity(config, options.workload, options.workload_config, fingerprint)
+    checkpoints = Checkpoints(root / "checkpoints", name, config.keep_checkpoints)
+    history: list[dict[str, float]] = []
+
+    with started(config.strategy, config.collective_timeout_seconds) as strategy:
+
+        def report(metrics: dict[str, float]) -> None:
+            history.append(metrics)
+            if strategy.rank == 0:
+                print(metric_line(metrics), flush=True)
+
+        loop = Loop(config, workload, strategy, checkpoints, report)
+        model = loop.train(data["train"], data["validation"])
+        if strategy.rank == 0:
+            description: dict[str, Any] = {
+                "workload": options.workload,
+                "workload_config": settings,
+                "train_config": config.model_dump(mode="json"),
+                "train_fingerprint": fingerprint,
+                "steps": loop.step,
+                "world_size": strategy.world,
+                "parameters": sum(p.numel() for p in model.parameters()),
+            }
+            artifact.save(root / "model", model, workload, description, history)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    run(lambda: train(options), options.root / "output/failure")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""What many tests need: running our command lines as a user does, and an emulator to talk to."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parent.parent
+AWS_NAMES = ("AWS_", "SAGEMAKER_", "ARTIFACT_BUCKET", "CODEBUILD_")
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without anything that configures AWS."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(AWS_NAMES)}
+
+
+@pytest.fixture
+def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
+    """Run this Python in the checkout, with an empty HOME and no AWS in the environment."""
+
+    def run(*arguments: str, env: dict[str, str] | None = None, cwd: Path = CHECKOUT, **kwargs):
+        environment = clean_environment() | {"HOME": str(tmp_path), "COLUMNS": "200"} | (env or {})
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=cwd,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+            **kwargs,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
+    """An emulator of this module's own; ``emulator.env`` points a command line at it."""
+    from emulator.server import serve
+
+    with serve(state=tmp_path_factory.mktemp("aws")) as endpoint:
+        yield endpoint

@@ -1,0 +1,77 @@
+"""Content-addressed code: same content, same key; nothing that does not belong travels."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from errors import DefinitionError
+from pipelines.assets import Asset, read_folder, step_code
+
+CHECKOUT = Path(__file__).parents[2]
+STEPS = ("shard", "train", "evaluate", "gate")
+folders = st.dictionaries(st.text("abc/.", min_size=1, max_size=4), st.binary(max_size=8))
+
+
+@given(folders, folders)
+def test_equal_folders_and_only_those_have_equal_hashes(one, other):
+    def key(files):
+        return Asset("bucket", "prefix", files).key
+
+    assert (key(one) == key(other)) == (one == other)
+    assert key(one) == key(dict(reversed(one.items())))
+
+
+def test_time_place_and_litter_do_not_change_the_hash(tmp_path: Path):
+    first, second = tmp_path / "first", tmp_path / "somewhere" / "else"
+    (first / "room").mkdir(parents=True)
+    (first / "room" / "module.py").write_text("x = 1\n")
+    shutil.copytree(first, second)
+    os.utime(second / "room" / "module.py", (0, 0))
+    (second / "room" / "__pycache__").mkdir()
+    (second / "room" / "__pycache__" / "module.cpython-311.pyc").write_bytes(b"compiled")
+    assert read_folder(first) == read_folder(second) == {"room/module.py": b"x = 1\n"}
+
+
+def test_a_step_carries_its_own_job_and_no_other_step():
+    for step in STEPS:
+        jobs = {name for name in step_code(CHECKOUT, step, None) if name.endswith("job.py")}
+        assert jobs == {f"steps/{step}/job.py"}
+
+
+def test_the_gate_carries_no_training_code_and_nobody_carries_the_sdk():
+    assert not any(name.startswith("training/") for name in step_code(CHECKOUT, "gate", None))
+    for step in STEPS:
+        for name, content in step_code(CHECKOUT, step, None).items():
+            assert not name.endswith("step.py")
+            assert b"import sagemaker" not in content and b"from sagemaker" not in content
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_carried_code_is_whole(step: str, tmp_path: Path, run_python):
+    """Outside the checkout, with nothing else of ours to import, the job prints its help."""
+    for name, content in step_code(CHECKOUT, step, None).items():
+        path = tmp_path / "code" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    blocker = "import sys; sys.path[:] = [p for p in sys.path if p != {0!r}]".format(str(CHECKOUT))
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(blocker)
+    done = run_python(
+        f"code/steps/{step}/job.py",
+        "--help",
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{tmp_path}/code:{tmp_path}/site"},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_users_own_workload_travels_with_the_code(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("")
+    assert "mine/__init__.py" in step_code(CHECKOUT, "train", tmp_path)
+    with pytest.raises(DefinitionError, match="workload.source: .*nowhere is no folder"):
+        step_code(CHECKOUT, "train", tmp_path / "nowhere")

@@ -1,0 +1,169 @@
+"""The definition: offline, deterministic, and what the service takes."""
+
+import json
+import re
+from pathlib import Path
+
+import botocore.session
+import pytest
+from botocore.validate import ParamValidator
+
+from pipelines.account import resolve
+from pipelines.definition import build
+from pipelines.recipe import load
+
+RECIPES = ["recipes/laptop.yaml", "recipes/prod.yaml"]
+REQUESTS = {
+    "Processing": ("CreateProcessingJob", {"ProcessingJobName": "x"}),
+    "Training": ("CreateTrainingJob", {"TrainingJobName": "x"}),
+    "RegisterModel": ("CreateModelPackage", {}),
+}
+
+
+def compiled(path: str, *overrides: str):
+    recipe = load(Path(path), overrides)
+    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+
+
+def steps(body: dict) -> dict[str, dict]:
+    """Every step by name, those inside the condition's branches too."""
+    found = {}
+    for step in body["Steps"]:
+        found[step["Name"]] = step
+        for branch in ("IfSteps", "ElseSteps"):
+            found |= {inner["Name"]: inner for inner in step["Arguments"].get(branch, ())}
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_fresh_processes_print_the_same_bytes_with_no_aws_in_reach(recipe: str, run_python):
+    printed = [
+        run_python(
+            "-m",
+            "pipelines.definition",
+            "--recipe",
+            recipe,
+            env={
+                "PYTHONHASHSEED": seed,
+                "TZ": zone,
+                "AWS_ENDPOINT_URL": "http://127.0.0.1:9",  # the discard port: a call would fail
+                "AWS_MAX_ATTEMPTS": "1",
+            },
+        )
+        for seed, zone in (("1", "UTC"), ("2", "Asia/Tokyo"))
+    ]
+    assert [done.returncode for done in printed] == [0, 0], printed[0].stderr
+    assert printed[0].stdout == printed[1].stdout
+    assert json.loads(printed[0].stdout)["Version"] == "2020-12-01"
+    assert printed[0].stderr == ""
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_nothing_in_the_definition_looks_like_a_time(recipe: str):
+    body = compiled(recipe).body
+    assert not re.search(r"20[2-9]\d-\d\d-\d\d-\d\d-\d\d", body)  # the SDK's timestamped job names
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_arguments_have_the_shape_that_the_service_takes(recipe: str):
+    model = botocore.session.get_session().get_service_model("sagemaker")
+    for step in steps(json.loads(compiled(recipe).body)).values():
+        if step["Type"] not in REQUESTS:
+            continue
+        operation, extra = REQUESTS[step["Type"]]
+        shape = model.operation_model(operation).input_shape
+        arguments = resolved(step["Arguments"])
+        report = ParamValidator().validate({**arguments, **extra}, shape)
+        assert not report.has_errors(), f"{step['Name']}: {report.generate_report()}"
+
+
+def resolved(value):
+    """Arguments with every reference replaced by a value of the type that it will have."""
+    if isinstance(value, dict):
+        if set(value) == {"Get"}:
+            return 1 if value["Get"].endswith("Count") else "text"
+        if set(value) & {"Std:Join", "Std:JsonGet"}:
+            return "text"
+        return {key: resolved(inner) for key, inner in value.items()}
+    return [resolved(inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_the_dag():
+    found = steps(json.loads(compiled("recipes/laptop.yaml").body))
+    assert {name: step["Type"] for name, step in found.items()} == {
+        "Shard": "Processing",
+        "Train": "Training",
+        "Evaluate": "Processing",
+        "Gate": "Processing",
+        "Verdict": "Condition",
+        "Register": "RegisterModel",
+        "Rejected": "Fail",
+    }
+    raw = found["Shard"]["Arguments"]["ProcessingInputs"][0]["S3Input"]
+    assert raw["S3DataDistributionType"] == "ShardedByS3Key"
+    metadata = found["Register"]["Arguments"]["CustomerMetadataProperties"]
+    assert metadata["commit"] == "0" * 40
+    assert "dataset_fingerprint" in metadata
+
+
+def test_hyperparameters_are_all_strings():
+    train = steps(json.loads(compiled("recipes/laptop.yaml").body))["Train"]
+    for value in train["Arguments"]["HyperParameters"].values():
+        assert isinstance(value, str) or "Std:Join" in value  # never a bare Get (#4867)
+
+
+def test_a_step_cache_key_does_not_hold_the_execution():
+    """CheckpointConfig and the inputs are in AWS's cache key: an execution id there kills it."""
+    for step in steps(json.loads(compiled("recipes/prod.yaml").body)).values():
+        arguments = step["Arguments"]
+        keyed = [arguments.get(k) for k in ("CheckpointConfig", "InputDataConfig", "Environment",
+                                            "ProcessingInputs", "AppSpecification")]  # fmt: skip
+        if step["Type"] in ("Processing", "Training"):
+            assert "PipelineExecutionId" not in json.dumps(keyed)
+
+
+def test_changing_a_job_changes_the_code_of_that_step_only(tmp_path: Path, monkeypatch):
+    import shutil
+
+    import pipelines.definition as definition
+
+    copy = tmp_path / "checkout"
+    shutil.copytree(definition.CHECKOUT, copy, ignore=shutil.ignore_patterns(".*", "tests"))
+    before = steps(json.loads(compiled("recipes/laptop.yaml").body))
+    job = copy / "steps" / "evaluate" / "job.py"
+    job.write_text(job.read_text() + "\n# a comment\n")
+    monkeypatch.setattr(definition, "CHECKOUT", copy)
+    after = steps(json.loads(compiled("recipes/laptop.yaml").body))
+    assert {name for name in before if before[name] != after[name]} == {"Evaluate"}
+
+
+def test_prod_has_the_real_shape():
+    found = steps(json.loads(compiled("recipes/prod.yaml").body))
+    train = found["Train"]["Arguments"]
+    assert train["EnableManagedSpotTraining"] is True
+    assert train["StoppingCondition"]["MaxWaitTimeInSeconds"] >= 3600
+    assert train["CheckpointConfig"]["S3Uri"].startswith("s3://example-corp-trainyard/")
+    assert {channel["InputMode"] for channel in train["InputDataConfig"][:2]} == {"FastFile"}
+    assert train["VpcConfig"]["Subnets"] and train["ResourceConfig"]["VolumeKmsKeyId"]
+    assert train["OutputDataConfig"]["KmsKeyId"]
+    assert {"Key": "cost-center", "Value": "ml-platform"} in train["Tags"]
+    assert found["Train"]["RetryPolicies"] and found["Train"]["CacheConfig"]["Enabled"]
+    assert "gpu" in train["AlgorithmSpecification"]["TrainingImage"]
+
+
+def test_lustre_mounts_what_the_shard_step_wrote():
+    found = steps(
+        json.loads(
+            compiled(
+                "recipes/prod.yaml",
+                "train.input_mode=FSxLustre",
+                "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/data}",
+            ).body
+        )
+    )
+    channel = found["Train"]["Arguments"]["InputDataConfig"][0]
+    source = channel["DataSource"]["FileSystemDataSource"]
+    assert (source["FileSystemType"], channel["InputMode"]) == ("FSxLustre", "File")
+    assert "Shard" in found["Train"]["DependsOn"]
+    assert "CacheConfig" not in found["Shard"]

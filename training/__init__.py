@@ -1,0 +1,11 @@
+"""What runs on the cluster. Nothing here imports SageMaker's SDK, boto3, or the steps.
+
+config.py      the loop's settings (no torch: recipes are checked with it)
+metrics.py     the metric line, and the expressions that SageMaker reads it with (no torch)
+data/          shards: manifest, writer, reader, the order of samples
+workloads/     what is trained: records → samples, model, loss, metrics, baselines
+strategies.py  single process, DDP
+loop.py        the training loop
+checkpoint.py  atomic checkpoints, the newest complete one is resumed
+artifact.py    the model as it is handed on: safetensors plus config.json
+"""

@@ -1,0 +1,62 @@
+"""The trained model as it is handed on: weights as safetensors, and what it takes to use them.
+
+model.safetensors   weights
+config.json         workload, its settings, how it was trained, on which data
+history.jsonl       the metric lines of the training
+tokenizer.json      when the workload has one
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from errors import DataError
+from training.data.manifest import write_atomically
+from training.workloads import Workload, load
+
+
+def save(
+    folder: Path,
+    model: nn.Module,
+    workload: Workload,
+    description: Mapping[str, Any],
+    history: Sequence[Mapping[str, float]],
+) -> None:
+    """Write the artifact; config.json comes last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {
+        name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()
+    }
+    save_file(weights, folder / ".model.tmp")
+    (folder / ".model.tmp").replace(folder / "model.safetensors")
+    for name, content in workload.files().items():
+        write_atomically(folder / name, content)
+    lines = "".join(json.dumps(line) + "\n" for line in history)
+    write_atomically(folder / "history.jsonl", lines.encode())
+    write_atomically(folder / "config.json", json.dumps(description, indent=1).encode())
+
+
+def open_artifact(folder: Path) -> tuple[Workload, nn.Module, dict[str, Any]]:
+    """(workload, model in evaluation mode on the CPU, description).
+
+    Raises:
+        DataError: a file is missing, or the weights are not those of the described model.
+    """
+    for name in ("config.json", "model.safetensors"):
+        if not (folder / name).is_file():
+            raise DataError(
+                f"{folder / name}: is missing; the training job did not finish its model"
+            )
+    description = json.loads((folder / "config.json").read_bytes())
+    workload = load(description["workload"], description["workload_config"], folder)
+    model = workload.model()
+    try:
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+    except RuntimeError as error:
+        first = str(error).splitlines()[0]
+        raise DataError(f"{folder}: the weights are not those of config.json: {first}") from None
+    return workload, model.eval(), description

@@ -1,0 +1,1 @@
+"""A causal language model of text: decoder-only transformer, rotary positions."""

@@ -1,0 +1,90 @@
+"""What a model must beat to have learned anything: token frequencies, and frequencies of pairs."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from training.data.dataset import Dataset
+from training.workloads.language_model.scores import Scores
+from training.workloads.language_model.tokenizer import Tokenizer
+
+CONCENTRATIONS = (1.0, 10.0, 100.0, 1000.0)
+SCORED = 1024  # samples at a time
+
+
+class Bigram:
+    """Unigram and bigram probabilities from counts.
+
+    unigram: p(b) = (c(b) + 1) / (N + V), Laplace's rule. bigram: p(b | a) = (c(ab) + k p(b)) /
+    (c(a) + k), the mean under a Dirichlet prior around the unigram (MacKay & Peto 1995); k is the
+    one of CONCENTRATIONS that predicts the last tenth of the training tokens best.
+    """
+
+    def __init__(self, tokens: np.ndarray, vocabulary: int) -> None:
+        """``tokens``: samples of shape (n, width) that the counts are taken from."""
+        self._vocabulary = vocabulary
+        held_out = max(1, len(tokens) // 10)
+        self._count(tokens[:-held_out] if len(tokens) > 1 else tokens)
+        self.concentration = min(CONCENTRATIONS, key=lambda k: self._cost(tokens[-held_out:], k))
+        self._count(tokens)
+
+    def unigram(self, targets: np.ndarray) -> np.ndarray:
+        """−ln p(target) for targets of any shape."""
+        return -np.log(self._unigram[targets])
+
+    def bigram(self, previous: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """−ln p(target | previous) for arrays of one shape."""
+        return self._bigram(previous, targets, self.concentration)
+
+    def likeliest(self, previous: np.ndarray) -> np.ndarray:
+        """The likeliest token after each of ``previous``."""
+        return self._best[previous]
+
+    def _count(self, tokens: np.ndarray) -> None:
+        previous, targets = tokens[:, :-1].astype(np.int64), tokens[:, 1:]
+        pairs, counts = np.unique(previous * self._vocabulary + targets, return_counts=True)
+        self._pairs, self._pair_counts = pairs, counts
+        self._previous = np.bincount(previous.ravel(), minlength=self._vocabulary)
+        frequency = np.bincount(targets.ravel(), minlength=self._vocabulary)
+        self._unigram = (frequency + 1) / (targets.size + self._vocabulary)
+        self.commonest = int(frequency.argmax())
+        order = np.argsort(counts, kind="stable")  # the most frequent pair is written last
+        self._best = np.full(self._vocabulary, self.commonest)
+        self._best[pairs[order] // self._vocabulary] = pairs[order] % self._vocabulary
+
+    def _bigram(self, previous: np.ndarray, targets: np.ndarray, k: float) -> np.ndarray:
+        code = previous.astype(np.int64) * self._vocabulary + targets
+        at = np.minimum(np.searchsorted(self._pairs, code), len(self._pairs) - 1)
+        seen = np.where(self._pairs[at] == code, self._pair_counts[at], 0)
+        return -np.log((seen + k * self._unigram[targets]) / (self._previous[previous] + k))
+
+    def _cost(self, tokens: np.ndarray, k: float) -> float:
+        return float(self._bigram(tokens[:, :-1], tokens[:, 1:], k).sum())
+
+
+def evaluate(
+    train: Dataset, test: Dataset, tokenizer: Tokenizer, limit: int
+) -> dict[str, dict[str, float]]:
+    """``unigram`` and ``bigram`` → metric → value, counted on at most ``limit`` train tokens."""
+    model = Bigram(_first(train, limit), tokenizer.size)
+    unigram, bigram = Scores(tokenizer.token_bytes), Scores(tokenizer.token_bytes)
+    for samples in _pieces(test):
+        previous, targets = samples[:, :-1], samples[:, 1:]
+        unigram.add(targets, model.unigram(targets), targets == model.commonest)
+        bigram.add(targets, model.bigram(previous, targets), targets == model.likeliest(previous))
+    return {
+        name: {metric: measured["value"] for metric, measured in scores.metrics().items()}
+        for name, scores in (("unigram", unigram), ("bigram", bigram))
+    }
+
+
+def _first(dataset: Dataset, limit: int) -> np.ndarray:
+    """Whole samples from the front of the dataset, at least one, ``limit`` tokens at most."""
+    count = min(len(dataset), max(1, limit // dataset.width))
+    return dataset.read(np.arange(count))
+
+
+def _pieces(dataset: Dataset) -> Iterator[np.ndarray]:
+    for shard in dataset.shards():
+        for start in range(0, len(shard), SCORED):
+            yield np.asarray(shard[start : start + SCORED])
