@@ -3,7 +3,10 @@
 python -m pipelines.definition --recipe recipes/laptop.yaml [--set train.loop.max_steps=100]
 """
 
-import pipelines.sdk  # noqa: I001 (before the SDK)
+# isort: off
+import pipelines.sdk  # noqa: F401 (prepares the SDK: must come first)
+
+# isort: on
 
 import hashlib
 import json

@@ -1,14 +1,17 @@
 """Read a recipe: YAML, then ``--set`` overrides, then types; every error names its field."""
 
+import sys
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from errors import RecipeError
+from errors import RecipeError, TrainingError
 from pipelines.config import Recipe, nearest
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -21,11 +24,32 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     tree = _read(path)
     for override in overrides:
         _override(tree, override)
+    _make_importable(path, tree)
     try:
-        return Recipe.model_validate(tree)
+        recipe = _typed(Recipe, tree)
+        _typed(recipe.workload_spec.config, recipe.workload.config, "workload", "config")
+    except RecipeError as error:
+        raise RecipeError(f"{path}: " + str(error).replace("\n", f"\n{path}: ")) from None
+    except TrainingError as error:
+        raise RecipeError(f"{path}: workload.name: {error}") from None
+    return recipe
+
+
+def _make_importable(path: Path, tree: dict[str, Any]) -> None:
+    """Put ``workload.source`` on Python's path: the recipe is checked with the workload's spec."""
+    workload = tree.get("workload")
+    source = workload.get("source") if isinstance(workload, dict) else None
+    if isinstance(source, str):
+        sys.path.insert(0, str((path.parent / source).resolve()))
+
+
+def _typed(model: type[Model], value: Any, *where: str) -> Model:
+    """``value`` as a ``model``, which stands at ``where`` in the recipe."""
+    try:
+        return model.model_validate(value)
     except ValidationError as error:
-        problems = [_describe(problem) for problem in error.errors()]
-        raise RecipeError("\n".join(f"{path}: {problem}" for problem in problems)) from None
+        problems = [_describe(problem, model, where) for problem in error.errors()]
+        raise RecipeError("\n".join(problems)) from None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -81,28 +105,25 @@ def _override(tree: dict[str, Any], override: str) -> None:
         raise RecipeError(f"--set {override}: the value is no YAML; quote it") from None
 
 
-def _describe(problem: dict[str, Any]) -> str:
+def _describe(problem: dict[str, Any], model: type[BaseModel], where: tuple[str, ...]) -> str:
     """One problem of pydantic's in a recipe writer's words."""
     location = [part for part in problem["loc"] if part != "__pydantic_extra__"]
-    field = ".".join(str(part) for part in location) or "recipe"
+    field = ".".join(str(part) for part in (*where, *location))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
-        valid = _fields_at(location[:-1])
-        return (
-            f"{field}: unknown field (value {problem['input']!r}); {nearest(location[-1], valid)}"
-        )
+        close = nearest(location[-1], _fields_at(location[:-1], model))
+        return f"{field}: unknown field (value {problem['input']!r}); {close}"
     if problem["type"] == "missing":
         return f"{field}: is missing; add it to the recipe or with --set {field}=…"
-    if field == "recipe":  # a check across sections: its message names the field
+    if not field:  # a check across sections: its message names the field
         return message
     if problem["type"] == "value_error":
         return f"{field}: {message}"
     return f"{field}: is {problem['input']!r}; expected: {message}"
 
 
-def _fields_at(location: Sequence[str | int]) -> list[str]:
-    """The names that are valid in the section at ``location``."""
-    model: Any = Recipe
+def _fields_at(location: Sequence[str | int], model: Any) -> list[str]:
+    """The names that are valid in the section of ``model`` at ``location``."""
     for part in location:
         named = {field.alias or name: field for name, field in model.model_fields.items()}
         candidates = (named[part].annotation, *get_args(named[part].annotation))

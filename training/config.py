@@ -68,12 +68,7 @@ class TrainConfig(BaseModel):
     """A rank that waits longer than this for the others ends the job instead of hanging it."""
 
     @model_validator(mode="after")
-    def _steps_fit(self) -> Self:
-        if self.warmup_steps > self.max_steps:
-            raise ValueError(
-                f"warmup_steps {self.warmup_steps} is more than max_steps {self.max_steps}; "
-                "the learning rate would never reach its peak: lower warmup_steps"
-            )
+    def _batches_fit(self) -> Self:
         if self.global_batch % self.micro_batch:
             raise ValueError(
                 f"global_batch {self.global_batch} is no multiple of micro_batch "

@@ -44,8 +44,8 @@ def check_batches(config: TrainConfig, world: int) -> None:
     """
     if config.global_batch % (config.micro_batch * world):
         raise TrainingError(
-            f"global_batch {config.global_batch} cannot be shared by {world} ranks in micro-batches "
-            f"of {config.micro_batch}: {config.micro_batch} × {world} = "
+            f"global_batch {config.global_batch} cannot be shared by {world} ranks in "
+            f"micro-batches of {config.micro_batch}: {config.micro_batch} × {world} = "
             f"{config.micro_batch * world} does not divide it; choose a multiple of that"
         )
 

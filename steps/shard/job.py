@@ -113,8 +113,8 @@ def _pack(files: list[Path], writers: dict[str, ShardWriter], workload, options)
                 log.warning("quarantined: %s", bad[-1])
     if len(bad) > QUARANTINE_LIMIT * records:
         raise DataError(
-            f"{len(bad)} of {records} records are bad, more than {QUARANTINE_LIMIT:.1%}; the first: "
-            f"{bad[0]}; every line must be a JSON object with the strings key and text"
+            f"{len(bad)} of {records} records are bad, more than {QUARANTINE_LIMIT:.1%}; "
+            f"the first: {bad[0]}; every line must be a JSON object with the strings key and text"
         )
     for split, packer in packers.items():
         writers[split].add(packer.flush())

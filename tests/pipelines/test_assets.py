@@ -57,7 +57,7 @@ def test_the_carried_code_is_whole(step: str, tmp_path: Path, run_python):
         path = tmp_path / "code" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    blocker = "import sys; sys.path[:] = [p for p in sys.path if p != {0!r}]".format(str(CHECKOUT))
+    blocker = f"import sys; sys.path[:] = [p for p in sys.path if p != {str(CHECKOUT)!r}]"
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(blocker)
     done = run_python(

@@ -131,5 +131,5 @@ def _module(name: str, part: str) -> Any:
         shipped = sorted(path.parent.name for path in Path(__file__).parent.glob("*/config.py"))
         raise TrainingError(
             f"workload {name!r}: there is no {package}.{part}; shipped with Trainyard: "
-            f"{', '.join(shipped)}; your own: package.module, with workload.source naming its folder"
+            f"{', '.join(shipped)}; your own: package.module, workload.source names its folder"
         ) from None

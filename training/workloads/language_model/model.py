@@ -20,7 +20,10 @@ def rotary_angles(length: int, width: int) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the pairs (x[i], x[i + width/2]) by their position's angle; x: (batch, heads, t, width)."""
+    """Turn the pairs (x[i], x[i + width/2]) by their position's angle.
+
+    x: (batch, heads, t, width); cos and sin: (t, width / 2).
+    """
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).type_as(x)
 
@@ -45,7 +48,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU (Shazeer 2020) with 8/3 × dim hidden units, so as many weights as 4 × dim with GELU."""
+    """SwiGLU (Shazeer 2020), 8/3 × dim hidden units: as many weights as 4 × dim with GELU."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -49,8 +49,8 @@ class FileTokenizer:
         description = json.loads(path.read_text(encoding="utf-8"))
         if "ByteLevel" not in json.dumps(description.get("decoder")):
             raise DataError(
-                f"{path}: is not byte-level (its decoder has no ByteLevel), so the bytes of a token "
-                "are not known; use a byte-level BPE tokenizer"
+                f"{path}: is not byte-level (its decoder has no ByteLevel), so the bytes of a "
+                "token are not known; use a byte-level BPE tokenizer"
             )
         self._tokenizer = HuggingFaceTokenizer.from_file(str(path))
         self.size = self._tokenizer.get_vocab_size()

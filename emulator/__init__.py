@@ -1,0 +1,1 @@
+"""The embedded AWS: one loopback endpoint whose SageMaker really runs the steps."""

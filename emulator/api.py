@@ -1,0 +1,20 @@
+"""What every room of the emulator shares: the AWS error answer, the account, the region."""
+
+ACCOUNT = "123456789012"
+"""moto's default account: ARNs of ours and of moto's must agree."""
+REGION = "us-east-1"
+"""One emulator is one region; whatever region a client signs for, ARNs say this one."""
+
+
+class ApiError(Exception):
+    """Becomes the AWS error answer of the request that is being served.
+
+    ``code`` is AWS's error code (``ValidationException``, ``NoSuchKey``, ...), ``message`` the
+    sentence a person reads, ``status`` the HTTP status (botocore retries 5xx, never 4xx).
+    """
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.status = status

@@ -1,0 +1,64 @@
+"""Bytes on their way into the object store."""
+
+import hashlib
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import BinaryIO, Self
+
+CHUNK = 1 << 20  # bytes copied at a time: memory stays flat whatever an object's size
+
+
+class Blob:
+    """Bytes on their way into the store: ``write`` them, then :meth:`ObjectStore.commit`.
+
+    As a context manager it removes the bytes again unless they were committed.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self.name = uuid.uuid4().hex
+        self.path = data / self.name[:2] / self.name
+        self.size = 0
+        self.committed = False
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self.path.parent.mkdir(exist_ok=True)
+        self._file = self.path.open("wb", buffering=0)
+
+    @property
+    def md5(self) -> "hashlib._Hash":
+        return self._md5
+
+    def write(self, chunk: bytes) -> None:
+        view = memoryview(chunk)
+        while view:
+            view = view[self._file.write(view) :]
+        self._md5.update(chunk)
+        self.size += len(chunk)
+
+    def append(self, source: BinaryIO) -> None:
+        """The bytes of ``source`` without hashing them: for an object whose ETag is known."""
+        shutil.copyfileobj(source, self._file, CHUNK)
+        self.size = self._file.tell()
+
+    def copy_from(self, path: Path) -> None:
+        with path.open("rb") as source:
+            while chunk := source.read(CHUNK):
+                self.write(chunk)
+
+    def close(self, *, sync: bool = True) -> None:
+        if not self._file.closed:
+            if sync:
+                os.fsync(self._file.fileno())
+            self._file.close()
+
+    def discard(self) -> None:
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.committed:
+            self.discard()

@@ -1,0 +1,213 @@
+"""Expressions of the definition's language: ``Get``, ``Std:Join``, ``Std:JsonGet``.
+
+They may stand anywhere in a step's Arguments. ``references`` reads them before a run, to check
+and to order the steps; ``evaluate`` replaces them by values during one.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+GET, JOIN, JSON_GET = "Get", "Std:Join", "Std:JsonGet"
+EXECUTION_VARIABLES = (
+    "StartDateTime",
+    "CurrentDateTime",
+    "PipelineName",
+    "PipelineArn",
+    "PipelineExecutionId",
+    "PipelineExecutionArn",
+    "TrainingJobName",
+    "ProcessingJobName",
+)
+_TOKEN = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
+Value = str | int | float | bool
+
+
+class ExpressionError(Exception):
+    """An expression is malformed, or has no value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a ``Get`` names: ``kind`` is Parameters, Execution, Steps or PropertyFiles.
+
+    ``name`` is the parameter, variable or step; ``path`` the property or property file.
+    """
+
+    kind: str
+    name: str
+    path: str = ""
+
+
+class Scope(Protocol):
+    """Where an execution's values come from. Each method raises :class:`ExpressionError`."""
+
+    def parameter(self, name: str) -> Value: ...
+
+    def variable(self, name: str) -> str: ...
+
+    def properties(self, step: str) -> dict:
+        """The Describe... answer of what the step made."""
+        ...
+
+    def property_file(self, step: str, name: str) -> bytes: ...
+
+    def s3_file(self, uri: str) -> bytes: ...
+
+
+def is_expression(value: object) -> bool:
+    return (
+        isinstance(value, dict) and len(value) == 1 and next(iter(value)) in (GET, JOIN, JSON_GET)
+    )
+
+
+def parse_get(text: object) -> Reference:
+    """``Steps.Train.ModelArtifacts.S3ModelArtifacts`` and so on."""
+    kind, _, rest = str(text).partition(".")
+    if kind in ("Parameters", "Execution") and rest and isinstance(text, str):
+        if kind == "Execution" and rest not in EXECUTION_VARIABLES:
+            raise ExpressionError(f"{GET} {text!r}: expected one of {list(EXECUTION_VARIABLES)}")
+        return Reference(kind, rest)
+    step, _, path = rest.partition(".")
+    if kind != "Steps" or not step or not path:
+        raise ExpressionError(f"{GET} {text!r}: expected Parameters.x, Execution.x or Steps.x.y")
+    if path.startswith("PropertyFiles."):
+        return Reference("PropertyFiles", step, path.removeprefix("PropertyFiles."))
+    split_path(path)
+    return Reference("Steps", step, path)
+
+
+def references(value: Any) -> Iterator[Reference]:
+    """Every reference in ``value``, however deep. Raises :class:`ExpressionError`."""
+    if is_expression(value) and GET in value:
+        yield parse_get(value[GET])
+    elif isinstance(value, dict):
+        _check_shape(value)
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def evaluate(value: Any, scope: Scope) -> Any:
+    """``value`` with every expression in it replaced. Raises :class:`ExpressionError`."""
+    if isinstance(value, list):
+        return [evaluate(item, scope) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if not is_expression(value):
+        return {key: evaluate(item, scope) for key, item in value.items()}
+    _check_shape(value)
+    if GET in value:
+        return _get(value[GET], scope)
+    return _join(value[JOIN], scope) if JOIN in value else _json_get(value[JSON_GET], scope)
+
+
+def _check_shape(value: dict) -> None:
+    if JOIN in value and not isinstance(value[JOIN].get("Values"), list):
+        raise ExpressionError(f"{JOIN}: expected {{'On': ..., 'Values': [...]}}, got {value[JOIN]}")
+    if JSON_GET in value:
+        body = value[JSON_GET]
+        if not isinstance(body.get("Path"), str) or not ("PropertyFile" in body) ^ (
+            "S3Uri" in body
+        ):
+            raise ExpressionError(
+                f"{JSON_GET}: expected Path and PropertyFile or S3Uri, got {body}"
+            )
+        split_path(body["Path"])
+
+
+def _get(text: str, scope: Scope) -> Any:
+    reference = parse_get(text)
+    if reference.kind == "Parameters":
+        return scope.parameter(reference.name)
+    if reference.kind == "Execution":
+        return scope.variable(reference.name)
+    if reference.kind == "PropertyFiles":
+        raise ExpressionError(f"{GET} {text!r}: a property file is read with {JSON_GET}")
+    return lookup(scope.properties(reference.name), reference.path, f"{GET} {text!r}")
+
+
+def _join(body: dict, scope: Scope) -> str:
+    parts = [evaluate(item, scope) for item in body["Values"]]
+    return str(body.get("On", "")).join(as_text(part) for part in parts)
+
+
+def as_text(value: Any) -> str:
+    """A value inside a string: booleans in JSON's spelling, as the service does."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, dict | list):
+        raise ExpressionError(f"{JOIN}: expected a string, number or boolean, got {value!r}")
+    return json.dumps(value)
+
+
+def _json_get(body: dict, scope: Scope) -> Any:
+    if "S3Uri" in body:
+        where = evaluate(body["S3Uri"], scope)
+        data = scope.s3_file(where)
+    else:
+        file = parse_get(body["PropertyFile"].get(GET))
+        where = f"property file {file.path!r} of step {file.name!r}"
+        data = scope.property_file(file.name, file.path)
+    return lookup(_parse(data, where), body["Path"], where)
+
+
+def _parse(data: bytes, where: str) -> Any:
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        return json.loads(data, parse_constant=refuse)
+    except ValueError as error:
+        raise ExpressionError(f"{where} is not valid JSON: {error}") from None
+
+
+def split_path(path: str) -> list[str | int]:
+    """``a.b[0].c['d e']`` -> ``["a", "b", 0, "c", "d e"]``. Raises :class:`ExpressionError`."""
+    tokens: list[str | int] = []
+    position = 0
+    while position < len(path):
+        match = _TOKEN.match(path, position)
+        if not match or (match[0].startswith(".") and position == 0):
+            raise ExpressionError(f"path {path!r}: expected the form a.b[0].c or a['b']")
+        name, index, single, double = match.groups()
+        key = next((text for text in (name, single, double) if text is not None), None)
+        tokens.append(int(index) if index is not None else str(key))
+        position = match.end()
+    if not tokens:
+        raise ExpressionError("an empty path names nothing")
+    return tokens
+
+
+def lookup(document: Any, path: str, where: str) -> Any:
+    """The value at ``path``. Raises :class:`ExpressionError` naming the part that is missing."""
+    value = document
+    for token in split_path(path):
+        try:
+            value = _child(value, token)
+        except (KeyError, IndexError, TypeError):
+            have = f"; there are {sorted(value)}" if isinstance(value, dict) else ""
+            raise ExpressionError(f"{where}: {path!r} has no {token!r}{have}") from None
+    return value
+
+
+def _child(value: Any, token: str | int) -> Any:
+    """One step down. ``Outputs['train']`` picks the list's member of that name: OutputName,
+    MetricName, ChannelName and so on."""
+    if isinstance(value, dict):
+        return value[str(token)]
+    if isinstance(value, list) and isinstance(token, str):
+        named = (
+            item for item in value for key in item if key.endswith("Name") and item[key] == token
+        )
+        found = next(named, None)
+        if found is None:
+            raise KeyError(token)
+        return found
+    if isinstance(value, list) and isinstance(token, int):
+        return value[token]
+    raise TypeError(token)

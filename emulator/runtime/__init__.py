@@ -1,0 +1,1 @@
+"""How a job's nodes run as processes of this machine."""

@@ -1,0 +1,132 @@
+"""SageMaker: the operations on pipelines, executions and jobs, and the tags on them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from emulator.api import ACCOUNT, REGION, ApiError
+from emulator.executions import Executions
+from emulator.job import STOP_GRACE, Place
+from emulator.jobs import Jobs
+from emulator.logs import LogStore
+from emulator.objects import ObjectStore
+from emulator.pipelines import Pipelines
+from emulator.shapes import check
+from emulator.tags import Tags
+from emulator.work import StepWork
+
+Operation = Callable[[dict], dict]
+_OWN = tuple(
+    f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:{kind}/"
+    for kind in ("pipeline", "training-job", "processing-job")
+)
+
+
+class SageMaker:
+    """JSON requests in, JSON answers out, times as seconds since the epoch.
+
+    ``state``: directory for pipelines, executions and jobs. ``forward(operation, request)``
+    answers what runs nothing, above all the model registry. ``stop_grace``: seconds from SIGTERM
+    to SIGKILL for a stopped job. ``handle`` raises :class:`ApiError`.
+    """
+
+    OPERATIONS = frozenset(
+        {
+            *("CreatePipeline", "UpdatePipeline", "DeletePipeline", "DescribePipeline"),
+            *("ListPipelines", "ListPipelineVersions", "UpdatePipelineVersion"),
+            *("StartPipelineExecution", "StopPipelineExecution", "RetryPipelineExecution"),
+            *("UpdatePipelineExecution", "DescribePipelineExecution", "ListPipelineExecutions"),
+            *("ListPipelineExecutionSteps", "ListPipelineParametersForExecution"),
+            *("DescribePipelineDefinitionForExecution",),
+            *("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob"),
+            *("CreateProcessingJob", "DescribeProcessingJob", "ListProcessingJobs"),
+            *("StopProcessingJob", "AddTags", "ListTags", "DeleteTags"),
+        }
+    )
+
+    def __init__(
+        self,
+        state: Path,
+        objects: ObjectStore,
+        logs: LogStore,
+        forward: Callable[[str, dict], dict],
+        stop_grace: float = STOP_GRACE,
+    ) -> None:
+        self._forward = forward
+        self._jobs = Jobs(Place(state / "jobs", objects, logs, stop_grace))
+        self._pipelines = Pipelines(state / "pipelines", objects)
+        work = StepWork(self._jobs, forward)
+        self._executions = Executions(state / "executions", self._pipelines, work, objects)
+        self._tags = Tags(state / "tags.json")
+        self._operations = self._table()
+
+    def handle(self, operation: str, request: dict) -> dict:
+        check(operation, request)
+        return self._operations[operation](request)
+
+    def close(self) -> None:
+        """Stops every execution and job; returns when no process of theirs is left."""
+        self._executions.close()
+        self._jobs.close()
+        self._executions.join()
+
+    def _table(self) -> dict[str, Operation]:
+        pipelines, executions = self._pipelines, self._executions
+        return {
+            "CreatePipeline": self._tagged(pipelines.create, "PipelineArn"),
+            "UpdatePipeline": pipelines.update,
+            "DeletePipeline": self._delete_pipeline,
+            "DescribePipeline": pipelines.describe,
+            "ListPipelines": pipelines.list_pipelines,
+            "ListPipelineVersions": pipelines.list_versions,
+            "UpdatePipelineVersion": pipelines.update_version,
+            "StartPipelineExecution": executions.start,
+            "StopPipelineExecution": executions.stop,
+            "RetryPipelineExecution": executions.retry,
+            "UpdatePipelineExecution": executions.update,
+            "DescribePipelineExecution": executions.describe,
+            "ListPipelineExecutions": executions.list_executions,
+            "ListPipelineExecutionSteps": executions.list_steps,
+            "ListPipelineParametersForExecution": executions.parameters,
+            "DescribePipelineDefinitionForExecution": executions.definition,
+            "AddTags": self._for_own("AddTags", self._tags.add),
+            "ListTags": self._for_own("ListTags", self._tags.list_tags),
+            "DeleteTags": self._for_own("DeleteTags", self._tags.delete),
+        } | {k: v for kind in ("Training", "Processing") for k, v in self._job_table(kind).items()}
+
+    def _job_table(self, kind: str) -> dict[str, Operation]:
+        jobs, arn, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
+        create = self._tagged(lambda request: {arn: jobs.create(kind, request).arn}, arn)
+        return {
+            f"Create{kind}Job": create,
+            f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),
+            f"List{kind}Jobs": lambda request: jobs.list_jobs(kind, request),
+            f"Stop{kind}Job": lambda request: jobs.stop(kind, request[name]),
+        }
+
+    def _delete_pipeline(self, request: dict) -> dict:
+        arn = self._pipelines.describe(request)["PipelineArn"]
+        if running := self._executions.running(arn):
+            message = f"Pipeline {arn} has executions that are running: {', '.join(running)}"
+            raise ApiError("ConflictException", message)
+        return self._pipelines.delete(request)
+
+    def _tagged(self, create: Operation, arn: str) -> Operation:
+        """``create``, and the request's Tags on what it made."""
+
+        def create_with_tags(request: dict) -> dict:
+            answer = create(request)
+            if tags := request.get("Tags"):
+                self._tags.add({"ResourceArn": answer[arn], "Tags": tags})
+            return answer
+
+        return create_with_tags
+
+    def _for_own(self, operation: str, handle: Operation) -> Operation:
+        """``handle`` for the ARNs of pipelines, executions and jobs; others are forwarded."""
+
+        def dispatch(request: dict) -> dict:
+            if request["ResourceArn"].startswith(_OWN):
+                return handle(request)
+            return self._forward(operation, request)
+
+        return dispatch

@@ -1,0 +1,111 @@
+"""Uploads as they are on the wire: framing, and checksums that refuse damage."""
+
+import base64
+import hashlib
+import http.client
+import socket
+import time
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+HEADERS = {"Authorization": "AWS4-HMAC-SHA256 Credential=k/20260101/us-east-1/s3/aws4_request"}
+
+
+def crc32(data: bytes) -> str:
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
+
+
+def chunked(data: bytes, size: int, trailer: str) -> bytes:
+    chunks = [data[i : i + size] for i in range(0, len(data), size)]
+    framed = b"".join(f"{len(c):x};chunk-signature=0\r\n".encode() + c + b"\r\n" for c in chunks)
+    return framed + b"0\r\n" + trailer.encode() + b"\r\n"
+
+
+@pytest.fixture(scope="module")
+def put(endpoint, client):
+    """Puts raw bytes with these headers; answers (status, what the object then is)."""
+    client("s3").create_bucket(Bucket="wire")
+    host = endpoint.url.removeprefix("http://")
+
+    def put(data: bytes, headers: dict[str, str]) -> tuple[int, str, bytes | None]:
+        store = endpoint.app.objects
+        store.delete("wire", "key")
+        connection = http.client.HTTPConnection(host, timeout=10)
+        connection.request("PUT", "/wire/key", data, HEADERS | headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        stored = store.path("wire", "key").read_bytes() if store.exists("wire", "key") else None
+        return answer.status, text, stored
+
+    return put
+
+
+TRAILED = {"x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER"} | {
+    "x-amz-trailer": "x-amz-checksum-crc32",
+    "Content-Encoding": "aws-chunked",
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.binary(max_size=200), size=st.integers(1, 64))
+def test_chunks_are_taken_apart_and_their_trailer_verified(put, data: bytes, size: int):
+    framed = chunked(data, size, f"x-amz-checksum-crc32:{crc32(data)}\r\n")
+    headers = TRAILED | {"x-amz-decoded-content-length": str(len(data))}
+    assert put(framed, headers) == (200, "", data)
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (lambda framed: framed.replace(b"hello", b"hellO"), "BadDigest"),
+        (lambda framed: framed.replace(b"5;", b"4;"), "IncompleteBody"),
+        (lambda framed: framed.replace(b"x-amz-checksum-crc32", b"x-other"), "BadDigest"),
+        (lambda framed: framed[:20], "IncompleteBody"),
+        (lambda framed: b"0\r\n\r\n", "IncompleteBody"),
+    ],
+)
+def test_a_damaged_chunked_upload_is_refused(put, damage, code: str):
+    data = b"hellohello"
+    framed = chunked(data, 5, f"x-amz-checksum-crc32:{crc32(data)}\r\n")
+    headers = TRAILED | {"x-amz-decoded-content-length": "10"}
+    status, text, stored = put(damage(framed), headers)
+    assert (status, stored) == (400, None)
+    assert f"<Code>{code}</Code>" in text
+
+
+def md5(data: bytes) -> str:
+    return base64.b64encode(hashlib.md5(data).digest()).decode()
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        lambda data: {"x-amz-checksum-crc32": crc32(data)},
+        lambda data: {"Content-MD5": md5(data)},
+        lambda data: {"x-amz-content-sha256": hashlib.sha256(data).hexdigest()},
+        lambda data: {
+            "x-amz-checksum-sha256": base64.b64encode(hashlib.sha256(data).digest()).decode()
+        },
+    ],
+)
+def test_every_claim_about_the_body_is_checked(put, claim):
+    assert put(b"data", claim(b"data")) == (200, "", b"data")
+    status, text, stored = put(b"data", claim(b"DATA"))
+    assert (status, stored) == (400, None)
+    assert "did not match" in text
+
+
+def test_a_connection_that_breaks_off_leaves_no_object(endpoint, put):
+    host, port = endpoint.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        head = "".join(f"{k}: {v}\r\n" for k, v in HEADERS.items())
+        connection.sendall(
+            f"PUT /wire/broken HTTP/1.1\r\nHost: {host}\r\n{head}"
+            "Content-Length: 1000\r\n\r\nhalf".encode()
+        )
+    time.sleep(0.2)
+    assert not endpoint.app.objects.exists("wire", "broken")
