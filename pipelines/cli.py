@@ -20,8 +20,8 @@ WaitOption = Annotated[
     bool, typer.Option("--wait", help="Watch the run; exit 0 only when it Succeeded.")
 ]
 
-console = Console()
-errors = Console(stderr=True)
+console = Console(soft_wrap=True)  # a log keeps an ARN on one line
+errors = Console(stderr=True, soft_wrap=True)
 
 
 def run(command: Callable[..., None]) -> None:
@@ -31,7 +31,7 @@ def run(command: Callable[..., None]) -> None:
     try:
         app()
     except TrainyardError as error:
-        errors.print(f"[bold red]error:[/] {_plain(error)}", highlight=False, soft_wrap=True)
+        errors.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
         sys.exit(1)
 
 

@@ -1,6 +1,6 @@
 """The report's pictures, each a function from data to SVG text; None where there is no data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import Any
 
@@ -65,9 +65,11 @@ def timeline(steps: Sequence[Step]) -> str | None:
     begin = min(step.started for step in ran)
 
     def draw(axes: Axes) -> None:
-        for row, step in enumerate(ran):
-            left = (step.started - begin).total_seconds()
-            axes.barh(row, max(step.seconds, 0.2), left=left, color=STATUS.get(step.status, OTHER))
+        starts = [(step.started - begin).total_seconds() for step in ran]
+        visible = max(s + step.seconds for s, step in zip(starts, ran, strict=True)) / 200
+        for row, (start, step) in enumerate(zip(starts, ran, strict=True)):
+            colour = STATUS.get(step.status, OTHER)
+            axes.barh(row, max(step.seconds, visible), left=start, color=colour)
         axes.set_yticks(range(len(ran)), [step.name for step in ran])
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
@@ -77,35 +79,43 @@ def timeline(steps: Sequence[Step]) -> str | None:
 
 
 def gate_picture(gate: dict[str, Any] | None, evaluation: dict[str, Any] | None) -> str | None:
-    """Per metric that the gate checks: the model, the baselines, and the thresholds."""
+    """For each metric that the gate checks: the model, the baselines, and what was demanded."""
     if not gate or not evaluation:
         return None
-    checks = [check for check in gate["checks"] if check["value"] is not None]
+    checks = [c for c in gate["checks"] if c["value"] is not None and c["threshold"] is not None]
     metrics = list(dict.fromkeys(check["metric"] for check in checks))
     if not metrics:
         return None
     names = ["model", *evaluation["baselines"]]
 
-    def draw(axes: Axes) -> None:
-        metric = metrics[0]
-        for row, name in enumerate(names):
-            value = _value(evaluation, name, metric)
-            if value is None:
-                continue
-            axes.barh(row, value, color=MODEL if name == "model" else OTHER, height=0.6)
-            axes.text(value, row, f" {value:.3f}", va="center")
-        for check in checks:
-            if check["metric"] == metric and check["threshold"] is not None:
-                colour = GOOD if check["passed"] else BAD
-                axes.axvline(check["threshold"], color=colour, ls="--", label=check["name"])
-        axes.set_yticks(range(len(names)), names)
-        axes.invert_yaxis()
-        axes.grid(axis="y", visible=False)
-        axes.set(xlabel=metric.replace("_", " "))
-        axes.margins(x=0.12)
-        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=2)
+    def draw(figure: Figure) -> None:
+        for axes, metric in zip(figure.subplots(len(metrics), squeeze=False)[:, 0], metrics):
+            values = {name: _value(evaluation, name, metric) for name in names}
+            _draw_bars(axes, {n: v for n, v in values.items() if v is not None})
+            _draw_demands(axes, [check for check in checks if check["metric"] == metric])
+            axes.set(xlabel=metric.replace("_", " "))
 
-    return _picture(draw, (7, 1.5 + 0.4 * len(names)))
+    return _picture_of(draw, (7, len(metrics) * (1.1 + 0.4 * len(names))))
+
+
+def _draw_bars(axes: Axes, values: dict[str, float]) -> None:
+    for row, (name, value) in enumerate(values.items()):
+        axes.barh(row, value, color=MODEL if name == "model" else OTHER, height=0.6)
+        axes.text(value, row, f" {value:.3f}", va="center")
+    axes.set_yticks(range(len(values)), list(values))
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.12)
+
+
+def _draw_demands(axes: Axes, checks: list[dict[str, Any]]) -> None:
+    for check, style in zip(checks, ("--", ":", "-.", (0, (1, 4)))):
+        bound = "at most" if check["direction"] == "lower" else "at least"
+        label = f"{check['name']}: {bound} {check['threshold']:.3f}"
+        axes.axvline(
+            check["threshold"], color=GOOD if check["passed"] else BAD, ls=style, label=label
+        )
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
 
 
 def _value(evaluation: dict[str, Any], name: str, metric: str) -> float | None:
@@ -118,11 +128,16 @@ def _series(history: Sequence[dict[str, float]], metric: str) -> list[tuple[floa
     return [(line["step"], line[metric]) for line in history if metric in line]
 
 
-def _picture(draw, size: tuple[float, float]) -> str:
+def _picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
+    return _picture_of(lambda figure: draw(figure.add_subplot()), size)
+
+
+def _picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
+    """SVG of a figure of ``size`` inches, without the XML prologue, which HTML has no place for."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
-        draw(figure.add_subplot())
+        draw(figure)
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     svg = text.getvalue()
-    return svg[svg.index("<svg") :]  # without the XML prologue, which has no place inside HTML
+    return svg[svg.index("<svg") :]

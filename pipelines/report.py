@@ -116,7 +116,9 @@ def main(
     name, region = pipeline_name(recipe, overrides, pipeline)
     arn = execution or latest_execution(name, region)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=errors, transient=True) as progress:
+    with Progress(
+        *columns, console=errors, transient=True, disable=not errors.is_terminal
+    ) as progress:
         progress.add_task(f"reading the run and drawing {out}")
         write(read_run(Execution(arn, region)), out)
     console.print(f"report {out}")

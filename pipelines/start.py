@@ -31,7 +31,7 @@ def start(pipeline: str, parameters: Mapping[str, str], *, region: str | None = 
             _check(parameters, sagemaker.describe_pipeline(PipelineName=pipeline))
         given = [{"Name": name, "Value": value} for name, value in parameters.items()]
         answer = sagemaker.start_pipeline_execution(PipelineName=pipeline, PipelineParameters=given)
-    console.print(f"started {answer['PipelineExecutionArn']}", highlight=False, soft_wrap=True)
+    console.print(f"started {answer['PipelineExecutionArn']}", highlight=False)
     return answer["PipelineExecutionArn"]
 
 

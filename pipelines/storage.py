@@ -71,7 +71,9 @@ def _upload(
 ) -> None:
     encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
     columns = (TextColumn("uploading"), BarColumn(), DownloadColumn())
-    with Progress(*columns, console=terminal, transient=True) as progress:
+    with Progress(
+        *columns, console=terminal, transient=True, disable=not terminal.is_terminal
+    ) as progress:
         task = progress.add_task(prefix, total=sum(map(len, files.values())))
         for name, body in files.items():
             s3.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=body, **encryption)

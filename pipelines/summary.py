@@ -30,7 +30,7 @@ def print_summary(execution: Execution) -> None:
         Text.assemble("run ", (status, COLOURS.get(status, "")), f" after {duration(total)}")
     )
     if arn := model_package(steps):
-        console.print(f"model package {arn}", highlight=False, soft_wrap=True)
+        console.print(f"model package {arn}", highlight=False)
 
 
 def model_package(steps: list[Step]) -> str | None:
@@ -71,8 +71,8 @@ def _number(value: float | None) -> str:
 
 
 def _print_failure(execution: Execution, step: Step) -> None:
-    console.print(Text.assemble((f"{step.name} failed: ", "bold red"), step.reason), soft_wrap=True)
+    console.print(Text.assemble((f"{step.name} failed: ", "bold red"), step.reason))
     for host, lines in execution.last_lines(step, LAST_LINES).items():
         console.print(Text(f"last lines of {host}:", style="dim"))
         for line in lines:
-            console.print(Text(f"  {line}", style="dim"), soft_wrap=True)
+            console.print(Text(f"  {line}", style="dim"))

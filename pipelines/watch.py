@@ -48,7 +48,7 @@ def _follow_lines(execution: Execution, poll_seconds: float) -> str:
         for step in execution.steps():
             if shown.get(step.name) != step.status:
                 shown[step.name] = step.status
-                console.print(_line(step), soft_wrap=True)
+                console.print(_line(step))
         if status in DONE:
             return status
         time.sleep(poll_seconds)
