@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from io import StringIO
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -89,7 +90,8 @@ def gate_picture(gate: dict[str, Any] | None, evaluation: dict[str, Any] | None)
     names = ["model", *evaluation["baselines"]]
 
     def draw(figure: Figure) -> None:
-        for axes, metric in zip(figure.subplots(len(metrics), squeeze=False)[:, 0], metrics):
+        rows = figure.subplots(len(metrics), squeeze=False)[:, 0]
+        for axes, metric in zip(rows, metrics, strict=True):
             values = {name: _value(evaluation, name, metric) for name in names}
             _draw_bars(axes, {n: v for n, v in values.items() if v is not None})
             _draw_demands(axes, [check for check in checks if check["metric"] == metric])
@@ -109,7 +111,7 @@ def _draw_bars(axes: Axes, values: dict[str, float]) -> None:
 
 
 def _draw_demands(axes: Axes, checks: list[dict[str, Any]]) -> None:
-    for check, style in zip(checks, ("--", ":", "-.", (0, (1, 4)))):
+    for check, style in zip(checks, cycle(("--", ":", "-.")), strict=False):
         bound = "at most" if check["direction"] == "lower" else "at least"
         label = f"{check['name']}: {bound} {check['threshold']:.3f}"
         axes.axvline(

@@ -1,5 +1,7 @@
 """What a person wants to read when a run has ended."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
@@ -10,6 +12,9 @@ from pipelines.execution import Execution, Step
 from pipelines.terminal import COLOURS, duration, steps_table
 
 LAST_LINES = 15
+LOG_TAIL = 200
+# From here on a log holds only launchers reporting that what they launched has failed.
+LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic|Command failed with exit code")
 
 
 def print_summary(execution: Execution) -> None:
@@ -72,7 +77,13 @@ def _number(value: float | None) -> str:
 
 def _print_failure(execution: Execution, step: Step) -> None:
     console.print(Text.assemble((f"{step.name} failed: ", "bold red"), step.reason))
-    for host, lines in execution.last_lines(step, LAST_LINES).items():
+    for host, lines in execution.last_lines(step, LOG_TAIL).items():
         console.print(Text(f"last lines of {host}:", style="dim"))
-        for line in lines:
+        for line in last_words(lines):
             console.print(Text(f"  {line}", style="dim"))
+
+
+def last_words(lines: Sequence[str]) -> Sequence[str]:
+    """The last lines of a log that the job itself wrote, before its launchers fell over it."""
+    end = next((n for n, line in enumerate(lines) if LAUNCHER.match(line)), len(lines))
+    return lines[max(0, end - LAST_LINES) : end]

@@ -38,9 +38,15 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
 
 
 @pytest.fixture(scope="module")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the module's emulator keeps its state."""
+    return tmp_path_factory.mktemp("aws")
+
+
+@pytest.fixture(scope="module")
+def emulator(state: Path) -> Iterator:
     """An emulator of this module's own; ``emulator.env`` points a command line at it."""
     from emulator.server import serve
 
-    with serve(state=tmp_path_factory.mktemp("aws")) as endpoint:
+    with serve(state=state) as endpoint:
         yield endpoint

@@ -3,9 +3,11 @@
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
-from training.config import TrainConfig
 
 from steps.config import Section
+from training.config import TrainConfig
+
+ACCELERATED = ("ml.p", "ml.g", "ml.trn", "ml.inf")  # instance families with GPUs or Neuron cores
 
 
 class FsxLustre(Section):
@@ -57,6 +59,14 @@ class TrainStepConfig(Section):
     loop: TrainConfig
     """The training loop; each field becomes a hyperparameter of the job."""
 
+    @property
+    def ranks(self) -> int | None:
+        """The world size; None when it depends on how many accelerators a node has."""
+        accelerated = self.instance_type.startswith(ACCELERATED)
+        if not self.processes_per_node and accelerated:
+            return None
+        return self.instance_count * (self.processes_per_node or 1)
+
     @model_validator(mode="after")
     def _fields_fit_each_other(self) -> Self:
         if self.spot and self.max_wait_minutes is None:
@@ -70,6 +80,13 @@ class TrainStepConfig(Section):
             raise ValueError(
                 f"keep_alive_minutes {self.keep_alive_minutes} cannot be combined with spot: "
                 "SageMaker keeps no warm pool of spot instances; set one of the two to off"
+            )
+        if self.ranks and self.loop.global_batch % (self.loop.micro_batch * self.ranks):
+            raise ValueError(
+                f"loop.global_batch {self.loop.global_batch} cannot be shared by {self.ranks} "
+                f"ranks in micro-batches of {self.loop.micro_batch}: {self.loop.micro_batch} × "
+                f"{self.ranks} = {self.loop.micro_batch * self.ranks} does not divide it; "
+                "choose a multiple of that"
             )
         if (self.input_mode == "FSxLustre") != (self.fsx is not None):
             raise ValueError("input_mode FSxLustre and the fsx section go together: set both")

@@ -1,0 +1,23 @@
+"""What is shown of a failing step's log."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.summary import LAST_LINES, last_words
+
+LAUNCHER_LINES = [
+    "E1121 12:05:54.117000 74 torch/distributed/elastic/multiprocessing/api.py:1002] failed",
+    "Traceback (most recent call last):",
+    "Command failed with exit code 1. Traceback: Traceback (most recent call last):",
+]
+job_lines = st.lists(st.sampled_from(["step=1 loss=2", "error: too little data", ""]), max_size=40)
+
+
+@given(job_lines)
+def test_the_jobs_own_last_lines_are_kept_and_the_launchers_dropped(lines):
+    assert last_words(lines + LAUNCHER_LINES) == last_words(lines) == lines[-LAST_LINES:]
+
+
+def test_the_traceback_of_the_users_own_script_is_kept():
+    own = ["Traceback (most recent call last):", "ValueError: mine"]
+    assert last_words(own + LAUNCHER_LINES) == own

@@ -1,0 +1,325 @@
+"""The main job on the emulator, small: what our verbs, the AWS CLI and the SDK see of one run."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import boto3
+import psutil
+import pytest
+
+from pipelines.corpus import pack
+from tests.conftest import clean_environment
+
+pytestmark = pytest.mark.slow
+
+BUCKET = "trainyard-laptop"
+SMALL = [
+    "workload.config={context_length: 64, layers: 1, heads: 2, dim: 32}",
+    "shard.validation_share=0.2",
+    "shard.test_share=0.2",
+    "train.loop.max_steps=12",
+    "train.loop.warmup_steps=2",
+    "train.loop.checkpoint_interval=4",
+    "train.loop.validation_samples=8",
+    "gate={max_bits_per_byte: 8.5}",
+]
+RECIPE = ["--recipe", "recipes/laptop.yaml"]
+
+
+@pytest.fixture(scope="module")
+def aws(emulator):
+    """Clients by service name, pointed at this module's emulator."""
+    session = boto3.Session(
+        aws_access_key_id=emulator.env["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=emulator.env["AWS_SECRET_ACCESS_KEY"],
+        region_name="us-east-1",
+    )
+    return lambda service: session.client(service, endpoint_url=emulator.url)
+
+
+@pytest.fixture(scope="module")
+def verb(emulator, tmp_path_factory):
+    """Run one of our verbs as a user does: ``verb("upsert", "--start")``."""
+    home = tmp_path_factory.mktemp("home")
+
+    def run(name: str, *arguments: str, recipe: bool = True, settings=SMALL, timeout=120):
+        overrides = [word for setting in settings for word in ("--set", setting)]
+        return subprocess.run(
+            [sys.executable, "-m", f"pipelines.{name}", *(RECIPE + overrides if recipe else []),
+             *arguments],
+            env=clean_environment() | emulator.env | {"HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def deployed(aws, verb):
+    """The corpus uploaded, the pipeline upserted, started and watched to its end."""
+    texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 40) for n in range(40)]
+    s3 = aws("s3")
+    s3.create_bucket(Bucket=BUCKET)
+    for name, content in pack(iter(texts)).items():
+        s3.put_object(Bucket=BUCKET, Key=f"raw/python-stdlib/{name}", Body=content)
+    return verb("upsert", "--start", "--wait")
+
+
+def execution_arn(done: subprocess.CompletedProcess) -> str:
+    return re.search(r"started (arn:\S+)", done.stdout)[1]
+
+
+def test_the_run_ends_with_a_registered_model_package(deployed, aws):
+    assert deployed.returncode == 0, deployed.stdout + deployed.stderr
+    arn = re.search(r"model package (arn:\S+)", deployed.stdout)[1]
+    package = aws("sagemaker").describe_model_package(ModelPackageName=arn)
+    metadata = package["CustomerMetadataProperties"]
+    assert re.fullmatch(r"[0-9a-f]{64}", metadata["dataset_fingerprint"])
+    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?|unknown", metadata["commit"])
+    assert package["ModelApprovalStatus"] == "PendingManualApproval"
+    metrics = read_json(aws, package["ModelMetrics"]["ModelQuality"]["Statistics"]["S3Uri"])
+    assert float(metadata["bits_per_byte"]) == metrics["metrics"]["bits_per_byte"]["value"]
+    assert exists(aws, package["InferenceSpecification"]["Containers"][0]["ModelDataUrl"])
+
+
+def read_json(aws, uri: str) -> dict:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    return json.loads(aws("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
+
+
+def exists(aws, uri: str) -> bool:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    found = aws("s3").list_objects_v2(Bucket=bucket, Prefix=key)
+    return any(item["Key"] == key for item in found.get("Contents", ()))
+
+
+def test_both_shard_instances_and_both_nodes_did_their_part(deployed, aws):
+    execution = execution_arn(deployed)
+    listed = aws("sagemaker").list_pipeline_execution_steps(PipelineExecutionArn=execution)
+    jobs = {step["StepName"]: step["Metadata"] for step in listed["PipelineExecutionSteps"]}
+    train = jobs["Train"]["TrainingJob"]["Arn"].rpartition("/")[2]
+    described = aws("sagemaker").describe_training_job(TrainingJobName=train)
+    latest = {m["MetricName"]: m["Value"] for m in described["FinalMetricDataList"]}
+    assert latest["train:step"] == 12
+    assert 0 < latest["train:loss"] < 6
+    logs = aws("logs").describe_log_streams(
+        logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=f"{train}/"
+    )
+    hosts = {re.search(r"algo-\d", stream["logStreamName"])[0] for stream in logs["logStreams"]}
+    assert hosts == {"algo-1", "algo-2"}
+    prefix = f"trainyard/trainyard-laptop/runs/{execution.rpartition('/')[2]}/shard/train/"
+    keys = [i["Key"] for i in aws("s3").list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"]]
+    assert {k.removeprefix(prefix) for k in keys} >= {
+        "manifest-algo-1.json",
+        "manifest-algo-2.json",
+    }
+
+
+def test_a_second_upsert_uploads_nothing_and_says_unchanged(deployed, verb):
+    done = verb("upsert")
+    assert "unchanged" in done.stdout and "0 bytes of code uploaded" in done.stdout, done.stderr
+
+
+def test_a_second_run_is_answered_from_the_step_cache(deployed, verb):
+    done = verb("start", "--wait")
+    assert done.returncode == 0
+    assert re.findall(r"(\w+) +Succeeded \(cached\)", done.stdout)[:4] == [
+        "Shard",
+        "Train",
+        "Evaluate",
+        "Gate",
+    ]
+
+
+def test_a_model_that_misses_its_threshold_is_not_registered(deployed, verb, aws):
+    before = packages(aws)
+    done = verb("upsert", "--set", "gate.max_bits_per_byte=0.1", "--start", "--wait")
+    assert done.returncode != 0
+    reason = r"The gate rejected the model: bits_per_byte is [\d.]+, the recipe demands at most 0.1"
+    assert re.search(reason, done.stdout), done.stdout
+    assert packages(aws) == before
+    verb("upsert")  # back to the threshold that the other tests expect
+
+
+def packages(aws) -> list[str]:
+    found = aws("sagemaker").list_model_packages(ModelPackageGroupName="trainyard-laptop")
+    return [package["ModelPackageArn"] for package in found["ModelPackageSummaryList"]]
+
+
+def test_a_parameter_changes_one_run_without_an_upsert(deployed, verb):
+    done = verb("start", "--parameter", "GateMaxBitsPerByte=0.2", "--wait")
+    assert done.returncode != 0
+    assert "at most 0.2" in done.stdout
+
+
+def test_an_unknown_parameter_is_named_with_the_nearest(deployed, verb):
+    done = verb("start", "--parameter", "MaxStep=3")
+    assert done.returncode == 1
+    assert "nearest valid name: MaxSteps" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_watch_finds_the_newest_execution_and_the_report_shows_it(deployed, verb, tmp_path):
+    watched = verb("watch", recipe=False, settings=[])
+    assert "run " in watched.stdout
+    out = tmp_path / "report.html"
+    done = verb("report", execution_arn(deployed), "--out", str(out), recipe=False, settings=[])
+    assert done.returncode == 0, done.stderr
+    page = out.read_text()
+    assert "optimizer step" in page and "bits per byte" in page
+
+
+def test_the_plain_aws_cli_sees_pipeline_steps_job_and_package(deployed, emulator, aws):
+    def cli(*arguments: str) -> dict:
+        done = subprocess.run(
+            [str(Path(sys.executable).parent / "aws"), *arguments, "--output", "json"],
+            env=clean_environment() | emulator.env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return json.loads(done.stdout)
+
+    names = [p["PipelineName"] for p in cli("sagemaker", "list-pipelines")["PipelineSummaries"]]
+    assert names == ["trainyard-laptop"]
+    execution = execution_arn(deployed)
+    steps = cli("sagemaker", "list-pipeline-execution-steps", "--pipeline-execution-arn", execution)
+    found = {step["StepName"]: step for step in steps["PipelineExecutionSteps"]}
+    assert {step["StepStatus"] for step in found.values()} == {"Succeeded"}
+    job = found["Train"]["Metadata"]["TrainingJob"]["Arn"].rpartition("/")[2]
+    described = cli("sagemaker", "describe-training-job", "--training-job-name", job)
+    assert described["TrainingJobStatus"] == "Completed"
+    package = found["Register"]["Metadata"]["RegisterModel"]["Arn"]
+    described = cli("sagemaker", "describe-model-package", "--model-package-name", package)
+    assert described["ModelPackageStatus"] == "Completed"
+
+
+def test_the_sdks_own_start_wait_and_list_steps_work(deployed, run_python, emulator):
+    code = """
+import boto3
+from sagemaker.core.workflow.pipeline_context import PipelineSession
+from sagemaker.mlops.workflow.pipeline import Pipeline
+session = PipelineSession(boto_session=boto3.Session(), default_bucket="trainyard-laptop")
+execution = Pipeline(name="trainyard-laptop", sagemaker_session=session).start()
+execution.wait(delay=1, max_attempts=60)
+print(sorted(step["StepName"] for step in execution.list_steps()))
+print(execution.describe()["PipelineExecutionStatus"])
+"""
+    done = run_python("-c", code, env=emulator.env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-2:] == [
+        "['Evaluate', 'Gate', 'Register', 'Shard', 'Train', 'Verdict']",
+        "Succeeded",
+    ]
+
+
+LONG = [*SMALL[:3], "train.loop.max_steps=100000", *SMALL[4:]]
+
+
+def wait_for_training(aws, state, execution: str) -> tuple[str, dict[str, int]]:
+    """(job, host → process id) once the training has logged its first step."""
+    for _ in range(600):
+        steps = aws("sagemaker").list_pipeline_execution_steps(PipelineExecutionArn=execution)
+        for step in steps["PipelineExecutionSteps"]:
+            if step["StepName"] == "Train" and "TrainingJob" in step.get("Metadata", {}):
+                job = step["Metadata"]["TrainingJob"]["Arn"].rpartition("/")[2]
+                described = aws("sagemaker").describe_training_job(TrainingJobName=job)
+                if described.get("FinalMetricDataList"):
+                    nodes = state / "jobs" / job / "nodes.json"
+                    return job, json.loads(nodes.read_text())
+        time.sleep(0.1)
+    raise AssertionError("the training did not start")
+
+
+def descendants(nodes: dict[str, int]) -> list[psutil.Process]:
+    found = []
+    for pid in nodes.values():
+        process = psutil.Process(pid)
+        found += [process, *process.children(recursive=True)]
+    return found
+
+
+def test_a_killed_node_fails_the_step_and_nothing_is_left(deployed, verb, aws, state):
+    execution = execution_arn(verb("upsert", "--start", settings=LONG))
+    job, nodes = wait_for_training(aws, state, execution)
+    processes = descendants(nodes)
+    assert len(processes) > 4  # two nodes, each with a driver, torchrun and a rank
+    psutil.Process(nodes["algo-2"]).kill()
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert alive == []
+    done = verb("watch", execution, recipe=False, settings=[])
+    assert done.returncode != 0
+    failure = re.search(r"Train failed: (.*)", done.stdout)[1]
+    assert "algo-2" in failure and "SIGKILL" in failure
+    listed = aws("s3").list_objects_v2(Bucket=BUCKET, Prefix="trainyard/trainyard-laptop/runs/")
+    keys = [item["Key"] for item in listed["Contents"]]
+    assert not any(job in key for key in keys)  # no model.tar.gz of the failed job
+
+
+def test_a_stopped_run_ends_the_wait_with_a_failure_status(deployed, verb, aws, state):
+    execution = execution_arn(verb("upsert", "--start", settings=LONG))
+    _, nodes = wait_for_training(aws, state, execution)
+    processes = descendants(nodes)
+    aws("sagemaker").stop_pipeline_execution(
+        PipelineExecutionArn=execution, ClientRequestToken="x" * 32
+    )
+    done = verb("watch", execution, recipe=False, settings=[], timeout=150)
+    assert done.returncode != 0 and "Stopped" in done.stdout
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert alive == []
+    verb("upsert")
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("data.input=s3://trainyard-laptop/no/such/prefix", "s3://trainyard-laptop/no/such/prefix"),
+        ("data.input=s3://trainyard-laptop/empty", "0 samples"),
+        ("images.processing=example.com/mine:1", "example.com/mine:1"),
+        ("train.loop.micro_batch=16", "16 × 2 = 32 does not divide it"),
+        ("train.loop.learning_rate=1e30", "nothing is saved: lower learning_rate"),
+    ],
+    ids=["missing prefix", "empty corpus", "unknown image", "impossible batch", "diverging"],
+)
+def test_bad_input_gives_one_clear_message(setting: str, expected: str, deployed, verb, aws):
+    aws("s3").put_object(Bucket=BUCKET, Key="empty/part.jsonl", Body=b"")
+    name = "pipeline.name=trainyard-bad"
+    done = verb("upsert", "--set", name, "--set", setting, "--start", "--wait")
+    assert done.returncode == 1
+    assert expected in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_script_that_raises_is_shown_with_its_error(deployed, verb, tmp_path):
+    package = tmp_path / "code" / "mine" / "broken"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "config.py").write_text(
+        "from training.workloads.language_model.config import SPEC\n"
+    )
+    (package / "workload.py").write_text("raise RuntimeError('this workload is broken')\n")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(Path("recipes/laptop.yaml").read_text())
+    settings = [*SMALL, "pipeline.name=trainyard-raises", "workload.name=mine.broken",
+                "workload.source=code"]  # fmt: skip
+    overrides = [word for setting in settings for word in ("--set", setting)]
+    done = verb(
+        "upsert", "--recipe", str(recipe), *overrides, "--start", "--wait",
+        recipe=False, settings=[],
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "RuntimeError: this workload is broken" in done.stdout
+
+
+def test_no_emulator_gives_one_clear_message(run_python):
+    env = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "x",
+           "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}  # fmt: skip
+    done = run_python("-m", "pipelines.watch", env=env)
+    assert done.returncode == 1
+    assert "start the emulator" in done.stderr and "Traceback" not in done.stderr
