@@ -93,11 +93,6 @@ class Execution:
         with service_errors(f"reading training job {name}"):
             return self._sagemaker.describe_training_job(TrainingJobName=name)
 
-    def latest_metrics(self, name: str) -> dict[str, float]:
-        """Metric name → latest value of a training job."""
-        found = self.training_job(name).get("FinalMetricDataList", ())
-        return {metric["MetricName"]: metric["Value"] for metric in found}
-
     def log_streams(self, step: Step) -> list[tuple[str, str]]:
         """(log group, stream) of each of the step's instances; empty before the job has logged."""
         if step.job is None:

@@ -4,12 +4,15 @@ python -m pipelines.watch [EXECUTION ARN] [--recipe R | --pipeline NAME] [--poll
 """
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Group
+from rich.columns import Columns
+from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from pipelines.cli import SetOption, console, pipeline_name, run
@@ -31,7 +34,7 @@ def watch(arn: str, *, region: str | None = None, poll_seconds: float = 1.0) -> 
 
 
 def _follow_live(execution: Execution, poll_seconds: float) -> str:
-    with Live(console=console, refresh_per_second=4) as live:
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
             status = execution.describe()["PipelineExecutionStatus"]
             steps = execution.steps()
@@ -60,14 +63,23 @@ def _line(step: Step) -> Text:
     return Text.assemble(f"{clock}  {step.name:<10} ", status_text(step), took)
 
 
-def _progress(execution: Execution, steps: list[Step]) -> Text:
-    """The running training job's latest metrics, on one line."""
+def _progress(execution: Execution, steps: list[Step]) -> RenderableType:
+    """How far the running training job is, and its latest metrics."""
     for step in steps:
         if step.status == "Executing" and step.job and step.job[0] == "TrainingJob":
-            metrics = execution.latest_metrics(step.job[1])
-            parts = [f"{name.split(':')[-1]} {value:,.4g}" for name, value in metrics.items()]
-            return Text("  ".join(parts), style="dim")
-    return Text("")
+            return _training(execution.training_job(step.job[1]))
+    return ""
+
+
+def _training(job: Mapping[str, Any]) -> RenderableType:
+    latest = {m["MetricName"]: m["Value"] for m in job.get("FinalMetricDataList", ())}
+    total = job.get("HyperParameters", {}).get("max_steps", "")
+    metrics = [f"{name.split(':')[-1]} {value:,.4g}" for name, value in latest.items()]
+    text = Text("  ".join(metrics), style="dim")
+    if "train:step" not in latest or not total.isdigit():
+        return text
+    bar = ProgressBar(total=int(total), completed=latest["train:step"], width=40)
+    return Group(Columns([bar, f"step {latest['train:step']:.0f} of {total}"]), text)
 
 
 def main(
