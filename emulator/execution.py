@@ -23,6 +23,7 @@ from emulator.api import ApiError
 from emulator.definition import TRIGGERS, Definition, Step, parse
 from emulator.documents import write_json
 from emulator.expressions import ExpressionError, evaluate
+from emulator.job import DEFECT
 from emulator.objects import ObjectStore
 from emulator.retry import Retries
 from emulator.scope import ExecutionScope
@@ -32,7 +33,6 @@ from errors import EmulatorError
 NAME_LETTERS = string.ascii_letters + string.digits
 LIMIT = 1024  # characters of a FailureReason
 ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
-DEFECT = "InternalServerError: a defect of the emulator; its log has the traceback"
 log = logging.getLogger(__name__)
 
 
@@ -114,7 +114,7 @@ class Execution:
     def stop(self) -> None:
         """Stops what runs; nothing more starts."""
         with self.lock:
-            if self._stop.is_set() or self._done.is_set():
+            if self._stop.is_set() or self.record["answer"]["PipelineExecutionStatus"] in ENDED:
                 return
             self._stop.set()
             self._set_status("Stopping")

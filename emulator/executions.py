@@ -201,6 +201,7 @@ class Executions:
             "CreatedBy": {},
             "LastModifiedBy": {},
             "PipelineVersionId": version.number,
+            "RoleArn": pipeline.get("RoleArn", ""),
             **({"ParallelismConfiguration": parallel} if parallel else {}),
             **{key: request[key] for key in _PASSED if key in request},
         }

@@ -29,7 +29,9 @@ from emulator.transfers import ClientFault
 from errors import EmulatorError
 
 STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation
+ENDED = ("Completed", "Failed", "Stopped")
 TAIL = 400  # log lines of each node that a failure's reason is read from
+DEFECT = "InternalServerError: a defect of the emulator; its log has the traceback"
 log = logging.getLogger(__name__)
 
 
@@ -103,12 +105,16 @@ class Job(ABC):
         threading.Thread(target=self._run, name=self.name, daemon=True).start()
 
     def stop(self, grace: float | None = None) -> None:
-        """SIGTERM to every process of the job, SIGKILL to what is left after ``grace`` seconds."""
+        """SIGTERM to every process of the job, SIGKILL to what is left after ``grace`` seconds.
+
+        A second call can only shorten the grace.
+        """
         with self.lock:
-            if self._done.is_set() or self._stop.is_set():
+            if self.status in ENDED:
                 return
-            self._stop.set()
-            self.set_status("Stopping")
+            if not self._stop.is_set():
+                self._stop.set()
+                self.set_status("Stopping")
             if self._cluster:
                 self._cluster.stop(self.place.stop_grace if grace is None else grace)
 
@@ -116,7 +122,6 @@ class Job(ABC):
         return self._done.wait(timeout)
 
     def _run(self) -> None:
-        nodes: list[Node] = []
         try:
             hosts = host_names(self.instances())
             nodes = [Node(host, self.directory / host) for host in hosts]
@@ -125,13 +130,15 @@ class Job(ABC):
             self._finish("Stopped")
         except ClientFault as fault:
             self._finish("Failed", f"ClientError: {fault}")
-        except (EmulatorError, ApiError, OSError) as error:
+        except ApiError as error:  # S3 refused: a bucket that does not exist
+            self._finish("Failed", f"ClientError: {error.message}")
+        except (EmulatorError, OSError) as error:
             log.exception("job %s failed in the emulator", self.name)
             self._finish("Failed", f"InternalServerError: the emulator failed: {error}")
         finally:
-            for node in nodes:
-                remove_scratch(node)
-                shutil.rmtree(node.root, ignore_errors=True)
+            if self.status not in ENDED:
+                self._finish("Failed", DEFECT)
+            remove_nodes(self.directory)
             self._done.set()
 
     def _live(self, nodes: list[Node], hosts: list[str]) -> None:
@@ -226,16 +233,28 @@ class Job(ABC):
     def _open_log(self, hosts: list[str], notice: str | None) -> None:
         self._tails = {host: deque(maxlen=TAIL) for host in hosts}
         for host in hosts:
-            self.say(host, *([notice] if notice else []))
+            self._append(host)  # a node has a stream even when it says nothing
+            if notice:
+                self.say(host, notice)
         if notice:
             log.warning("%s: %s", self.name, notice)
 
-    def say(self, host: str, *lines: str) -> None:
-        """Appends to the CloudWatch stream of ``host``."""
+    def say(self, host: str, notice: str) -> None:
+        """A line of the emulator's own in the log of ``host``."""
+        self._append(host, f"[emulator] {notice}")
+
+    def _append(self, host: str, *lines: str) -> None:
         group = f"/aws/sagemaker/{self.KIND}Jobs"
         self.place.logs.append(group, f"{self.name}/{host}-{self._epoch}", lines)
 
     def _line(self, host: str, line: str) -> None:
         self._tails[host].append(line)
         self.read_line(line)
-        self.say(host, line)
+        self._append(host, line)
+
+
+def remove_nodes(directory: Path) -> None:
+    """Removes what the nodes of the job in ``directory`` had on their disks."""
+    for root in directory.glob("algo-*"):
+        remove_scratch(Node(root.name, root))
+        shutil.rmtree(root, ignore_errors=True)

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from emulator.api import ApiError
 from emulator.documents import read_json, write_json
-from emulator.job import Job, Place
+from emulator.job import ENDED, Job, Place, remove_nodes
 from emulator.paging import ordered, page
 from emulator.processing_job import ProcessingJob
 from emulator.shapes import check
 from emulator.training_job import TrainingJob
 
 KINDS: dict[str, type[Job]] = {"Training": TrainingJob, "Processing": ProcessingJob}
-ENDED = ("Completed", "Failed", "Stopped")
 CLOSE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL when the emulator itself stops
 LOST = "InternalServerError: the emulator ended while this job was running"
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern
@@ -110,6 +109,7 @@ class Jobs:
                 if "SecondaryStatus" in record:
                     record["SecondaryStatus"] = "Failed"
                 write_json(path, document)
+                remove_nodes(path.parent)
 
 
 def _matches(kind: str, job: dict, request: dict) -> bool:

@@ -104,7 +104,6 @@ class Pipelines:
         texts = ("PipelineVersionDisplayName", "PipelineVersionDescription")
         return shown | {
             "PipelineDefinition": self._definition(record["PipelineName"], number),
-            "PipelineVersionId": number,
             **{key: version[key] for key in texts if key in version},
         }
 

@@ -57,6 +57,7 @@ class Cluster:
         self._events: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self._outcome = Outcome()
         self._kill_at: float | None = None
+        self._terminating = False
         self._waiting = {node.name for node in nodes}
 
     def stop(self, grace: float) -> None:
@@ -174,20 +175,24 @@ class Cluster:
 
     def _ended(self, end: Exit) -> None:
         self._waiting.discard(end.node)
-        if self._kill_at is None and not self._outcome.stopped and not self._outcome.timed_out:
+        if not self._terminating:  # later ends are our doing
             self._outcome.exits.append(end)
-            if end.status != 0:
+            if end.status != 0 and self._waiting:
                 self._terminate(PEER_GRACE)
 
     def _terminate(self, grace: float) -> None:
-        if self._kill_at is None:
-            self._kill_at = time.monotonic() + grace
+        """A second call can only bring SIGKILL nearer."""
+        kill_at = time.monotonic() + grace
+        if not self._terminating:
+            self._terminating = True
+            self._kill_at = kill_at
             self._tell("terminate")
+        elif self._kill_at is not None:
+            self._kill_at = min(self._kill_at, kill_at)
 
     def _tell(self, word: str) -> None:
-        try:
-            self._process.stdin.write(f"{word}\n")
-            self._process.stdin.flush()
+        try:  # unbuffered: what could not be written must not come up again at close()
+            os.write(self._process.stdin.fileno(), f"{word}\n".encode())
         except BrokenPipeError:
             pass  # it has ended: the event is on its way
 

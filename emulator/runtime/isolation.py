@@ -54,7 +54,7 @@ class Namespaces:
         """Mounts that put ``/opt/ml`` and ``/opt/home`` beside whatever this machine's /opt has.
 
         We may not create /opt/ml there; so /opt becomes a folder of the job with all of /opt
-        bound into it.
+        bound into it. The user's ~/.aws is covered: a job must not find credentials by its path.
         """
         opt = job / "opt"
         for name in ("ml", "home"):
@@ -67,7 +67,11 @@ class Namespaces:
                 target = opt / entry.name
                 target.mkdir() if entry.is_dir() else target.touch()
                 mounts.append(["mount", "--rbind", str(entry), str(target)])
-        return [*mounts, ["mount", "--rbind", str(opt), "/opt"]]
+        mounts.append(["mount", "--rbind", str(opt), "/opt"])
+        if (credentials := Path.home() / ".aws").is_dir():
+            (job / "empty").mkdir()
+            mounts.append(["mount", "--bind", str(job / "empty"), str(credentials)])
+        return mounts
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
         """Makes ``node``'s command start inside a node of its own."""

@@ -10,6 +10,7 @@ stdout  one JSON object a line: {"node", "pid"} started, {"node", "status"} ende
         the signal), {"error"} could not start.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -31,10 +32,8 @@ class Everyone:
     """Every process of the job but this one. In a pid namespace the kernel knows them."""
 
     def signal(self, number: int) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):  # nobody left
             os.kill(-1, number)
-        except ProcessLookupError:
-            pass  # nobody left
 
 
 class Tree:
@@ -123,14 +122,18 @@ def obey(everyone: Everyone | Tree) -> None:
 
 def reap(running: dict[int, str]) -> None:
     """Waits until every node's main process has ended, burying orphans meanwhile."""
-    while running:
-        pid, status = os.wait()
-        if pid in running:
-            say(node=running.pop(pid), status=os.waitstatus_to_exitcode(status))
+    with contextlib.suppress(ChildProcessError):  # finish() in the other thread was faster
+        while running:
+            pid, status = os.wait()
+            if pid in running:
+                say(node=running.pop(pid), status=os.waitstatus_to_exitcode(status))
 
 
 def finish(everyone: Everyone | Tree) -> None:
     everyone.signal(signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):  # none left: buried
+        while True:
+            os.wait()
     os._exit(0)
 
 

@@ -64,6 +64,7 @@ class Cloud:
         return wait(describe, "ProcessingJobStatus", ("Completed", "Failed", "Stopped"))
 
     def log(self, kind: str, job: str, node: str = "algo-1") -> list[str]:
+        """What the job itself wrote; the emulator marks its own lines."""
         group = f"/aws/sagemaker/{kind}Jobs"
         streams = self.logs.describe_log_streams(
             logGroupName=group, logStreamNamePrefix=f"{job}/{node}-"
@@ -71,7 +72,8 @@ class Cloud:
         events = self.logs.get_log_events(
             logGroupName=group, logStreamName=streams[0]["logStreamName"], startFromHead=True
         )
-        return [event["message"] for event in events["events"]]
+        lines = [event["message"] for event in events["events"]]
+        return [line for line in lines if not line.startswith("[emulator] ")]
 
     def processes(self, job: str) -> list[psutil.Process]:
         """The main processes of the job's nodes that are alive."""
@@ -79,6 +81,12 @@ class Cloud:
         until(path.exists)
         nodes = json.loads(path.read_text())
         return [psutil.Process(pid) for pid in nodes.values() if psutil.pid_exists(pid)]
+
+    def family(self, job: str, at_least: int) -> list[psutil.Process]:
+        """Every process of the job, when there are that many beside its supervisor."""
+        supervisor = until(lambda: self.processes(job))[0].parent()
+        children = lambda: supervisor.children(recursive=True)  # noqa: E731
+        return [supervisor, *until(lambda: c if len(c := children()) >= at_least else None)]
 
     # pipelines
 
