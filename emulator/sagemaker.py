@@ -4,15 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from emulator.api import ACCOUNT, REGION, ApiError
-from emulator.executions import Executions
-from emulator.job import STOP_GRACE, Place
-from emulator.jobs import Jobs
+from emulator.dag.executions import Executions
+from emulator.dag.pipelines import Pipelines
+from emulator.dag.work import StepWork
+from emulator.jobs.job import STOP_GRACE, Place
+from emulator.jobs.jobs import Jobs
 from emulator.logs import LogStore
 from emulator.objects import ObjectStore
-from emulator.pipelines import Pipelines
 from emulator.shapes import check
 from emulator.tags import Tags
-from emulator.work import StepWork
 
 Operation = Callable[[dict], dict]
 _OWN = tuple(

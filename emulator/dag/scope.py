@@ -4,18 +4,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from emulator.api import ApiError
-from emulator.condition import holds
-from emulator.definition import Step
-from emulator.expressions import ExpressionError, Value
+from emulator.dag.condition import holds
+from emulator.dag.definition import Step
+from emulator.dag.expressions import ExpressionError, Value
+from emulator.jobs.transfers import ClientFault, join_key, split_uri
 from emulator.objects import ObjectStore
-from emulator.transfers import ClientFault, join_key, split_uri
 
 if TYPE_CHECKING:
-    from emulator.execution import Execution
+    from emulator.dag.execution import Execution
 
 
 class ExecutionScope:
-    """The :class:`emulator.expressions.Scope` of one attempt of one step.
+    """The :class:`emulator.dag.expressions.Scope` of one attempt of one step.
 
     ``names``: TrainingJobName and ProcessingJobName, which exist only inside such steps.
     """

@@ -331,7 +331,7 @@ def test_killing_the_emulator_leaves_no_process_and_no_running_state(
     import psutil
 
     env = os.environ | {
-        "PYTHONPATH": str(Path(__file__).parent),
+        "PYTHONPATH": str(Path(__file__).parents[1]),
         "TRAINYARD_EMULATOR_ISOLATION": isolation,
     }
     command = [sys.executable, "-c", SERVER, str(tmp_path)]

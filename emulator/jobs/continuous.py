@@ -8,8 +8,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.jobs.transfers import files_in, join_key, split_uri
 from emulator.objects import ObjectStore
-from emulator.transfers import files_in, join_key, split_uri
 
 INTERVAL = 1.0  # seconds between looks at the directories
 Stamp = tuple[int, int, int]

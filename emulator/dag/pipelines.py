@@ -11,9 +11,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator import cache
 from emulator.api import ACCOUNT, REGION, ApiError
-from emulator.definition import Definition, check_image, invalid, parse
+from emulator.dag import cache
+from emulator.dag.definition import Definition, check_image, invalid, parse
 from emulator.documents import read_json, write_json
 from emulator.files import write_atomic
 from emulator.objects import ObjectStore

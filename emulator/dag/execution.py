@@ -18,16 +18,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from emulator import cache
 from emulator.api import ApiError
-from emulator.definition import TRIGGERS, Definition, Step, parse
+from emulator.dag import cache
+from emulator.dag.definition import TRIGGERS, Definition, Step, parse
+from emulator.dag.expressions import ExpressionError, evaluate
+from emulator.dag.retry import Retries
+from emulator.dag.scope import ExecutionScope
 from emulator.documents import write_json
-from emulator.expressions import ExpressionError, evaluate
-from emulator.job import DEFECT
+from emulator.jobs.job import DEFECT
+from emulator.jobs.transfers import ClientFault
 from emulator.objects import ObjectStore
-from emulator.retry import Retries
-from emulator.scope import ExecutionScope
-from emulator.transfers import ClientFault
 from errors import EmulatorError
 
 NAME_LETTERS = string.ascii_letters + string.digits
@@ -45,7 +45,7 @@ class StepStopped(Exception):
 
 
 class Work(Protocol):
-    """What a step type does: :mod:`emulator.work`."""
+    """What a step type does: :mod:`emulator.dag.work`."""
 
     def describe(self, metadata: dict) -> dict: ...
 

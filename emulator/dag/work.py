@@ -3,16 +3,16 @@
 from collections.abc import Callable
 
 from emulator.api import ApiError
-from emulator.definition import Step
-from emulator.execution import Execution, StepFailed, StepStopped
-from emulator.jobs import Jobs
+from emulator.dag.definition import Step
+from emulator.dag.execution import Execution, StepFailed, StepStopped
+from emulator.jobs.jobs import Jobs
 
 Forward = Callable[[str, dict], dict]
 Note = Callable[[dict], None]
 
 
 class StepWork:
-    """The :class:`emulator.execution.Work` of all step types but Condition."""
+    """The :class:`emulator.dag.execution.Work` of all step types but Condition."""
 
     def __init__(self, jobs: Jobs, forward: Forward) -> None:
         self._jobs = jobs

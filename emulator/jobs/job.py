@@ -18,14 +18,14 @@ from typing import ClassVar
 
 from emulator.api import ACCOUNT, REGION, ApiError
 from emulator.documents import write_json
-from emulator.failure import reason
+from emulator.jobs.failure import reason
+from emulator.jobs.transfers import ClientFault
 from emulator.logs import LogStore
 from emulator.objects import ObjectStore
 from emulator.runtime.cluster import Cluster, Outcome
 from emulator.runtime.isolation import choose
 from emulator.runtime.node import Node, base_environment, host_names
 from emulator.runtime.relocation import remove_scratch
-from emulator.transfers import ClientFault
 from errors import EmulatorError
 
 STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation

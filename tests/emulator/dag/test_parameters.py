@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.api import ApiError
-from emulator.parameters import Parameter, as_given, convert, values
+from emulator.dag.parameters import Parameter, as_given, convert, values
 
 KINDS = {
     "String": st.text(),

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator import condition, images
 from emulator.api import ApiError
-from emulator.expressions import ExpressionError, is_expression, references
-from emulator.parameters import Parameter, parse_parameter
+from emulator.dag import condition
+from emulator.dag.expressions import ExpressionError, is_expression, references
+from emulator.dag.parameters import Parameter, parse_parameter
+from emulator.jobs import images
 
 VERSION = "2020-12-01"
 RUN = ("Training", "Processing", "Condition", "RegisterModel", "Model", "Fail")

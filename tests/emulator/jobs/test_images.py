@@ -2,7 +2,7 @@
 
 import pytest
 
-from emulator.images import VARIABLE, refusal
+from emulator.jobs.images import VARIABLE, refusal
 
 ECR = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 

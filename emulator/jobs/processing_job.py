@@ -9,13 +9,13 @@ import json
 from contextlib import AbstractContextManager
 from typing import ClassVar
 
-from emulator import images
 from emulator.api import ApiError
-from emulator.continuous import ContinuousUpload
-from emulator.job import Job, Place
+from emulator.jobs import images
+from emulator.jobs.continuous import ContinuousUpload
+from emulator.jobs.job import Job, Place
+from emulator.jobs.transfers import ClientFault, download, select, shard, split_uri, upload
 from emulator.runtime.cluster import Outcome
 from emulator.runtime.node import Node
-from emulator.transfers import ClientFault, download, select, shard, split_uri, upload
 
 ROOT = "/opt/ml/processing"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.expressions import (
+from emulator.dag.expressions import (
     ExpressionError,
     Reference,
     evaluate,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.api import ApiError
-from emulator.definition import check_image, parse
+from emulator.dag.definition import check_image, parse
 
 
 def read(steps: list, **more: Any):

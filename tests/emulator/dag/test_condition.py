@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_expressions import World
 
-from emulator.condition import check, holds
-from emulator.expressions import ExpressionError
+from emulator.dag.condition import check, holds
+from emulator.dag.expressions import ExpressionError
 
 PYTHON = {
     "Equals": operator.eq,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.failure import LIMIT, reason
+from emulator.jobs.failure import LIMIT, reason
 from emulator.runtime.cluster import Exit
 
 DRIVER = "Traceback ...\nsubprocess.CalledProcessError: Command '['torchrun']' returned 1."

@@ -6,17 +6,17 @@ import threading
 import time
 from pathlib import Path
 
-from emulator import cache
 from emulator.api import ApiError
-from emulator.definition import Step, invalid
+from emulator.dag import cache
+from emulator.dag.definition import Step, invalid
+from emulator.dag.execution import ENDED, Execution
+from emulator.dag.parameters import as_given, values
+from emulator.dag.pipelines import Pipelines, Version
+from emulator.dag.work import StepWork
 from emulator.documents import read_json, write_json
-from emulator.execution import ENDED, Execution
 from emulator.files import write_atomic
 from emulator.objects import ObjectStore
 from emulator.paging import ordered, page
-from emulator.parameters import as_given, values
-from emulator.pipelines import Pipelines, Version
-from emulator.work import StepWork
 
 LOST = "InternalServerError: the emulator ended while this execution was running"
 _LETTERS = string.ascii_lowercase + string.digits

@@ -3,7 +3,7 @@
 import pytest
 
 from emulator.api import ApiError
-from emulator.metrics import Metrics
+from emulator.jobs.metrics import Metrics
 
 
 def test_the_latest_value_of_each_metric() -> None:

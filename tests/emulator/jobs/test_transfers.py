@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator.jobs.transfers import ClientFault, Source, archive, download, select, shard, upload
 from emulator.objects import ObjectStore
-from emulator.transfers import ClientFault, Source, archive, download, select, shard, upload
 
 
 @pytest.fixture

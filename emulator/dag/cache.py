@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from emulator.api import ApiError
-from emulator.definition import Step
+from emulator.dag.definition import Step
+from emulator.jobs.transfers import split_uri
 from emulator.objects import ObjectStore
-from emulator.transfers import split_uri
 
 ATTRIBUTES = {
     "Processing": ("AppSpecification", "Environment", "ProcessingInputs"),

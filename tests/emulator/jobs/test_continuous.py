@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from harness import until
 
-from emulator import continuous
-from emulator.continuous import ContinuousUpload
+from emulator.jobs import continuous
+from emulator.jobs.continuous import ContinuousUpload
 from emulator.objects import ObjectStore
 
 

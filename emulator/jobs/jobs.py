@@ -7,11 +7,11 @@ from pathlib import Path
 
 from emulator.api import ApiError
 from emulator.documents import read_json, write_json
-from emulator.job import ENDED, Job, Place, remove_nodes
+from emulator.jobs.job import ENDED, Job, Place, remove_nodes
+from emulator.jobs.processing_job import ProcessingJob
+from emulator.jobs.training_job import TrainingJob
 from emulator.paging import ordered, page
-from emulator.processing_job import ProcessingJob
 from emulator.shapes import check
-from emulator.training_job import TrainingJob
 
 KINDS: dict[str, type[Job]] = {"Training": TrainingJob, "Processing": ProcessingJob}
 CLOSE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL when the emulator itself stops

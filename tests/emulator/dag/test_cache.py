@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.api import ApiError
-from emulator.cache import ATTRIBUTES, duration, signature
-from emulator.definition import Step
+from emulator.dag.cache import ATTRIBUTES, duration, signature
+from emulator.dag.definition import Step
 
 CACHED = {"Enabled": True, "ExpireAfter": "P30D"}
 

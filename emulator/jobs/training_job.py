@@ -14,14 +14,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
-from emulator import images
 from emulator.api import ApiError
-from emulator.continuous import ContinuousUpload
-from emulator.job import Job, Place
-from emulator.metrics import Metrics
-from emulator.runtime.cluster import Outcome
-from emulator.runtime.node import LOOPBACK, Node
-from emulator.transfers import (
+from emulator.jobs import images
+from emulator.jobs.continuous import ContinuousUpload
+from emulator.jobs.job import Job, Place
+from emulator.jobs.metrics import Metrics
+from emulator.jobs.transfers import (
     ClientFault,
     archive,
     download,
@@ -31,6 +29,8 @@ from emulator.transfers import (
     split_uri,
     upload,
 )
+from emulator.runtime.cluster import Outcome
+from emulator.runtime.node import LOOPBACK, Node
 
 FILE_SYSTEMS = "TRAINYARD_EMULATOR_FILE_SYSTEMS"
 """``fs-0123=/local/directory,...``: what stands in for an FSx or EFS file system."""

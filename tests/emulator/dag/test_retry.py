@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from emulator.retry import Retries
+from emulator.dag.retry import Retries
 
 INTERNAL = "InternalServerError: disk full"
 

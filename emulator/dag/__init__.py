@@ -1,0 +1,1 @@
+"""Pipelines and their executions: reading a definition, and running its steps in order."""
