@@ -17,7 +17,7 @@ test: .venv/installed
 
 # The marker comes last: an interrupted installation is not taken for a whole one.
 .venv/installed: pyproject.toml
-	$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Trainyard needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}; name another with make PYTHON=...")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Trainyard needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}; name another with make PYTHON=...")'
 	$(PYTHON) -m venv .venv
 	@echo "installing into .venv: some minutes and 2 GB, once"
 	python -m pip install --quiet --disable-pip-version-check -e '.[dev]'

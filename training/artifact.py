@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -51,12 +52,16 @@ def open_artifact(folder: Path) -> tuple[Workload, nn.Module, dict[str, Any]]:
             raise DataError(
                 f"{folder / name}: is missing; the training job did not finish its model"
             )
-    description = json.loads((folder / "config.json").read_bytes())
-    workload = load(description["workload"], description["workload_config"], folder)
+    try:
+        description = json.loads((folder / "config.json").read_bytes())
+        name, settings = description["workload"], description["workload_config"]
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{folder / 'config.json'}: is damaged; train the model again") from None
+    workload = load(name, settings, folder)
     model = workload.model()
     try:
         model.load_state_dict(load_file(folder / "model.safetensors"))
-    except RuntimeError as error:
+    except (RuntimeError, SafetensorError) as error:
         first = str(error).splitlines()[0]
         raise DataError(f"{folder}: the weights are not those of config.json: {first}") from None
     return workload, model.eval(), description

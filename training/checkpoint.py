@@ -70,25 +70,32 @@ class Checkpoints:
         temporary.replace(target / "state.pt")
         write_atomically(target / "complete.json", json.dumps(marker).encode())
         for old in self._complete()[: -self._keep]:
+            (old / "complete.json").unlink()  # first: what is half deleted must not look complete
             shutil.rmtree(old)
 
     def newest(self) -> tuple[int, dict[str, Any]] | None:
         """(step, state) of the newest whole checkpoint; None when there is none."""
         for folder in reversed(self._complete()):
-            marker = json.loads((folder / "complete.json").read_bytes())
-            if (
-                not (folder / "state.pt").is_file()
-                or _sha256(folder / "state.pt") != marker["sha256"]
-            ):
+            step = _whole(folder)
+            if step is None:
                 log.warning("checkpoint %s is torn: not resumed, looking for an older one", folder)
                 continue
-            state = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
-            return marker["step"], state
+            return step, torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
         return None
 
     def _complete(self) -> list[Path]:
         """Folders with a marker, oldest first."""
         return sorted(marker.parent for marker in self._folder.glob("step-*/complete.json"))
+
+
+def _whole(folder: Path) -> int | None:
+    """The checkpoint's step; None when the marker is damaged or is not that of the file."""
+    try:
+        marker = json.loads((folder / "complete.json").read_bytes())
+        whole = marker["sha256"] == _sha256(folder / "state.pt")
+        return int(marker["step"]) if whole else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _sha256(path: Path) -> str:

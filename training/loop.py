@@ -1,6 +1,7 @@
 """The training loop: the same for every strategy, workload and number of ranks."""
 
 import contextlib
+import hashlib
 import logging
 import math
 import signal
@@ -87,7 +88,7 @@ class Loop:
             while self.step < self.config.max_steps:
                 asked = self._train_step(train, order, stop_asked=stop())
                 self._after_step(validation)
-                if asked:
+                if asked and self.step < self.config.max_steps:
                     self._save()
                     raise TrainingError(
                         f"stopped by SIGTERM after step {self.step}; a checkpoint is saved, and a "
@@ -106,6 +107,8 @@ class Loop:
             rank=strategy.rank,
             world=strategy.world,
         )
+        # Dropout and the like are drawn anew from (seed, step, rank): a resumed run draws the same.
+        torch.manual_seed(_mix(config.seed, self.step, strategy.rank))
         totals = torch.zeros(3, dtype=torch.float64, device=strategy.device)
         self.optimizer.zero_grad()
         for number, indices in enumerate(batches, 1):
@@ -145,10 +148,11 @@ class Loop:
         """Stop every rank when a number that they share is not finite; nothing is saved."""
         if math.isfinite(value):
             return
-        bad = [r for r, v in enumerate(self.strategy.gather(mine)) if not math.isfinite(v)]
+        numbers = enumerate(self.strategy.gather(mine))
+        bad = ", ".join(str(rank) for rank, number in numbers if not math.isfinite(number))
         first = self.step * self.config.global_batch
         raise TrainingError(
-            f"{what} is {value} at step {self.step}, first on rank {bad[0] if bad else 0}, in the "
+            f"{what} is {value} at step {self.step + 1} on rank {bad or '(the sum)'}, in the "
             f"samples at positions {first} to {first + self.config.global_batch - 1} of the order; "
             "nothing is saved: lower learning_rate, or look at those samples"
         )
@@ -157,7 +161,13 @@ class Loop:
         config = self.config
         if self.step % config.validation_interval == 0 or self.step == config.max_steps:
             began = time.perf_counter()
-            self.report({"step": self.step, "validation_loss": self._validate(validation)})
+            loss = self._validate(validation)
+            if not math.isfinite(loss):
+                raise TrainingError(
+                    f"validation loss is {loss} after step {self.step}; nothing is saved: "
+                    "lower learning_rate"
+                )
+            self.report({"step": self.step, "validation_loss": loss})
             self._began += time.perf_counter() - began  # not training time
         if self.step % config.checkpoint_interval == 0 or self.step == config.max_steps:
             self._save()
@@ -168,11 +178,13 @@ class Loop:
         count = min(len(validation), self.config.validation_samples)
         totals = torch.zeros(2, dtype=torch.float64, device=self.strategy.device)
         mine = range(self.strategy.rank, count, self.strategy.world)
+        self.model.eval()
         for start in range(0, len(mine), self.config.micro_batch):
             samples = validation.read(list(mine[start : start + self.config.micro_batch]))
             batch = torch.from_numpy(samples.astype("int64")).to(self.strategy.device)
             loss, units = self.workload.loss(self.model, batch)
             totals += torch.stack([loss.double(), units.double()])
+        self.model.train()
         loss_sum, units = self.strategy.sum(totals).tolist()
         return loss_sum / units
 
@@ -206,6 +218,11 @@ class Loop:
             self.optimizer.load_state_dict(state["optimizer"])
             if self.strategy.rank == 0:
                 log.info("resumed from the checkpoint of step %d", self.step)
+
+
+def _mix(seed: int, step: int, rank: int) -> int:
+    """A seed of its own for each step and rank: 64 bits of a hash."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {step} {rank}".encode()).digest()[:8])
 
 
 def _optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:

@@ -4,12 +4,16 @@ python steps/evaluate/job.py [--baseline_tokens N]
 """
 
 import argparse
+import gzip
 import json
 import math
 import sys
 import tarfile
+import zlib
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from errors import DataError
 from steps.edge import run
@@ -22,6 +26,7 @@ def evaluate(options: argparse.Namespace) -> None:
     """Write evaluation.json: metrics, baselines, what they were measured on."""
     inputs = options.root / "processing/input"
     workload, model, description = open_artifact(_extract(inputs / "model"))
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
     train, test = Dataset(inputs / "train"), Dataset(inputs / "test")
     if description["train_fingerprint"] != train.fingerprint:
         raise DataError(
@@ -67,7 +72,7 @@ def _extract(folder: Path) -> Path:
     try:
         with tarfile.open(archive) as tar:
             tar.extractall(folder / "model", filter="data")
-    except (tarfile.TarError, EOFError) as error:
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DataError(f"{archive}: cannot be unpacked: {error}") from None
     return folder / "model"
 

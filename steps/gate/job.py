@@ -6,6 +6,7 @@ python steps/gate/job.py --primary_metric bits_per_byte --direction lower \\
 
 import argparse
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ def read_evaluation(path: Path) -> Any:
     """The evaluation; None, which rejects, when it is missing or no JSON."""
     try:
         return json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         print(f"{path}: {error}", flush=True)
         return None
 
@@ -56,9 +57,10 @@ def checks(evaluation: Any, options: argparse.Namespace) -> list[Check]:
             threshold = float(text)
         except ValueError:
             threshold = float("nan")
-        if bound not in BOUNDS or not metric or threshold != threshold:
+        if bound not in BOUNDS or not metric or not math.isfinite(threshold):
             raise GateError(
-                f"--threshold {name} {text}: expected max_<metric> or min_<metric>, and a number"
+                f"--threshold {name} {text}: expected max_<metric> or min_<metric>, and a finite "
+                "number"
             )
         found.append(against_threshold(evaluation, metric, BOUNDS[bound], threshold))
     if options.below_baseline:

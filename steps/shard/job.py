@@ -19,7 +19,7 @@ from errors import DataError
 from steps.edge import run
 from training.data.manifest import write_atomically
 from training.data.writer import ShardWriter
-from training.workloads import load
+from training.workloads import load, read_settings
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,8 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as lines:
             for number, line in enumerate(lines, 1):
-                yield number, _record(line)
+                if line.strip():
+                    yield number, _record(line)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path.name}: is a damaged gzip file: {error}; upload it again") from None
 
@@ -57,7 +58,7 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
 def _record(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except ValueError:  # neither JSON nor UTF-8
+    except (ValueError, RecursionError):  # neither JSON nor UTF-8, or nested without end
         return None
     return record if isinstance(record, dict) and isinstance(record.get("key"), str) else None
 
@@ -70,7 +71,7 @@ def shard(options: argparse.Namespace) -> None:
     if not files and len(cluster["hosts"]) == 1:
         raise DataError("0 files in the raw input; upload data under data.input")
     assets = options.tokenizer.parent if options.tokenizer else None
-    workload = load(options.workload, json.loads(options.workload_config), assets)
+    workload = load(options.workload, read_settings(options.workload_config), assets)
     output = root / "processing/output"
     writers = {
         split: ShardWriter(
@@ -108,7 +109,7 @@ def _pack(files: list[Path], writers: dict[str, ShardWriter], workload, options)
                 split = split_of(record["key"], options.validation_share, options.test_share)
                 writers[split].add(packers[split].add(record))
                 writers[split].records += 1
-            except DataError as error:
+            except (DataError, UnicodeEncodeError) as error:  # the latter: half a surrogate pair
                 bad.append(f"{path.name} line {number}: {error}")
                 log.warning("quarantined: %s", bad[-1])
     if len(bad) > QUARANTINE_LIMIT * records:

@@ -5,7 +5,6 @@ torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workl
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from errors import DataError, TrainingError
 from steps.edge import run
 from training.config import TrainConfig
 from training.metrics import metric_line
+from training.workloads import read_settings
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -39,18 +39,24 @@ def read_config(options: argparse.Namespace) -> TrainConfig:
     try:
         return TrainConfig.model_validate({n: v for n, v in given.items() if v is not None})
     except ValidationError as error:
-        problems = [
-            f"hyperparameter {'.'.join(map(str, p['loc'])) or '(several)'}: is {p['input']!r}; "
-            f"{p['msg'].removeprefix('Value error, ')}"
-            for p in error.errors()
-        ]
-        raise TrainingError("\n".join(problems)) from None
+        raise TrainingError("\n".join(map(_describe, error.errors()))) from None
+
+
+def _describe(problem: dict[str, Any]) -> str:
+    """One problem of pydantic's; a check across several hyperparameters names them itself."""
+    message = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"]:
+        return f"hyperparameters: {message}"
+    name = problem["loc"][0]
+    if problem["type"] == "missing":
+        return f"hyperparameter {name}: is missing; add --{name}"
+    return f"hyperparameter {name}: is {problem['input']!r}; expected: {message}"
 
 
 def train(options: argparse.Namespace) -> None:
     """Open the channels, train, and let rank 0 hand the model on."""
     config = read_config(options)
-    settings = json.loads(options.workload_config)
+    settings = read_settings(options.workload_config)
 
     from training import artifact
     from training.checkpoint import Checkpoints, identity
@@ -62,11 +68,13 @@ def train(options: argparse.Namespace) -> None:
     root: Path = options.root
     data = {split: Dataset(root / "input/data" / split) for split in ("train", "validation")}
     workload = load(options.workload, settings, root / "input/data/train")
-    if data["train"].workload != workload.info:
-        raise DataError(
-            f"the shards were made for {data['train'].workload}, the training is set up for "
-            f"{workload.info}; shard the data again with the same workload settings"
-        )
+    for split, dataset in data.items():
+        if (dataset.workload, dataset.width) != (workload.info, workload.width):
+            raise DataError(
+                f"the {split} shards hold samples of {dataset.width} elements made for "
+                f"{dataset.workload}; the training is set up for {workload.width} and "
+                f"{workload.info}: shard the data again with the same workload settings"
+            )
     fingerprint = data["train"].fingerprint
     name = identity(config, options.workload, options.workload_config, fingerprint)
     checkpoints = Checkpoints(root / "checkpoints", name, config.keep_checkpoints)

@@ -1,6 +1,6 @@
 """Read a dataset: the shards of all manifests in a folder as one array of samples."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,11 @@ class Dataset:
             out[row] = self._maps[owner][index - self._starts[owner]]
         return out
 
-    def shards(self) -> Sequence[np.ndarray]:
-        """The maps themselves, each of shape (samples, width), for reading everything in order."""
-        return self._maps
+    def batches(self, size: int) -> Iterator[np.ndarray]:
+        """Everything in order, in arrays of shape (at most ``size``, width)."""
+        for samples in self._maps:
+            for start in range(0, len(samples), size):
+                yield np.array(samples[start : start + size])
 
     def _map(self, file: str, size: int, dtype: np.dtype) -> np.ndarray:
         path = self.folder / file

@@ -9,6 +9,8 @@ It is named in a recipe by its package (``my_package.my_workload``), or by its b
 one of those in this folder.
 """
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -87,7 +89,7 @@ class Workload(Protocol):
         """
 
     def evaluate(self, model: "torch.nn.Module", test: "Dataset") -> dict[str, dict[str, float]]:
-        """Metric → ``value`` and ``standard_error`` on the test split."""
+        """Metric → ``value`` and ``standard_error`` on the test split, on the model's device."""
 
     def baselines(
         self, train: "Dataset", test: "Dataset", limit: int
@@ -121,7 +123,24 @@ def load(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Wo
     return _module(name, "workload").Workload(typed, assets)
 
 
+def read_settings(text: str) -> dict[str, Any]:
+    """A workload's settings as a job is given them: a JSON object.
+
+    Raises:
+        TrainingError: ``text`` is none.
+    """
+    try:
+        settings = json.loads(text)
+    except ValueError as error:
+        raise TrainingError(f"workload_config: is no JSON ({error}): {text!r}") from None
+    if not isinstance(settings, dict):
+        raise TrainingError(f"workload_config: is {text}; expected a JSON object of settings")
+    return settings
+
+
 def _module(name: str, part: str) -> Any:
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
+        raise TrainingError(f"workload {name!r}: is no name of a Python package")
     package = name if "." in name else f"{__name__}.{name}"
     try:
         return import_module(f"{package}.{part}")

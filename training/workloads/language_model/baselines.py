@@ -1,7 +1,5 @@
 """What a model must beat to have learned anything: token frequencies, and frequencies of pairs."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from training.data.dataset import Dataset
@@ -67,11 +65,11 @@ def evaluate(
 ) -> dict[str, dict[str, float]]:
     """``unigram`` and ``bigram`` → metric → value, counted on at most ``limit`` train tokens."""
     model = Bigram(_first(train, limit), tokenizer.size)
-    unigram, bigram = Scores(tokenizer.token_bytes), Scores(tokenizer.token_bytes)
-    for samples in _pieces(test):
+    unigram, bigram = Scores(tokenizer), Scores(tokenizer)
+    for samples in test.batches(SCORED):
         previous, targets = samples[:, :-1], samples[:, 1:]
-        unigram.add(targets, model.unigram(targets), targets == model.commonest)
-        bigram.add(targets, model.bigram(previous, targets), targets == model.likeliest(previous))
+        unigram.add(samples, model.unigram(targets), targets == model.commonest)
+        bigram.add(samples, model.bigram(previous, targets), targets == model.likeliest(previous))
     return {
         name: {metric: measured["value"] for metric, measured in scores.metrics().items()}
         for name, scores in (("unigram", unigram), ("bigram", bigram))
@@ -82,9 +80,3 @@ def _first(dataset: Dataset, limit: int) -> np.ndarray:
     """Whole samples from the front of the dataset, at least one, ``limit`` tokens at most."""
     count = min(len(dataset), max(1, limit // dataset.width))
     return dataset.read(np.arange(count))
-
-
-def _pieces(dataset: Dataset) -> Iterator[np.ndarray]:
-    for shard in dataset.shards():
-        for start in range(0, len(shard), SCORED):
-            yield np.asarray(shard[start : start + SCORED])

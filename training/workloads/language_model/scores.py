@@ -1,27 +1,39 @@
 """From nats per token to the metrics, for the model and for the baselines alike."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from errors import DataError
+from training.workloads.language_model.tokenizer import Tokenizer
+
+
+def padding(samples: Any, end: int) -> Any:
+    """Which targets (samples[:, 1:]) only fill a sample up: an end that follows an end.
+
+    Works on arrays and tensors of shape (n, width); the result has shape (n, width - 1).
+    """
+    return (samples[:, :-1] == end) & (samples[:, 1:] == end)
 
 
 class Scores:
-    """Adds up what predicting each token cost; keeps four numbers a sample.
+    """Adds up what predicting each token cost; keeps four numbers a sample. Padding is not scored.
 
     Args:
-        token_bytes: bytes of text that each token stands for, shape (vocabulary,).
+        tokenizer: says how many bytes of text each token stands for.
     """
 
-    def __init__(self, token_bytes: np.ndarray) -> None:
-        self._token_bytes = token_bytes
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
         self._per_sample: list[np.ndarray] = []  # columns: nats, bytes, hits, tokens
 
-    def add(self, targets: np.ndarray, nats: np.ndarray, hits: np.ndarray) -> None:
-        """All of shape (samples, tokens): the token, −ln p of it, whether it was the likeliest."""
-        columns = (nats, self._token_bytes[targets], hits, np.ones_like(nats))
-        self._per_sample.append(np.stack([c.sum(axis=1, dtype=np.float64) for c in columns], 1))
+    def add(self, samples: np.ndarray, nats: np.ndarray, hits: np.ndarray) -> None:
+        """Samples (n, width); −ln p of every target and whether it was the likeliest, one less."""
+        counted = ~padding(samples, self._tokenizer.end)
+        columns = (nats, self._tokenizer.token_bytes[samples[:, 1:]], hits, counted)
+        sums = [np.sum(c, axis=1, where=counted, dtype=np.float64) for c in columns]
+        self._per_sample.append(np.stack(sums, axis=1))
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Metric → ``value`` and ``standard_error``.
@@ -36,7 +48,7 @@ class Scores:
         loss, loss_error = _ratio(nats, tokens)
         bits, bits_error = _ratio(nats / math.log(2), size)
         accuracy, accuracy_error = _ratio(hits, tokens)
-        perplexity = math.exp(loss)
+        perplexity = math.exp(loss) if loss < 709 else math.inf  # the largest that a float holds
         return {
             "bits_per_byte": {"value": bits, "standard_error": bits_error},
             "loss": {"value": loss, "standard_error": loss_error},

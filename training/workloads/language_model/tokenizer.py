@@ -53,6 +53,8 @@ class FileTokenizer:
                 "token are not known; use a byte-level BPE tokenizer"
             )
         self._tokenizer = HuggingFaceTokenizer.from_file(str(path))
+        # "<|endoftext|>" in a text is text; read as the token it would end the document there.
+        self._tokenizer.encode_special_tokens = True
         self.size = self._tokenizer.get_vocab_size()
         special = {token["id"] for token in description.get("added_tokens", ())}
         ends = [self._tokenizer.token_to_id(name) for name in END_NAMES]

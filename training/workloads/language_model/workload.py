@@ -1,7 +1,7 @@
 """The language model as a workload: packing, loss, evaluation."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from training.data.dataset import Dataset
 from training.workloads.language_model import baselines
 from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.model import Transformer
-from training.workloads.language_model.scores import Scores
+from training.workloads.language_model.scores import Scores, padding
 from training.workloads.language_model.tokenizer import ByteTokenizer, FileTokenizer
 
-EVALUATION_BATCH = 32  # samples
+EVALUATION_BATCH = 16  # samples
+IGNORED = -100  # a target that costs nothing (torch's own default)
 
 
 class Workload:
@@ -52,22 +53,27 @@ class Workload:
         return Transformer(self.config, self.tokenizer.size)
 
     def loss(self, model: nn.Module, batch: Tensor) -> tuple[Tensor, Tensor]:
-        """Cross-entropy in nats, summed over the tokens; and their number."""
-        inputs, targets = batch[:, :-1], batch[:, 1:]
-        logits = model(inputs).float()
-        total = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
-        return total, torch.tensor(targets.numel(), device=batch.device)
+        """Cross-entropy in nats, summed over the tokens; and their number, padding left out."""
+        logits = model(batch[:, :-1]).float()
+        counted = ~padding(batch, self.tokenizer.end)
+        targets = batch[:, 1:].where(counted, IGNORED).flatten()
+        total = F.cross_entropy(
+            logits.flatten(0, 1), targets, reduction="sum", ignore_index=IGNORED
+        )
+        return total, counted.sum()
 
     def evaluate(self, model: nn.Module, test: Dataset) -> dict[str, dict[str, float]]:
         """Loss, perplexity, bits per byte and accuracy over every token of the split."""
-        scores = Scores(self.tokenizer.token_bytes)
+        scores = Scores(self.tokenizer)
+        device = next(model.parameters()).device
         with torch.inference_mode():
-            for batch in _batches(test):
-                inputs, targets = batch[:, :-1], batch[:, 1:]
-                logits = model(inputs).float()
+            for samples in test.batches(EVALUATION_BATCH):
+                batch = torch.from_numpy(samples.astype(np.int64)).to(device)
+                targets = batch[:, 1:]
+                logits = model(batch[:, :-1]).float()
                 nats = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
                 hits = logits.argmax(-1) == targets
-                scores.add(targets.numpy(), nats.double().numpy(), hits.numpy())
+                scores.add(samples, nats.cpu().numpy(), hits.cpu().numpy())
         return scores.metrics()
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
@@ -111,9 +117,3 @@ class TextPacker:
     def _windows(self, tokens: np.ndarray, count: int) -> np.ndarray:
         starts = np.arange(count)[:, None] * (self._width - 1)
         return tokens[starts + np.arange(self._width)]
-
-
-def _batches(dataset: Dataset) -> Iterator[Tensor]:
-    for shard in dataset.shards():
-        for start in range(0, len(shard), EVALUATION_BATCH):
-            yield torch.from_numpy(shard[start : start + EVALUATION_BATCH].astype(np.int64))

@@ -1,0 +1,96 @@
+"""gate.json: every key always there, and a pass only on whole, good evidence."""
+
+import copy
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conditions.checks import against_baseline, against_threshold
+from conditions.verdict import verdict
+
+KEYS = {"verdict", "reason", "checks", "dataset_fingerprint", "metrics"}
+CHECK_KEYS = {"name", "metric", "direction", "value", "threshold", "passed", "reason"}
+GOOD = {
+    "metrics": {"m": {"value": 2.0}, "other": {"value": 1.0}},
+    "baselines": {"b": {"m": 3.0}},
+    "dataset": {"fingerprint": "abc"},
+}
+EVIDENCE = [("metrics", "m", "value"), ("baselines", "b", "m"), ("dataset", "fingerprint")]
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+anything = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["metrics", "m", "value", "baselines", "b", "dataset", "fingerprint"]),
+            inner,
+        )
+    ),
+    max_leaves=15,
+)
+
+
+def judge(evaluation) -> dict:
+    checks = [
+        against_threshold(evaluation, "m", "lower", 2.5),
+        against_baseline(evaluation, "m", "lower", "b", 0.5),
+    ]
+    result = verdict(evaluation, checks)
+    json.dumps(result, allow_nan=False)
+    assert set(result) == KEYS
+    assert all(set(check) == CHECK_KEYS for check in result["checks"])
+    assert result["reason"]
+    return result
+
+
+def test_good_evidence_passes():
+    result = judge(GOOD)
+    assert result["verdict"] == "pass"
+    assert result["metrics"] == {"m": 2.0, "other": 1.0}
+    assert result["dataset_fingerprint"] == "abc"
+
+
+def test_one_failed_check_rejects_with_its_reason_alone():
+    evaluation = copy.deepcopy(GOOD)
+    evaluation["baselines"]["b"]["m"] = 2.4
+    result = judge(evaluation)
+    assert result["verdict"] == "reject"
+    assert result["reason"] == "m is 2, it must beat the b baseline's 2.4 by at least 0.5"
+
+
+@given(anything)
+def test_garbage_never_raises_and_passes_only_when_it_is_good(evaluation):
+    def at(*path):
+        found = evaluation
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+    value, baseline, fingerprint = (at(*path) for path in EVIDENCE)
+    numbers = all(type(v) in (int, float) for v in (value, baseline))
+    good = numbers and value <= 2.5 and value < baseline - 0.5 and baseline < float("inf")
+    good = good and value > -float("inf") and isinstance(fingerprint, str) and fingerprint != ""
+    assert judge(evaluation)["verdict"] == ("pass" if good else "reject")
+
+
+@pytest.mark.parametrize("path", EVIDENCE, ids=".".join)
+@given(garbage=anything)
+def test_any_one_piece_of_evidence_replaced_by_garbage(path, garbage):
+    evaluation = copy.deepcopy(GOOD)
+    inner = evaluation
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = garbage
+    if judge(evaluation)["verdict"] == "pass":
+        assert isinstance(garbage, str if path[-1] == "fingerprint" else int | float)
+    del inner[path[-1]]
+    assert judge(evaluation)["verdict"] == "reject"
+
+
+def test_a_gate_without_checks_passes_nothing():
+    result = verdict(GOOD, [])
+    assert (result["verdict"], set(result)) == ("reject", KEYS)
+    assert "no checks" in result["reason"]

@@ -1,0 +1,256 @@
+"""Shard → train → evaluate → gate as SageMaker would chain them, each job in a container's folders.
+
+Once with the shipped workload, once with one of a user's own: the jobs know neither.
+"""
+
+import json
+import random
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from steps.evaluate import job as evaluate_job
+from steps.gate import job as gate_job
+from steps.shard import job as shard_job
+from steps.train import job as train_job
+
+TOYS = Path(__file__).parents[1] / "training"
+LINES = (
+    "the cat sat on the mat and ate the rat. ",
+    "that hat is at the heart of the matter. ",
+    "other mothers gather another feather. ",
+)
+
+
+def sentences(count: int) -> list[dict]:
+    source = random.Random(0)
+    return [
+        {"key": f"{n}", "text": "".join(source.choice(LINES) for _ in range(5))}
+        for n in range(count)
+    ]
+
+
+def lists(count: int) -> list[dict]:
+    source = random.Random(0)
+    return [
+        {"key": f"{n}", "numbers": [place + n % 2 for place in range(source.randint(1, 8))]}
+        for n in range(count)
+    ]
+
+
+LANGUAGE = {
+    "name": "language_model",
+    "config": {"context_length": 32, "layers": 2, "heads": 2, "dim": 48},
+    "records": sentences,
+    "gate": ["--primary_metric", "bits_per_byte", "--threshold", "max_bits_per_byte", "1.6",
+             "--below_baseline", "bigram"],
+}  # fmt: skip
+RAGGED = {
+    "name": "toys.ragged",
+    "config": {},
+    "records": lists,
+    "gate": ["--primary_metric", "loss", "--threshold", "max_loss", "1.5",
+             "--below_baseline", "uniform"],
+}  # fmt: skip
+
+
+def shard(root: Path, workload: dict) -> None:
+    records = workload["records"](400)
+    for number in (1, 2):
+        container = root / f"shard-{number}"
+        (container / "processing/input/raw").mkdir(parents=True)
+        (container / "config").mkdir()
+        cluster = {"current_host": f"algo-{number}", "hosts": ["algo-1", "algo-2"]}
+        (container / "config/resourceconfig.json").write_text(json.dumps(cluster))
+        text = "".join(json.dumps(record) + "\n" for record in records[number - 1 :: 2])
+        (container / "processing/input/raw/part.jsonl").write_text(text)
+        shard_job.main([*_named(workload), "--root", str(container)])
+        for split in shard_job.SPLITS:
+            output = container / "processing/output" / split
+            shutil.copytree(output, root / split, dirs_exist_ok=True)
+
+
+def train(root: Path, workload: dict) -> None:
+    for split in ("train", "validation"):
+        shutil.copytree(root / split, root / "train-job/input/data" / split)
+    settings = {"strategy": "single", "max_steps": 100, "global_batch": 32, "micro_batch": 16,
+                "learning_rate": 0.01, "warmup_steps": 10, "precision": "float32"}  # fmt: skip
+    loop = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
+    train_job.main([*_named(workload), *loop, "--root", str(root / "train-job")])
+
+
+def evaluate(root: Path) -> dict:
+    inputs = root / "evaluate/processing/input"
+    for split in ("train", "test"):
+        shutil.copytree(root / split, inputs / split, dirs_exist_ok=True)
+    if not (inputs / "model").exists():
+        (inputs / "model").mkdir()
+        with tarfile.open(inputs / "model/model.tar.gz", "w:gz") as tar:
+            tar.add(root / "train-job/model", ".")
+    evaluate_job.main(["--root", str(root / "evaluate")])
+    return json.loads((root / "evaluate/processing/output/evaluation/evaluation.json").read_bytes())
+
+
+def gate(root: Path, workload: dict) -> dict:
+    output = root / "evaluate/processing/output/evaluation"
+    shutil.copytree(output, root / "gate/processing/input/evaluation")
+    gate_job.main([*workload["gate"], "--direction", "lower", "--root", str(root / "gate")])
+    return json.loads((root / "gate/processing/output/gate/gate.json").read_bytes())
+
+
+def _named(workload: dict) -> list[str]:
+    settings = json.dumps(workload["config"])
+    return ["--workload", workload["name"], "--workload_config", settings]
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(TOYS))
+
+
+@pytest.mark.parametrize("workload", [LANGUAGE, RAGGED], ids=["language_model", "own workload"])
+def test_from_raw_records_to_a_verdict(tmp_path: Path, workload: dict):
+    shard(tmp_path, workload)
+    train(tmp_path, workload)
+    evaluation = evaluate(tmp_path)
+    verdict = gate(tmp_path, workload)
+    assert verdict["verdict"] == "pass", verdict["reason"]
+    assert verdict["dataset_fingerprint"] == evaluation["dataset"]["fingerprint"]
+    assert evaluation["model"]["steps"] == 100
+    assert evaluation["dataset"]["test_records"] > 5
+    numbers = [m[key] for m in evaluation["metrics"].values() for key in m]
+    numbers += [value for metrics in evaluation["baselines"].values() for value in metrics.values()]
+    assert all(isinstance(number, float) for number in numbers)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A trained toy, before its evaluation."""
+    root = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOYS))
+        shard(root, RAGGED)
+        train(root, RAGGED)
+    return root
+
+
+def refused(job, arguments: list[str], message_file: Path) -> str:
+    with pytest.raises(SystemExit) as end:
+        job.main(arguments)
+    assert end.value.code == 1
+    return message_file.read_text()
+
+
+def _members(root: Path, *members: tuple[tarfile.TarInfo, Path | None]) -> None:
+    path = root / "evaluate/processing/input/model/model.tar.gz"
+    path.parent.mkdir(parents=True)
+    with tarfile.open(path, "w:gz") as tar:
+        for member, content in members:
+            if content is None:
+                tar.addfile(member)
+            else:
+                member.size = content.stat().st_size
+                with content.open("rb") as file:
+                    tar.addfile(member, file)
+
+
+def _no_archive(root: Path) -> None:
+    (root / "evaluate/processing/input/model").mkdir(parents=True)
+
+
+def _link_out(root: Path) -> None:
+    link = tarfile.TarInfo("config.json")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    _members(root, (link, None))
+
+
+def _write_out(root: Path) -> None:
+    _members(root, (tarfile.TarInfo("../../escaped"), root / "train/manifest-algo-1.json"))
+
+
+def _damaged(change):
+    """An archive without weights, its bytes changed."""
+
+    def damage(root: Path) -> None:
+        _members(root, (tarfile.TarInfo("config.json"), root / "train-job/model/config.json"))
+        path = root / "evaluate/processing/input/model/model.tar.gz"
+        path.write_bytes(change(path.read_bytes()))
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (_no_archive, "model.tar.gz: is missing"),
+        (_damaged(lambda content: content), "model.safetensors: is missing"),
+        (_damaged(lambda content: content[: len(content) // 2]), "cannot be unpacked"),
+        (_damaged(lambda content: content[:60] + bytes(4) + content[64:]), "cannot be unpacked"),
+        (_damaged(lambda content: b"no archive"), "model.tar.gz: cannot be unpacked"),
+        (_link_out, "model.tar.gz: cannot be unpacked"),
+        (_write_out, "model.tar.gz: cannot be unpacked"),
+    ],
+    ids=["missing", "no weights", "cut off", "flipped", "no archive", "link out", "write out"],
+)  # fmt: skip
+def test_a_bad_model_is_named(trained: Path, tmp_path: Path, damage, expected: str):
+    root = tmp_path / "run"
+    shutil.copytree(trained, root)
+    damage(root)
+    for split in ("train", "test"):
+        shutil.copytree(root / split, root / "evaluate/processing/input" / split)
+    arguments = ["--root", str(root / "evaluate")]
+    message = refused(evaluate_job, arguments, root / "evaluate/output/message")
+    assert expected in message
+    assert not list(tmp_path.rglob("escaped")) and not list(tmp_path.rglob("evaluation.json"))
+
+
+def test_a_model_of_other_data_is_not_evaluated(trained: Path, tmp_path: Path):
+    root = tmp_path / "run"
+    shutil.copytree(trained, root)
+    shutil.rmtree(root / "train")
+    shutil.copytree(root / "validation", root / "train")
+    with pytest.raises(SystemExit):
+        evaluate(root)
+    message = (root / "evaluate/output/message").read_text()
+    assert "the model was trained on dataset" in message
+
+
+def test_a_model_that_predicts_nan_has_no_metrics_and_is_rejected(trained: Path, tmp_path: Path):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    root = tmp_path / "run"
+    shutil.copytree(trained, root)
+    weights = load_file(root / "train-job/model/model.safetensors")
+    broken = {name: torch.full_like(tensor, float("nan")) for name, tensor in weights.items()}
+    save_file(broken, root / "train-job/model/model.safetensors")
+    assert evaluate(root)["metrics"]["loss"]["value"] is None
+    verdict = gate(root, RAGGED)
+    assert verdict["verdict"] == "reject" and "loss is missing" in verdict["reason"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda data: shutil.rmtree(data / "validation"), "validation: holds no manifest"),
+        (lambda data: next(data.glob("train/*.bin")).unlink(), "names it, but it is missing"),
+    ],
+)  # fmt: skip
+def test_training_without_its_data_ends_with_one_message(trained, tmp_path, change, expected):
+    root = tmp_path / "job"
+    shutil.copytree(trained / "train-job/input", root / "input")
+    change(root / "input/data")
+    loop = ["--max_steps", "2", "--global_batch", "4", "--micro_batch", "4", "--learning_rate", "1"]
+    arguments = [*_named(RAGGED), *loop, "--root", str(root)]
+    assert expected in refused(train_job, arguments, root / "output/failure")
+
+
+def test_shards_made_for_another_workload_are_refused(trained, tmp_path):
+    root = tmp_path / "job"
+    shutil.copytree(trained / "train-job/input", root / "input")
+    loop = ["--max_steps", "2", "--global_batch", "4", "--micro_batch", "4", "--learning_rate", "1"]
+    arguments = ["--workload", "language_model", *loop, "--root", str(root)]
+    message = refused(train_job, arguments, root / "output/failure")
+    assert "the train shards hold samples of 9 elements made for {'kind': 'ragged'}" in message

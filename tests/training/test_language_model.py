@@ -1,0 +1,263 @@
+"""The language model as a workload: tokens, packing, the model, scores against the definitions."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from errors import DataError
+from training.data.dataset import Dataset
+from training.data.writer import ShardWriter
+from training.workloads import load
+from training.workloads.language_model.baselines import Bigram
+from training.workloads.language_model.config import LanguageModelConfig
+
+SMALL = {"context_length": 8, "layers": 2, "heads": 2, "dim": 16}
+TEXT = "the cat sat on the mat; the dog ate the cat's hat. größer — 東京 🐈\n" * 3
+END = 256
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(tmp_path_factory) -> Path:
+    """A byte-level BPE as GPT-2's, trained on a few lines."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet
+    )
+    tokenizer.train_from_iterator([TEXT], trainer)
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def pack(workload, texts: list[str]) -> np.ndarray:
+    packer = workload.packer()
+    parts = [packer.add({"text": text}) for text in texts]
+    return np.concatenate([*parts, packer.flush()])
+
+
+def dataset(folder: Path, workload, texts: list[str]) -> Dataset:
+    writer = ShardWriter(
+        folder, "algo-1", width=workload.width, dtype=workload.dtype, samples_per_shard=50
+    )
+    writer.add(pack(workload, texts))
+    writer.close(quarantined=0, workload=workload.info)
+    return Dataset(folder)
+
+
+@given(st.lists(st.text(max_size=40), max_size=8), st.integers(2, 12))
+def test_packing_keeps_every_byte_and_predicts_each_once(texts, context):
+    workload = load("language_model", SMALL | {"context_length": context})
+    samples = pack(workload, texts)
+    assert samples.shape[1] == context + 1
+    assert (samples[1:, 0] == samples[:-1, -1]).all()  # consecutive samples share one token
+    stream = [*samples[:1, 0], *samples[:, 1:].ravel()]
+    expected = [token for text in texts for token in (*text.encode(), END)]
+    assert stream[: len(expected)] == expected or len(expected) < 2
+    assert set(stream[len(expected) :]) <= {END}
+    assert len(stream) - len(expected) < context or len(expected) < 2
+
+
+@pytest.mark.parametrize("record", [{"key": "k"}, {"text": 3}, {"text": None}, {"text": ["a"]}])
+def test_a_record_without_text_is_bad(record):
+    with pytest.raises(DataError, match="text: is .*; expected a string"):
+        load("language_model", SMALL).packer().add(record)
+
+
+@settings(deadline=None)
+@given(text=st.text(max_size=60))
+def test_a_tokenizer_file_says_how_many_bytes_each_token_stands_for(tokenizer_folder, text):
+    workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
+    tokens = workload.tokenizer.encode(text)
+    assert workload.tokenizer.token_bytes[tokens].sum() == len(text.encode())
+    assert workload.tokenizer.token_bytes[workload.tokenizer.end] == 0
+
+
+def test_the_end_token_in_a_text_is_text(tokenizer_folder):
+    tokenizer = load("language_model", {"tokenizer": "file"}, tokenizer_folder).tokenizer
+    assert tokenizer.end not in tokenizer.encode("a <|endoftext|> b")
+
+
+def test_the_tokenizer_travels_and_its_hash_is_in_the_manifest(tokenizer_folder):
+    workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
+    content = (tokenizer_folder / "tokenizer.json").read_bytes()
+    assert workload.files() == {"tokenizer.json": content}
+    assert len(workload.info["files"]["tokenizer.json"]) == 64
+
+
+def word_piece(description: dict) -> None:
+    description["decoder"] = {"type": "WordPiece", "prefix": "##", "cleanup": True}
+
+
+def no_end(description: dict) -> None:
+    description["added_tokens"] = []
+    del description["model"]["vocab"]["<|endoftext|>"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [(word_piece, "is not byte-level"), (no_end, "to end a document with")],
+)
+def test_an_unfit_tokenizer_is_refused(tokenizer_folder, tmp_path, change, expected):
+    description = json.loads((tokenizer_folder / "tokenizer.json").read_bytes())
+    change(description)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(description))
+    with pytest.raises(DataError, match=expected):
+        load("language_model", {"tokenizer": "file"}, tmp_path)
+
+
+def test_a_missing_tokenizer_is_named(tmp_path):
+    with pytest.raises(DataError, match="no such tokenizer; set workload.tokenizer"):
+        load("language_model", {"tokenizer": "file"}, tmp_path)
+
+
+def test_the_model_sees_no_later_token():
+    workload = load("language_model", SMALL)
+    model = workload.model()
+    tokens = torch.randint(0, 257, (3, 8))
+    changed = tokens.clone()
+    changed[:, 5:] = (changed[:, 5:] + 1) % 257
+    before, after = model(tokens), model(changed)
+    assert before.shape == (3, 8, 257)
+    assert torch.equal(before[:, :5], after[:, :5])
+    assert not torch.equal(before[:, 5], after[:, 5])
+
+
+def test_the_model_sees_where_a_token_stands():
+    torch.manual_seed(0)
+    model = load("language_model", SMALL | {"layers": 1}).model()
+    model.blocks[0].attention.out.weight.data.normal_()
+    one, other = model(torch.tensor([[1, 2, 3]])), model(torch.tensor([[2, 1, 3]]))
+    assert not torch.allclose(one[:, 2], other[:, 2], atol=1e-4)
+
+
+def test_the_loss_is_a_sum_and_padding_is_no_unit():
+    workload = load("language_model", SMALL)
+    model = workload.model()
+    [sample] = pack(workload, ["abc"])
+    assert sample.tolist() == [97, 98, 99, *[END] * 6]
+    total, count = workload.loss(model, torch.from_numpy(sample[None].astype(np.int64)))
+    log_p = torch.log_softmax(model(torch.from_numpy(sample[None, :-1].astype(np.int64))), -1)[0]
+    assert count == 3  # b, c, and one end
+    assert total.item() == pytest.approx(
+        -sum(log_p[i, t].item() for i, t in enumerate([98, 99, END]))
+    )
+
+
+def test_training_on_one_text_learns_it():
+    torch.manual_seed(0)
+    workload = load("language_model", SMALL | {"dim": 32})
+    model = workload.model()
+    batch = torch.from_numpy(pack(workload, [TEXT[:60]]).astype(np.int64))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    for _ in range(60):
+        optimizer.zero_grad()
+        total, count = workload.loss(model, batch)
+        (total / count).backward()
+        optimizer.step()
+    assert total / count < 1  # from ln 257 = 5.5
+
+
+def test_the_metrics_are_what_their_names_say(tmp_path, tokenizer_folder):
+    torch.manual_seed(0)
+    workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
+    model = workload.model().eval()
+    texts = [TEXT, "a hat", ""]
+    found = workload.evaluate(model, dataset(tmp_path, workload, texts))
+    nats = hits = count = size = 0
+    for sample in torch.from_numpy(pack(workload, texts).astype(np.int64)):
+        logits = model(sample[None, :-1])[0]
+        for position, target in enumerate(sample[1:].tolist()):
+            if target == workload.tokenizer.end == sample[position]:
+                continue
+            nats -= torch.log_softmax(logits[position].double(), -1)[target].item()
+            hits += logits[position].argmax().item() == target
+            size += workload.tokenizer.token_bytes[target]
+            count += 1
+    expected = {
+        "loss": nats / count,
+        "perplexity": math.exp(nats / count),
+        "bits_per_byte": nats / math.log(2) / size,
+        "next_token_accuracy": hits / count,
+    }
+    assert {name: m["value"] for name, m in found.items()} == pytest.approx(expected, rel=1e-5)
+    # The text's bytes are all there but those of the very first token, which nothing predicts.
+    first = workload.tokenizer.token_bytes[pack(workload, texts)[0, 0]]
+    assert size == len("".join(texts).encode()) - first
+
+
+def test_the_standard_error_is_that_of_repeated_draws(tmp_path):
+    """Against the spread of the same ratio over many datasets drawn from one source."""
+    from training.workloads.language_model.scores import Scores
+    from training.workloads.language_model.tokenizer import ByteTokenizer
+
+    random = np.random.default_rng(0)
+    values, errors = [], []
+    for _ in range(300):
+        scores = Scores(ByteTokenizer())
+        samples = random.integers(0, 256, (60, 9))
+        nats = random.exponential(2.0, (60, 8)) * random.uniform(0.5, 1.5, (60, 1))
+        scores.add(samples, nats, nats < 0.5)
+        measured = scores.metrics()
+        values.append([m["value"] for m in measured.values()])
+        errors.append([m["standard_error"] for m in measured.values()])
+    assert np.mean(errors, axis=0) == pytest.approx(np.std(values, axis=0), rel=0.15)
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=4, max_size=4), min_size=2, max_size=12))
+def test_baselines_are_distributions_with_the_counted_frequencies(rows):
+    tokens = np.array(rows, dtype=np.uint16)
+    model = Bigram(tokens, 5)
+    every = np.arange(5)
+    assert np.exp(-model.unigram(every)).sum() == pytest.approx(1)
+    for previous in every:
+        assert np.exp(-model.bigram(np.full(5, previous), every)).sum() == pytest.approx(1)
+    pairs = Counter(
+        zip(tokens[:, :-1].ravel().tolist(), tokens[:, 1:].ravel().tolist(), strict=True)
+    )
+    followed = Counter(tokens[:, :-1].ravel().tolist())
+    targets = Counter(tokens[:, 1:].ravel().tolist())
+    k = model.concentration
+    for a in range(5):
+        for b in range(5):
+            unigram = (targets[b] + 1) / (sum(targets.values()) + 5)
+            expected = (pairs[a, b] + k * unigram) / (followed[a] + k)
+            assert math.exp(-model.bigram(np.array(a), np.array(b))) == pytest.approx(expected)
+        if followed[a]:
+            assert pairs[a, model.likeliest(np.array(a))] == max(pairs[a, b] for b in range(5))
+
+
+def test_the_bigram_beats_the_unigram_where_pairs_matter(tmp_path):
+    workload = load("language_model", SMALL)
+    train = dataset(tmp_path / "train", workload, ["ab" * 4000])
+    test = dataset(tmp_path / "test", workload, ["ab" * 400])
+    found = workload.baselines(train, test, 10**6)
+    assert found["unigram"]["bits_per_byte"] == pytest.approx(1, abs=0.1)
+    assert found["bigram"]["bits_per_byte"] < 0.2
+    assert found["bigram"]["next_token_accuracy"] > 0.95
+
+
+def test_baselines_are_fitted_on_the_limit_and_no_more(tmp_path):
+    workload = load("language_model", SMALL)
+    train = dataset(tmp_path / "train", workload, ["ab" * 400])
+    part = workload.baselines(train, train, 9 * 10)
+    assert part["unigram"]["loss"] > workload.baselines(train, train, 10**6)["unigram"]["loss"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"dim": 18, "heads": 4}, {"dim": 12, "heads": 4}, {"layers": 0}]
+)
+def test_an_impossible_model_is_refused(fields):
+    with pytest.raises(ValidationError):
+        LanguageModelConfig(**fields)

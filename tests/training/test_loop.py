@@ -1,0 +1,189 @@
+"""The loop: the same curve for every number of ranks, exact resume, and a clean end when it fails.
+
+The samples of the toy workload hold one unit or eight, so a mean of means is not the mean.
+"""
+
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from trainings import history, losses, write_ragged
+
+from training.artifact import open_artifact
+from training.data.dataset import Dataset
+from training.data.order import GlobalOrder
+
+
+def weights(root: Path) -> dict[str, torch.Tensor]:
+    return load_file(root / "model/model.safetensors")
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one | other)
+
+
+def copy_inputs(root: Path, name: str) -> Path:
+    """A container of its own over the same data."""
+    shutil.copytree(root / "input", root.parent / name / "input")
+    return root.parent / name
+
+
+def finish(processes: list[subprocess.Popen], seconds: float = 60) -> list[str]:
+    return [process.communicate(timeout=seconds)[0] for process in processes]
+
+
+def test_the_loss_is_the_mean_over_all_units_of_the_global_batch(root, train):
+    """Computed here from the first batch of the order and a model with the same seed."""
+    train(root, micro_batch=2, seed=3)
+    from toys.ragged.workload import Model
+
+    torch.manual_seed(3)
+    data = Dataset(root / "input/data/train")
+    batch = torch.from_numpy(data.read(GlobalOrder(data.fingerprint, 3, 100).at(0, 8)).astype(int))
+    log_p = torch.log_softmax(Model(0.0)(batch[:, 0]), -1)
+    costs = [-log_p[i, j, batch[i, 1 + j]].item() for i in range(8) for j in range(batch[i, 0])]
+    assert losses(root)[1] == pytest.approx(sum(costs) / len(costs), rel=1e-6)
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 4])
+def test_accumulation_does_not_change_the_curve(root, train, micro_batch):
+    alone = losses(train(root))
+    accumulated = losses(train(copy_inputs(root, "accumulated"), micro_batch=micro_batch))
+    assert accumulated == pytest.approx(alone, rel=1e-5)
+    assert alone[10] < alone[1]
+
+
+@pytest.mark.slow
+def test_two_ranks_give_the_curve_of_one_and_one_goes_on_from_two(root, train, ranks):
+    alone = train(root)
+    two = copy_inputs(root, "two")
+    outputs = finish(ranks(two, 2, micro_batch=2))
+    assert (two / "model/config.json").is_file(), outputs
+    assert losses(two) == pytest.approx(losses(alone), rel=1e-5)
+    validation = "validation_loss"
+    assert losses(two, validation) == pytest.approx(losses(alone, validation), rel=1e-5)
+    assert "step=1 loss=" in outputs[0] and "step=" not in outputs[1]
+
+    [newest] = two.glob("checkpoints/*/step-00000010")
+    shutil.rmtree(newest)
+    shutil.rmtree(two / "model")
+    resumed = losses(train(two, micro_batch=2))
+    assert resumed == pytest.approx({step: losses(alone)[step] for step in range(6, 11)}, rel=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_resumed_run_is_bitwise_the_undisturbed_one(root, train, precision):
+    settings = {"precision": precision, "workload_config": '{"dropout": 0.5}', "micro_batch": 4}
+    undisturbed = train(root, **settings)
+    disturbed = train(copy_inputs(root, "disturbed"), **settings)
+    [newest] = disturbed.glob("checkpoints/*/step-00000010")
+    (newest / "state.pt").write_bytes(b"torn")
+    torch.manual_seed(99)  # the process's own random state must not matter
+    train(disturbed, **settings)
+    assert list(losses(disturbed)) == [6, 7, 8, 9, 10]
+    assert losses(undisturbed) == losses(undisturbed) | losses(disturbed)
+    assert same(weights(undisturbed), weights(disturbed))
+
+
+def test_a_finished_run_has_no_steps_left(root, train):
+    before = weights(train(root))
+    (root / "model/model.safetensors").unlink()
+    assert same(weights(train(root)), before)
+    assert history(root) == []
+
+
+def test_other_data_or_settings_start_afresh(root, train):
+    train(root)
+    train(root, learning_rate=0.02)
+    assert 1 in losses(root)
+    write_ragged(root / "input/data/train", 100, seed=7)
+    train(root)
+    assert 1 in losses(root)
+
+
+def test_learning_rate_and_throughput_are_reported(root, train):
+    lines = [line for line in history(train(root)) if "loss" in line]
+    assert lines[1]["learning_rate"] == pytest.approx(0.01)
+    assert lines[-1]["learning_rate"] == pytest.approx(0.001)
+    assert all(line["units_per_second"] > line["samples_per_second"] > 0 for line in lines)
+
+
+def test_the_validation_loss_is_that_of_the_model_without_its_dropout(root, train):
+    reported = losses(train(root, workload_config='{"dropout": 0.5}'), "validation_loss")[10]
+    workload, model, _ = open_artifact(root / "model")
+    found = workload.evaluate(model, Dataset(root / "input/data/validation"))
+    assert reported == pytest.approx(found["loss"]["value"], rel=1e-5)
+
+
+def test_the_gradient_is_clipped(root, train):
+    """Adam ignores the gradient's length, but not that of one step against the next."""
+    free = losses(train(root, grad_clip=1e9))
+    clipped = losses(train(copy_inputs(root, "clipped"), grad_clip=1e-3))
+    assert free[1] == clipped[1] and free[10] != pytest.approx(clipped[10], rel=1e-6)
+
+
+def test_single_refuses_a_job_of_several_ranks(root, train, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit):
+        train(root)
+    assert "strategy single cannot use 2 ranks" in (root / "output/failure").read_text()
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite_names_step_and_rank_and_saves_nothing(root, ranks):
+    step = poison_rank_1(root)
+    processes = ranks(root, 2, micro_batch=4, checkpoint_interval=1)
+    outputs = finish(processes)
+    assert [process.returncode for process in processes] == [1, 1], outputs
+    message = (root / "output/failure").read_text()
+    assert message.startswith(f"loss is nan at step {step} on rank 1, in the samples at positions")
+    assert not (root / "model").exists() and "Traceback" not in "".join(outputs)
+    saved = sorted(int(p.parent.name[5:]) for p in root.glob("checkpoints/*/step-*/complete.json"))
+    assert saved == list(range(1, step))
+
+
+def poison_rank_1(root: Path) -> int:
+    """Write a sample that makes the loss NaN where rank 1 of 2 meets it; its step, from 1."""
+    for poison_at in range(100):
+        shutil.rmtree(root / "input/data/train")
+        write_ragged(root / "input/data/train", 100, poison_at=poison_at)
+        data = Dataset(root / "input/data/train")
+        order = GlobalOrder(data.fingerprint, 0, len(data)).at(0, 80)
+        bad = (data.read(order)[:, 1] == 31).nonzero()[0]
+        if len(bad) and bad[0] >= 16 and bad[0] % 8 >= 4:
+            return int(bad[0]) // 8 + 1
+    raise AssertionError("no place for the poison")
+
+
+@pytest.mark.slow
+def test_sigterm_saves_at_the_next_step_and_ends_with_the_reason(root, ranks):
+    steps = {"max_steps": 20_000, "checkpoint_interval": 10**6, "validation_interval": 10**6}
+    [process] = ranks(root, 1, **steps)
+    while not (line := process.stdout.readline()).startswith("step=20 "):
+        assert line, "ended before it was asked to"
+    process.send_signal(signal.SIGTERM)
+    rest = process.communicate(timeout=20)[0]
+    assert process.returncode == 1 and "Traceback" not in rest
+    message = (root / "output/failure").read_text()
+    assert message.startswith("stopped by SIGTERM after step ")
+    [saved] = root.glob("checkpoints/*/step-*/complete.json")
+    assert f"after step {int(saved.parent.name.removeprefix('step-'))};" in message
+    assert not (root / "model").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_rank_does_not_leave_the_other_hanging(root, ranks):
+    first, second = ranks(root, 2, micro_batch=4, max_steps=10**6, checkpoint_interval=10**6)
+    while not (line := first.stdout.readline()).startswith("step=20 "):
+        assert line, "ended before the kill"
+    second.kill()
+    began = time.monotonic()
+    first.communicate(timeout=30)
+    assert first.returncode not in (0, None)
+    assert time.monotonic() - began < 15
+    assert not list(root.glob("checkpoints/*/step-*/complete.json"))

@@ -1,0 +1,61 @@
+"""Finding a workload by name, and what is said when that goes wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from errors import TrainingError
+from training.workloads import load, read_settings, spec
+
+TOYS = Path(__file__).parent
+
+
+def test_a_workload_of_ones_own_is_found_by_its_package(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOYS))
+    assert spec("toys.ragged").primary_metric == "loss"
+    assert load("toys.ragged", {"dropout": 0.1}).config.dropout == 0.1
+
+
+def test_the_shipped_spec_is_consistent():
+    found = spec("language_model")
+    assert found.primary_metric in found.metrics
+    assert found.baselines == ("unigram", "bigram")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("langauge_model", "shipped with Trainyard: language_model"),
+        ("no.such", "there is no no.such.config"),
+        ("", "is no name of a Python package"),
+        (".relative", "is no name of a Python package"),
+        ("a b", "is no name of a Python package"),
+    ],
+)
+def test_an_unknown_workload_is_named(name, expected):
+    with pytest.raises(TrainingError, match=expected):
+        spec(name)
+
+
+def test_a_missing_import_inside_a_workload_is_not_hidden(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/__init__.py").touch()
+    (tmp_path / "mine/work").mkdir()
+    (tmp_path / "mine/work/__init__.py").touch()
+    (tmp_path / "mine/work/config.py").write_text("import not_installed_anywhere\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
+        spec("mine.work")
+
+
+def test_a_wrong_setting_is_named_with_its_value():
+    with pytest.raises(TrainingError, match="workload_config.layers: is 0; .*greater"):
+        load("language_model", {"layers": 0})
+    with pytest.raises(TrainingError, match="workload_config.layrs: is 3"):
+        load("language_model", {"layrs": 3})
+
+
+@pytest.mark.parametrize(("text", "expected"), [("{", "is no JSON"), ("[1]", "JSON object")])
+def test_settings_that_are_no_json_object(text, expected):
+    with pytest.raises(TrainingError, match=expected):
+        read_settings(text)

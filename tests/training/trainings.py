@@ -1,0 +1,55 @@
+"""Datasets of the toy workload, the train job's arguments, and what a training left behind."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from training.data.writer import ShardWriter
+
+CHECKOUT = Path(__file__).parents[2]
+TOYS = Path(__file__).parent
+SETTINGS = {
+    "max_steps": 10,
+    "global_batch": 8,
+    "micro_batch": 8,
+    "learning_rate": 0.01,
+    "warmup_steps": 2,
+    "precision": "float32",
+    "log_interval": 1,
+    "validation_interval": 5,
+    "checkpoint_interval": 5,
+    "keep_checkpoints": 10,
+}
+
+
+def write_ragged(
+    folder: Path, samples: int, *, seed: int = 0, poison_at: int | None = None
+) -> None:
+    """``samples`` lists of very unequal length, in two manifests as from two instances."""
+    random = np.random.default_rng(seed)
+    rows = np.zeros((samples, 9), np.uint16)
+    rows[:, 0] = np.where(random.random(samples) < 0.5, 1, 8)
+    rows[:, 1:] = random.integers(0, 8, (samples, 8))
+    if poison_at is not None:
+        rows[poison_at, :2] = 1, 31
+    for host, part in zip(("algo-1", "algo-2"), np.array_split(rows, 2), strict=True):
+        writer = ShardWriter(folder, host, width=9, dtype="uint16", samples_per_shard=20)
+        writer.add(part)
+        writer.close(quarantined=0, workload={"kind": "ragged"})
+
+
+def arguments(root: Path, settings: dict) -> list[str]:
+    given = {"workload": "toys.ragged", "root": root} | SETTINGS | settings
+    return [part for name, value in given.items() for part in (f"--{name}", str(value))]
+
+
+def history(root: Path) -> list[dict[str, float]]:
+    """The metric lines of the finished training, at full precision."""
+    lines = (root / "model/history.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def losses(root: Path, name: str = "loss") -> dict[int, float]:
+    """Optimizer step → loss."""
+    return {line["step"]: line[name] for line in history(root) if name in line}
