@@ -14,7 +14,7 @@ def verdict_condition(gate: ProcessingStep, register: Step) -> ConditionStep:
     ``reject`` with a reason before it comes here (``conditions.verdict``).
     """
 
-    def read(path: str) -> JsonGet:
+    def read(path: str) -> JsonGet:  # allowed in every type of step since #2506
         return JsonGet(step_name=gate.name, property_file="Gate", json_path=path)
 
     rejected = FailStep(

@@ -93,29 +93,11 @@ class Execution:
         with service_errors(f"reading training job {name}"):
             return self._sagemaker.describe_training_job(TrainingJobName=name)
 
-    def log_streams(self, step: Step) -> list[tuple[str, str]]:
-        """(log group, stream) of each of the step's instances; empty before the job has logged."""
-        if step.job is None:
-            return []
-        kind, job = step.job
-        group = LOG_GROUPS[kind]
-        try:
-            streams = self._logs.describe_log_streams(
-                logGroupName=group, logStreamNamePrefix=f"{job}/"
-            )["logStreams"]
-        except ClientError as error:
-            if error_code(error) == "ResourceNotFoundException":
-                return []
-            raise ServiceError(f"reading the logs of {job}: {error_code(error)}") from None
-        return [(group, stream["logStreamName"]) for stream in streams]
-
     def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
         """Host (``algo-1``) → the last ``count`` lines that it logged."""
         lines = {}
-        for group, stream in self.log_streams(step):
-            events = self._logs.get_log_events(
-                logGroupName=group, logStreamName=stream, limit=count, startFromHead=False
-            )["events"]
+        for stream in self._log_streams(step):
+            events = self._log_events(step, stream, limit=count, startFromHead=False)["events"]
             host = stream.rpartition("/")[2]
             match = re.match(r"algo-\d+", host)
             lines[match[0] if match else host] = [event["message"] for event in events]
@@ -123,17 +105,38 @@ class Execution:
 
     def all_lines(self, step: Step) -> Iterator[str]:
         """Every line that the step's first instance (rank 0's) logged, from the beginning."""
-        for group, stream in self.log_streams(step)[:1]:
+        for stream in self._log_streams(step)[:1]:
             token = None
             while True:
                 more = {"nextToken": token} if token else {}
-                page = self._logs.get_log_events(
-                    logGroupName=group, logStreamName=stream, startFromHead=True, **more
-                )
+                page = self._log_events(step, stream, startFromHead=True, **more)
                 yield from (event["message"] for event in page["events"])
                 if page["nextForwardToken"] == token:  # the end: the service repeats the token
                     break
                 token = page["nextForwardToken"]
+
+    def _log_streams(self, step: Step) -> list[str]:
+        """The log streams of the step's instances; none before the job has logged."""
+        if step.job is None:
+            return []
+        kind, job = step.job
+        with service_errors(f"looking for the logs of {job}"):
+            try:
+                found = self._logs.describe_log_streams(
+                    logGroupName=LOG_GROUPS[kind], logStreamNamePrefix=f"{job}/"
+                )
+            except ClientError as error:
+                if error_code(error) == "ResourceNotFoundException":
+                    return []
+                raise
+        return [stream["logStreamName"] for stream in found["logStreams"]]
+
+    def _log_events(self, step: Step, stream: str, **how: Any) -> dict[str, Any]:
+        kind, job = step.job
+        with service_errors(f"reading the log of {job}"):
+            return self._logs.get_log_events(
+                logGroupName=LOG_GROUPS[kind], logStreamName=stream, **how
+            )
 
     def output_json(self, step: Step, output: str, file: str) -> dict[str, Any] | None:
         """A JSON file from an output of a processing step; None when it is not there."""

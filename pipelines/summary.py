@@ -1,7 +1,7 @@
 """What a person wants to read when a run has ended."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -13,6 +13,7 @@ from pipelines.terminal import COLOURS, duration, steps_table
 
 LAST_LINES = 15
 LOG_TAIL = 200
+HOSTS_SHOWN = 2
 # From here on a log holds only launchers reporting that what they launched has failed.
 LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic|Command failed with exit code")
 
@@ -77,10 +78,18 @@ def _number(value: float | None) -> str:
 
 def _print_failure(execution: Execution, step: Step) -> None:
     console.print(Text.assemble((f"{step.name} failed: ", "bold red"), step.reason))
-    for host, lines in execution.last_lines(step, LOG_TAIL).items():
+    logs = execution.last_lines(step, LOG_TAIL)
+    for host in _worth_showing(logs, step.reason):
         console.print(Text(f"last lines of {host}:", style="dim"))
-        for line in last_words(lines):
+        for line in last_words(logs[host]):
             console.print(Text(f"  {line}", style="dim"))
+
+
+def _worth_showing(hosts: Iterable[str], reason: str) -> list[str]:
+    """The hosts that the reason names; else the first few: the ranks of a job fail alike."""
+    hosts = sorted(hosts)
+    named = [host for host in hosts if re.search(rf"\b{re.escape(host)}\b", reason)]
+    return named or hosts[:HOSTS_SHOWN]
 
 
 def last_words(lines: Sequence[str]) -> Sequence[str]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.summary import LAST_LINES, last_words
+from pipelines.summary import LAST_LINES, _worth_showing, last_words
 
 LAUNCHER_LINES = [
     "E1121 12:05:54.117000 74 torch/distributed/elastic/multiprocessing/api.py:1002] failed",
@@ -21,3 +21,9 @@ def test_the_jobs_own_last_lines_are_kept_and_the_launchers_dropped(lines):
 def test_the_traceback_of_the_users_own_script_is_kept():
     own = ["Traceback (most recent call last):", "ValueError: mine"]
     assert last_words(own + LAUNCHER_LINES) == own
+
+
+def test_the_host_that_the_reason_names_is_shown_not_every_one_of_many():
+    hosts = [f"algo-{n}" for n in range(1, 65)]
+    assert _worth_showing(hosts, "algo-12 was killed by signal 9 (SIGKILL)") == ["algo-12"]
+    assert len(_worth_showing(hosts, "ValueError: mine")) == 2
