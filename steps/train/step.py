@@ -22,11 +22,11 @@ from sagemaker.train.configs import (
     Tag,
 )
 from sagemaker.train.distributed import Torchrun
-from training.metrics import METRICS
 
 from steps.context import StepContext
 from steps.processing import output_uri
 from steps.train.config import TrainStepConfig
+from training.metrics import METRICS
 
 CODE = "/opt/ml/input/data/code"
 SPLITS = ("train", "validation")
