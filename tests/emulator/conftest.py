@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from standin import NoPipelines, make_client
 
 from emulator.server import Endpoint, serve
+from tests.emulator.standin import NoPipelines, make_client
 
 
 @pytest.fixture(scope="module")

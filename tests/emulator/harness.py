@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from standin import make_client
 
 from emulator.sagemaker import SageMaker
 from emulator.server import Endpoint, serve
+from tests.emulator.standin import make_client
 
 ROLE = "arn:aws:iam::123456789012:role/pipeline"
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
-from standin import NoPipelines, make_client
 
 from emulator.api import ApiError
 from emulator.server import serve
+from tests.emulator.standin import NoPipelines, make_client
 
 SPECIFICATION = {
     "Containers": [{"Image": "image:1", "ModelDataUrl": "s3://bucket/model.tar.gz"}],

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import Cloud, cloud
+
+from tests.emulator.harness import Cloud, cloud
 
 PREPARE = """
 import argparse, glob, json, os

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
-from standin import NoPipelines, make_client
 
 from emulator.server import serve
 from errors import EmulatorError
+from tests.emulator.standin import NoPipelines, make_client
 
 
 def test_operations_go_to_who_has_them(client, endpoint):

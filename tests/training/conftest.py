@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from trainings import CHECKOUT, TOYS, arguments, write_ragged
 
 from steps.train import job
+from tests.training.trainings import CHECKOUT, TOYS, arguments, write_ragged
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from trainings import history, losses, write_ragged
 
+from tests.training.trainings import history, losses, write_ragged
 from training.artifact import open_artifact
 from training.data.dataset import Dataset
 from training.data.order import GlobalOrder

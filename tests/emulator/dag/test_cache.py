@@ -1,13 +1,13 @@
 """The signature of a step, and how long it is good for."""
 
 import pytest
-from harness import process_step, train_step
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.api import ApiError
 from emulator.dag.cache import ATTRIBUTES, duration, signature
 from emulator.dag.definition import Step
+from tests.emulator.harness import process_step, train_step
 
 CACHED = {"Enabled": True, "ExpireAfter": "P30D"}
 

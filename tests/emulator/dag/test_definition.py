@@ -5,12 +5,20 @@ import random
 from typing import Any
 
 import pytest
-from harness import compare, condition_step, fail_step, json_get, pipeline, process_step, train_step
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.api import ApiError
 from emulator.dag.definition import check_image, parse
+from tests.emulator.harness import (
+    compare,
+    condition_step,
+    fail_step,
+    json_get,
+    pipeline,
+    process_step,
+    train_step,
+)
 
 
 def read(steps: list, **more: Any):

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import botocore.exceptions
 import pytest
-from harness import (
+
+from emulator.server import serve
+from tests.emulator.harness import (
     Cloud,
     channel,
     cloud,
@@ -23,8 +25,6 @@ from harness import (
     train_step,
     until,
 )
-
-from emulator.server import serve
 
 CACHE = {"CacheConfig": {"Enabled": True, "ExpireAfter": "P1D"}}
 FILE = {"PropertyFileName": "metrics", "OutputName": "out", "FilePath": "metrics.json"}
@@ -314,7 +314,7 @@ def test_closing_the_emulator_does_not_wait_for_the_grace_of_a_stopped_job(tmp_p
 SERVER = """
 import sys
 from pathlib import Path
-from harness import cloud, process_step, until
+from tests.emulator.harness import cloud, process_step, until
 with cloud(Path(sys.argv[1])) as aws:
     aws.create("p", [process_step("A", "setsid sleep 60 & sleep 61")])
     arn = aws.start("p")
@@ -331,7 +331,7 @@ def test_killing_the_emulator_leaves_no_process_and_no_running_state(
     import psutil
 
     env = os.environ | {
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": str(Path(__file__).parents[3]),
         "TRAINYARD_EMULATOR_ISOLATION": isolation,
     }
     command = [sys.executable, "-c", SERVER, str(tmp_path)]

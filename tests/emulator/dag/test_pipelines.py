@@ -4,7 +4,8 @@ import json
 
 import botocore.exceptions
 import pytest
-from harness import ROLE, Cloud, cloud, fail_step, pipeline
+
+from tests.emulator.harness import ROLE, Cloud, cloud, fail_step, pipeline
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,11 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import until
 
 from emulator.jobs import continuous
 from emulator.jobs.continuous import ContinuousUpload
 from emulator.objects import ObjectStore
+from tests.emulator.harness import until
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import json
 
 import botocore.exceptions
 import pytest
-from harness import Cloud, cloud, processing, s3_input
+
+from tests.emulator.harness import Cloud, cloud, processing, s3_input
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import time
 
 import botocore.exceptions
 import pytest
-from harness import Cloud, channel, cloud, training, until
+
+from tests.emulator.harness import Cloud, channel, cloud, training, until
 
 ALIVE = "InProgress"
 

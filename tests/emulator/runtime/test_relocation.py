@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from harness import Cloud, cloud, processing, s3_input, training
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.runtime.isolation import VARIABLE
 from emulator.runtime.relocation import relocate
 from emulator.runtime.torchrun_shim import rewrite
+from tests.emulator.harness import Cloud, cloud, processing, s3_input, training
 
 
 @pytest.fixture
