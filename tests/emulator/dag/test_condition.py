@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_expressions import World
 
 from emulator.dag.condition import check, holds
 from emulator.dag.expressions import ExpressionError
+from tests.emulator.dag.test_expressions import World
 
 PYTHON = {
     "Equals": operator.eq,
