@@ -103,7 +103,7 @@ def gate_picture(gate: dict[str, Any] | None, evaluation: dict[str, Any] | None)
 def _draw_bars(axes: Axes, values: dict[str, float]) -> None:
     for row, (name, value) in enumerate(values.items()):
         axes.barh(row, value, color=MODEL if name == "model" else OTHER, height=0.6)
-        axes.text(value, row, f" {value:.3f}", va="center")
+        axes.text(value, row, f"{value:.3f} ", va="center", ha="right", color="white")
     axes.set_yticks(range(len(values)), list(values))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
