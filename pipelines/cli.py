@@ -16,6 +16,15 @@ SetOption = Annotated[
     list[str],
     typer.Option("--set", metavar="FIELD.PATH=VALUE", help="Override one field of the recipe."),
 ]
+ExecutionArgument = Annotated[
+    str | None, typer.Argument(metavar="EXECUTION", help="The execution's ARN; else the newest.")
+]
+NewestOfRecipe = Annotated[
+    Path | None, typer.Option("--recipe", help="The newest execution of this recipe's pipeline.")
+]
+NewestOfPipeline = Annotated[
+    str | None, typer.Option("--pipeline", help="The newest execution of the pipeline so named.")
+]
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Watch the run; exit 0 only when it Succeeded.")
 ]

@@ -15,7 +15,16 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from pipelines import plots
-from pipelines.cli import SetOption, console, errors, pipeline_name, run
+from pipelines.cli import (
+    ExecutionArgument,
+    NewestOfPipeline,
+    NewestOfRecipe,
+    SetOption,
+    console,
+    errors,
+    pipeline_name,
+    run,
+)
 from pipelines.execution import Execution, Step, latest_execution
 from pipelines.summary import model_package
 from pipelines.terminal import duration
@@ -104,12 +113,10 @@ def write(run: Run, out: Path) -> None:
 
 
 def main(
-    execution: Annotated[
-        str | None, typer.Argument(help="The execution's ARN; else the newest one.")
-    ] = None,
-    recipe: Annotated[Path | None, typer.Option(help="Newest execution of its pipeline.")] = None,
+    execution: ExecutionArgument = None,
+    recipe: NewestOfRecipe = None,
     overrides: SetOption = (),
-    pipeline: Annotated[str | None, typer.Option(help="Newest execution of this one.")] = None,
+    pipeline: NewestOfPipeline = None,
     out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained page about a run."""

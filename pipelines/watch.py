@@ -5,7 +5,6 @@ python -m pipelines.watch [EXECUTION ARN] [--recipe R | --pipeline NAME] [--poll
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +14,15 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from pipelines.cli import SetOption, console, pipeline_name, run
+from pipelines.cli import (
+    ExecutionArgument,
+    NewestOfPipeline,
+    NewestOfRecipe,
+    SetOption,
+    console,
+    pipeline_name,
+    run,
+)
 from pipelines.execution import DONE, Execution, Step, latest_execution
 from pipelines.summary import print_summary
 from pipelines.terminal import duration, status_text, steps_table
@@ -83,12 +90,10 @@ def _training(job: Mapping[str, Any]) -> RenderableType:
 
 
 def main(
-    execution: Annotated[
-        str | None, typer.Argument(help="The execution's ARN; else the newest one.")
-    ] = None,
-    recipe: Annotated[Path | None, typer.Option(help="Newest execution of its pipeline.")] = None,
+    execution: ExecutionArgument = None,
+    recipe: NewestOfRecipe = None,
     overrides: SetOption = (),
-    pipeline: Annotated[str | None, typer.Option(help="Newest execution of this one.")] = None,
+    pipeline: NewestOfPipeline = None,
     poll: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
 ) -> None:
     """Watch an execution until it ends; exit status 0 only when it Succeeded."""

@@ -25,6 +25,14 @@ def test_equal_folders_and_only_those_have_equal_hashes(one, other):
     assert key(one) == key(dict(reversed(one.items())))
 
 
+@given(folders.filter(lambda files: any(files.values())), st.data())
+def test_one_changed_byte_changes_the_hash(files, data):
+    name = data.draw(st.sampled_from(sorted(name for name in files if files[name])))
+    changed = bytes([files[name][0] ^ 1]) + files[name][1:]
+    before, after = (Asset("b", "p", f) for f in (files, files | {name: changed}))
+    assert before.key != after.key
+
+
 def test_time_place_and_litter_do_not_change_the_hash(tmp_path: Path):
     first, second = tmp_path / "first", tmp_path / "somewhere" / "else"
     (first / "room").mkdir(parents=True)
