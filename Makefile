@@ -21,6 +21,9 @@ test: .venv/installed
 	$(PYTHON) -m venv .venv
 	@echo "installing into .venv: some minutes and 2 GB, once"
 	python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@# Only what it depends on stays installed. A job must find the code that travels with it, and
+	@# fail here as it would on AWS when a file is missing there; python -m finds the checkout.
+	python -m pip uninstall --quiet --yes trainyard
 	touch $@
 
 clean:
