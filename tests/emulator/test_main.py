@@ -12,6 +12,7 @@ from pathlib import Path
 import boto3
 import pytest
 
+CHECKOUT = Path(__file__).parents[2]
 ASK = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])"
 
 
@@ -24,7 +25,7 @@ def start(tmp_path: Path):
         process = subprocess.Popen(
             [sys.executable, "-m", "emulator", *arguments],
             cwd=tmp_path,
-            env=os.environ | environment,
+            env=os.environ | {"PYTHONPATH": str(CHECKOUT)} | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
