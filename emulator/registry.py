@@ -7,7 +7,6 @@ with the times and versions at which they really were made. Not kept: who made t
 policies, validation profiles (nothing is validated: every package is ``Completed`` at once).
 """
 
-import functools
 import json
 import re
 import threading
@@ -15,12 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import botocore.session
-from botocore.model import ServiceModel
-from botocore.validate import ParamValidator
-
 from emulator.api import ACCOUNT, REGION, ApiError
 from emulator.files import write_atomic
+from emulator.shapes import check
 
 _APPROVALS = ("Approved", "Rejected", "PendingManualApproval")
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern for names
@@ -86,7 +82,7 @@ class Registry:
         return operation in self._operations
 
     def handle(self, operation: str, request: dict) -> dict:
-        _validate(operation, request)
+        check(operation, request)
         with self._lock:
             return self._operations[operation](request)
 
@@ -285,19 +281,6 @@ def _skip(request: dict) -> int:
     if not token.isdecimal():
         raise _invalid(f"The NextToken {token!r} is not one that this emulator gave out.")
     return int(token)
-
-
-def _validate(operation: str, request: dict) -> None:
-    """Members, types and lengths, by botocore's own model of the service."""
-    shape = _service().operation_model(operation).input_shape
-    report = ParamValidator().validate(request, shape)
-    if report.has_errors():
-        raise _invalid(f"{operation}: {report.generate_report()}")
-
-
-@functools.cache
-def _service() -> ServiceModel:
-    return botocore.session.get_session().get_service_model("sagemaker")
 
 
 def _check_approval(request: dict) -> None:
