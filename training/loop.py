@@ -15,6 +15,7 @@ from errors import TrainingError
 from training.checkpoint import Checkpoints
 from training.config import TrainConfig
 from training.data.dataset import Dataset
+from training.data.manifest import Samples
 from training.data.order import GlobalOrder, micro_batches
 from training.strategies import Strategy
 from training.workloads import Workload
@@ -138,8 +139,12 @@ class Loop:
             self._log(loss_sum / units, rate, norm)
         return bool(asked)
 
-    def _loss(self, samples) -> tuple[Tensor, Tensor]:
-        batch = torch.from_numpy(samples.astype("int64")).to(self.strategy.device)
+    def _batch(self, samples: Samples) -> dict[str, Tensor]:
+        device = self.strategy.device
+        return {name: torch.from_numpy(array).to(device) for name, array in samples.items()}
+
+    def _loss(self, samples: Samples) -> tuple[Tensor, Tensor]:
+        batch = self._batch(samples)
         kind = self.strategy.device.type
         with torch.autocast(kind, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
             return self.workload.loss(self.wrapped, batch)
@@ -181,8 +186,7 @@ class Loop:
         self.model.eval()
         for start in range(0, len(mine), self.config.micro_batch):
             samples = validation.read(list(mine[start : start + self.config.micro_batch]))
-            batch = torch.from_numpy(samples.astype("int64")).to(self.strategy.device)
-            loss, units = self.workload.loss(self.model, batch)
+            loss, units = self.workload.loss(self.model, self._batch(samples))
             totals += torch.stack([loss.double(), units.double()])
         self.model.train()
         loss_sum, units = self.strategy.sum(totals).tolist()

@@ -8,5 +8,5 @@ from steps.config import ProcessingCompute
 class EvaluateConfig(ProcessingCompute):
     """The trained model, and the baselines, on the held-out test split."""
 
-    baseline_tokens: int = Field(default=50_000_000, ge=1)
-    """Units (tokens) of the train split that the baselines are fitted on, at most."""
+    baseline_units: int = Field(default=50_000_000, ge=1)
+    """Units (tokens, rows) of the train split that the baselines are fitted on, at most."""

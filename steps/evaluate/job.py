@@ -1,6 +1,6 @@
 """Score the trained model and the baselines on the test split.
 
-python steps/evaluate/job.py [--baseline_tokens N]
+python steps/evaluate/job.py [--baseline_units N]
 """
 
 import argparse
@@ -35,14 +35,14 @@ def evaluate(options: argparse.Namespace) -> None:
         )
     evaluation = {
         "metrics": workload.evaluate(model, test),
-        "baselines": workload.baselines(train, test, options.baseline_tokens),
+        "baselines": workload.baselines(train, test, options.baseline_units),
         "dataset": {
             "fingerprint": fingerprint([*train.manifests, *test.manifests]),
             "train_fingerprint": train.fingerprint,
             "test_fingerprint": test.fingerprint,
             "train_samples": len(train),
             "test_samples": len(test),
-            "test_records": sum(manifest.records for manifest in test.manifests),
+            "test_records": test.records,
         },
         "model": {key: description[key] for key in ("steps", "parameters", "world_size")},
     }
@@ -80,7 +80,7 @@ def _extract(folder: Path) -> Path:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--baseline_tokens", type=int, default=50_000_000)
+    parser.add_argument("--baseline_units", type=int, default=50_000_000)
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 

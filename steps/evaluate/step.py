@@ -24,7 +24,7 @@ def evaluate_step(
         "Evaluate",
         image=image,
         compute=config,
-        arguments=["--baseline_tokens", str(config.baseline_tokens)],
+        arguments=["--baseline_units", str(config.baseline_units)],
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
             input_folder("train", output_uri(shard, "train")),

@@ -6,6 +6,7 @@ torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workl
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,13 @@ def train(options: argparse.Namespace) -> None:
     data = {split: Dataset(root / "input/data" / split) for split in ("train", "validation")}
     workload = load(options.workload, settings, root / "input/data/train")
     for split, dataset in data.items():
-        if (dataset.workload, dataset.width) != (workload.info, workload.width):
+        if (dataset.workload, dataset.fields) != (workload.packing.info, workload.packing.fields):
             raise DataError(
-                f"the {split} shards hold samples of {dataset.width} elements made for "
-                f"{dataset.workload}; the training is set up for {workload.width} and "
-                f"{workload.info}: shard the data again with the same workload settings"
+                f"the {split} shards hold samples {_kind(dataset.fields)} made for "
+                f"{dataset.workload}; the training is set up for {_kind(workload.packing.fields)} "
+                f"and {workload.packing.info}: shard the data again with the same workload settings"
             )
+    workload.fit(data["train"])
     fingerprint = data["train"].fingerprint
     name = identity(config, options.workload, options.workload_config, fingerprint)
     checkpoints = Checkpoints(root / "checkpoints", name, config.keep_checkpoints)
@@ -100,6 +102,11 @@ def train(options: argparse.Namespace) -> None:
                 "parameters": sum(p.numel() for p in model.parameters()),
             }
             artifact.save(root / "model", model, workload, description, history)
+
+
+def _kind(fields: Mapping[str, Any]) -> str:
+    """``tokens uint16 (257,)``: what a sample is, in an error's words."""
+    return ", ".join(f"{name} {field.dtype} {field.shape}" for name, field in fields.items())
 
 
 def main(arguments: list[str] | None = None) -> None:

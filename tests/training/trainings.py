@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from training.data.manifest import Field, Manifest, Samples, Source, write_manifest
 from training.data.writer import ShardWriter
 
 CHECKOUT = Path(__file__).parents[2]
@@ -33,10 +34,31 @@ def write_ragged(
     rows[:, 1:] = random.integers(0, 8, (samples, 8))
     if poison_at is not None:
         rows[poison_at, :2] = 1, 31
+    fields = {"numbers": Field(dtype="uint16", shape=(9,))}
     for host, part in zip(("algo-1", "algo-2"), np.array_split(rows, 2), strict=True):
-        writer = ShardWriter(folder, host, width=9, dtype="uint16", samples_per_shard=20)
-        writer.add(part)
-        writer.close(quarantined=0, workload={"kind": "ragged"})
+        write_dataset(folder, {"numbers": part}, fields, host=host, workload={"kind": "ragged"})
+
+
+def write_dataset(
+    folder: Path,
+    samples: Samples,
+    fields: dict[str, Field],
+    *,
+    host: str = "algo-1",
+    shard_bytes: int = 400,
+    split: str = "train",
+    workload: dict | None = None,
+) -> Manifest:
+    """One raw object's samples as shards, with the manifest of the instance ``host``."""
+    writer = ShardWriter(folder, host, fields, shard_bytes)
+    writer.add(samples)
+    shards = writer.close()
+    source = Source(name=f"{host}.jsonl", records=writer.samples, samples=writer.samples)
+    manifest = Manifest(
+        split=split, fields=fields, workload=workload or {}, sources=[source], shards=shards
+    )
+    write_manifest(manifest, folder / f"manifest-{host}.json")
+    return manifest
 
 
 def arguments(root: Path, settings: dict) -> list[str]:

@@ -7,64 +7,146 @@ from typing import Any
 import numpy as np
 
 from errors import DataError
-from training.data.manifest import Manifest, fingerprint, read_manifests
+from training.data.manifest import (
+    Manifest,
+    Samples,
+    Source,
+    fingerprint,
+    read_manifests,
+    row_dtype,
+    shard_hashes,
+)
+from training.data.writer import variable
 
 
 class Dataset:
     """Samples by global index 0 … len-1, read from memory maps.
 
     The order of the samples is that of the shards' hashes, so it does not depend on which
-    instance wrote which shard.
+    instance wrote which shard. Opening reads the manifests and not one shard.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open the maps; no sample is read yet.
+        """Read the manifests.
 
         Raises:
-            DataError: no manifest, a shard that is missing or has another size, or no sample.
+            DataError: no manifest, a damaged one, two that disagree, or no sample.
         """
-        found = read_manifests(folder)
-        self.manifests: list[Manifest] = [manifest for _, manifest in found]
+        manifests = read_manifests(folder)
         self.folder = folder
+        self.manifests: list[Manifest] = list(manifests.values())
         self.fingerprint = fingerprint(self.manifests)
         self.workload: dict[str, Any] = self.manifests[0].workload
-        self.width = self.manifests[0].width
-        shards = [shard for manifest in self.manifests for shard in manifest.shards]
-        shards.sort(key=lambda shard: (shard.sha256, shard.file))
-        dtype = np.dtype(self.manifests[0].dtype).newbyteorder("<")
-        self._maps = [self._map(shard.file, shard.bytes, dtype) for shard in shards]
-        self._starts = np.cumsum([0, *(len(samples) for samples in self._maps)])
+        self.fields = self.manifests[0].fields
+        self.sources = _sources(folder, self.manifests)
+        self._variable = variable(self.fields)
+        self._maps: dict[int, list[np.ndarray]] = {}
+        self._list_shards()
         if not len(self):
             raise DataError(
-                f"{folder}: 0 samples; the raw data gave too little text for this split "
+                f"{folder}: 0 samples; the raw data gave too little for this split "
                 "(data.input, shard.validation_share and shard.test_share decide)"
             )
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return int(self.starts[-1])
 
-    def read(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Samples by global index: an array of shape (len(indices), width), in memory."""
+    @property
+    def records(self) -> int:
+        """Raw records that went into this split."""
+        return sum(source.records for source in self.sources)
+
+    @property
+    def statistics(self) -> list[dict[str, Any]]:
+        """What the workload counted in each raw object, in the order of the objects' names."""
+        return [source.statistics for source in self.sources]
+
+    def read(self, indices: Sequence[int] | np.ndarray) -> Samples:
+        """Samples by global index, in the order asked for, in memory."""
         indices = np.asarray(indices)
-        out = np.empty((len(indices), self.width), dtype=self._maps[0].dtype)
-        owners = np.searchsorted(self._starts, indices, side="right") - 1
-        for row, (index, owner) in enumerate(zip(indices, owners, strict=True)):
-            out[row] = self._maps[owner][index - self._starts[owner]]
+        rows = np.empty(len(indices), row_dtype(self.fields))
+        values: dict[str, list] = {name: [None] * len(indices) for name in self._variable}
+        owners = np.searchsorted(self.starts, indices, side="right") - 1
+        for owner in np.unique(owners):
+            where = np.flatnonzero(owners == owner)
+            table, *flat = self._map(int(owner))
+            rows[where] = table[indices[where] - self.starts[owner]]
+            for name, array in zip(self._variable, flat, strict=True):
+                for row in where:
+                    start, stop = rows[name][row]
+                    values[name][row] = array[start:stop]
+        return self._samples(rows, values)
+
+    def batches(self, size: int) -> Iterator[Samples]:
+        """Everything in order, ``size`` samples at a time, at the end fewer."""
+        for start in range(0, len(self), size):
+            yield self.read(np.arange(start, min(start + size, len(self))))
+
+    def check(self) -> None:
+        """Look whether every shard is there with its size; cheap, reads no shard.
+
+        Raises:
+            DataError: one is missing, or has another size.
+        """
+        for shard in range(len(self.shards)):
+            self._paths(shard)
+
+    def _list_shards(self) -> None:
+        """The shards of all manifests as columns, ordered by hash, equal ones once."""
+        tables = [manifest.shards for manifest in self.manifests]
+        _, chosen = np.unique(np.array(shard_hashes(self.manifests)), return_index=True)
+        files = [file for table in tables for file in table.file]
+        sizes = [[size for table in tables for size in table.bytes]]
+        for name in self._variable:
+            sizes.append([size for table in tables for size in table.values[name].bytes])
+        samples = np.array([count for table in tables for count in table.samples], np.int64)
+        self.shards = [files[index] for index in chosen]
+        self._bytes = np.array(sizes, np.int64)[:, chosen]
+        self.starts = np.concatenate(([0], np.cumsum(samples[chosen])))
+
+    def _paths(self, shard: int) -> list[Path]:
+        stem = self.shards[shard].removesuffix(".npy")
+        names = [f"{stem}.npy", *(f"{stem}.{name}.npy" for name in self._variable)]
+        paths = [self.folder / name for name in names]
+        for path, expected in zip(paths, self._bytes[:, shard], strict=True):
+            if not path.is_file():
+                raise DataError(f"{path}: the manifest names it, but it is missing; copy it again")
+            if path.stat().st_size != expected:
+                raise DataError(
+                    f"{path}: has {path.stat().st_size} bytes, its manifest says {expected}; "
+                    "it was cut off or changed: copy it again"
+                )
+        return paths
+
+    def _map(self, shard: int) -> list[np.ndarray]:
+        if shard not in self._maps:
+            self._maps[shard] = [np.load(path, mmap_mode="r") for path in self._paths(shard)]
+        return self._maps[shard]
+
+    def _samples(self, rows: np.ndarray, values: dict[str, list]) -> Samples:
+        out: Samples = {}
+        for name, field in self.fields.items():
+            if field.shape is None:
+                widths = rows[name][:, 1] - rows[name][:, 0]
+                out[name] = np.concatenate([np.empty(0, field.dtype), *values[name]])
+                out[f"{name}_offsets"] = np.concatenate(([0], np.cumsum(widths)))
+            else:
+                out[name] = np.ascontiguousarray(rows[name])
         return out
 
-    def batches(self, size: int) -> Iterator[np.ndarray]:
-        """Everything in order, in arrays of shape (at most ``size``, width)."""
-        for samples in self._maps:
-            for start in range(0, len(samples), size):
-                yield np.array(samples[start : start + size])
 
-    def _map(self, file: str, size: int, dtype: np.dtype) -> np.ndarray:
-        path = self.folder / file
-        if not path.is_file():
-            raise DataError(f"{path}: the manifest names it, but it is missing; copy it again")
-        if path.stat().st_size != size:
-            raise DataError(
-                f"{path}: has {path.stat().st_size} bytes, its manifest says {size}; "
-                "it was cut off or changed: copy it again"
-            )
-        return np.memmap(path, dtype=dtype, mode="r").reshape(-1, self.width)
+def _sources(folder: Path, manifests: Sequence[Manifest]) -> list[Source]:
+    """Every raw object once, by name.
+
+    Raises:
+        DataError: two manifests tell different things of one: they are of different runs.
+    """
+    found: dict[str, Source] = {}
+    for manifest in manifests:
+        for source in manifest.sources:
+            if found.setdefault(source.name, source) != source:
+                raise DataError(
+                    f"{folder}: two manifests tell different things of {source.name}, so they are "
+                    "of two different runs; empty the folder and shard the data again"
+                )
+    return [found[name] for name in sorted(found)]

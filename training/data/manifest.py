@@ -2,104 +2,238 @@
 
 A folder holds one manifest for each instance that wrote into it; the dataset is their union. A
 manifest is written last, so a shard that no manifest names is not part of the dataset.
+docs/shards.md describes the format for people who read it without Trainyard.
 """
 
 import hashlib
 import os
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import numpy as np
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
+from pydantic import Field as Constraint
 
 from errors import DataError
 
-FORMAT = 1
+FORMAT = 2
+
+Samples = dict[str, np.ndarray]
+"""n samples by field: (n, *shape); of a variable-width field its values one after the other, and
+under ``<field>_offsets`` n + 1 int64 numbers: sample i is ``values[offsets[i]:offsets[i + 1]]``."""
+
+Count = Annotated[int, Constraint(ge=0)]
+Sha256 = Annotated[str, StringConstraints(min_length=64, max_length=64)]
 
 
-class Shard(BaseModel):
-    """One file of samples: a flat little-endian array of ``samples`` × ``width`` elements."""
+class Frozen(BaseModel):
+    """A part of a manifest: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    file: str = Field(pattern=r"^[\w.-]+$")
-    samples: int = Field(ge=1)
-    bytes: int = Field(ge=1)
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+class Field(Frozen):
+    """One field of a sample."""
+
+    dtype: Literal[
+        "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+        "float16", "float32", "float64",
+    ]  # fmt: skip
+    shape: tuple[int, ...] | None = ()
+    """Of one sample: () for a number; None for a flat array whose width varies."""
 
 
-class Manifest(BaseModel):
+class Source(Frozen):
+    """What one raw object gave to this split."""
+
+    name: str
+    """The object's path below the input prefix."""
+    records: Count
+    """Records that went into this split."""
+    duplicates: Count = 0
+    """Records that were left out, in all splits, because an earlier one was equal."""
+    quarantined: Count = 0
+    """Records that could not be read, in all splits."""
+    samples: Count
+    statistics: dict[str, Any] = {}
+    """What the workload counted over the records of this split."""
+
+
+class Files(Frozen):
+    """Size and SHA-256 of one file for each shard."""
+
+    bytes: list[Count] = []
+    sha256: list[Sha256] = []
+
+
+class Shards(Files):
+    """The shards as a table, column by column: 100,000 rows are read in a fraction of a second."""
+
+    file: list[str] = []
+    samples: list[Count] = []
+    source: list[Count] = []
+    """Index into the manifest's sources."""
+    values: dict[str, Files] = {}
+    """Variable-width field → its files, ``<stem>.<field>.npy``."""
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    @model_validator(mode="after")
+    def _columns_of_one_length(self) -> Self:
+        tables = [self, *self.values.values()]
+        columns = [self.file, self.samples, self.source]
+        columns += [column for table in tables for column in (table.bytes, table.sha256)]
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError("the columns are of different lengths")
+        # A name leads to a file beside the manifest, nowhere else.
+        for name in self.file:
+            if "/" in name or "\\" in name or not name.endswith(".npy"):
+                raise ValueError(f"{name!r} is no name of a shard")
+        return self
+
+
+class Manifest(Frozen):
     """What one instance wrote for one split."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    format: Literal[1] = FORMAT
-    dtype: Literal["uint16", "uint32"]
-    width: int = Field(ge=1)
-    """Elements in a sample."""
-    shards: tuple[Shard, ...]
-    records: int = Field(ge=0)
-    """Raw records that went into this split."""
-    quarantined: int = Field(ge=0)
-    """Raw records that could not be read, in all splits of the instance."""
+    format: Literal[2] = FORMAT
+    split: str
+    fields: dict[str, Field]
+    """Fields of a sample, in the order in which they stand in a row."""
     workload: dict[str, Any]
     """What the workload needs to know again to read its samples (tokenizer and the like)."""
+    sources: list[Source]
+    shards: Shards
 
     @property
     def samples(self) -> int:
-        return sum(shard.samples for shard in self.shards)
+        return sum(self.shards.samples)
+
+
+def row_dtype(fields: Mapping[str, Field]) -> np.dtype:
+    """The type of a shard's elements: one sample, little-endian, nothing between the fields.
+
+    A variable-width field is (start, stop) in the shard's file of values.
+    """
+    return np.dtype(
+        [
+            (name, "<i8", (2,))
+            if field.shape is None
+            else (name, np.dtype(field.dtype).newbyteorder("<"), field.shape)
+            for name, field in fields.items()
+        ]
+    )
 
 
 def write_manifest(manifest: Manifest, path: Path) -> None:
-    """Write to a temporary name, flush, rename: a manifest is whole or not there."""
+    """A manifest is whole or not there."""
     write_atomically(path, manifest.model_dump_json(indent=1).encode())
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file appears under its name with all of its content, or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
+    """The file appears under its name with all of its content, or not at all.
+
+    The temporary name is unique: a process that was believed dead may still write the same file.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with open(descriptor, "wb") as file:
+            os.chmod(descriptor, 0o644)  # mkstemp's 0600 would hide it from the next job's user
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
 
 
-def read_manifests(folder: Path) -> list[tuple[Path, Manifest]]:
-    """Every manifest in the folder, by name.
+def _sync_folder(folder: Path) -> None:
+    """After this the new name outlives a power cut too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def parse_manifest(name: str, content: bytes) -> Manifest:
+    """A manifest from its JSON.
+
+    Raises:
+        DataError: it is damaged, or of another format.
+    """
+    try:
+        return Manifest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "file"
+        raise DataError(f"{name}: {field}: {first['msg']}; shard the data again") from None
+
+
+def check_union(place: object, manifests: Mapping[str, Manifest]) -> None:
+    """Refuse manifests (by file name) that do not make one dataset together.
+
+    Raises:
+        DataError: there is none, or they disagree about the split or about what a sample is.
+    """
+    if not manifests:
+        raise DataError(
+            f"{place}: holds no manifest-*.json, so no complete dataset; "
+            "was it written by the shard step, and did that step succeed?"
+        )
+    if len({kind(manifest) for manifest in manifests.values()}) > 1:
+        names = ", ".join(manifests)
+        raise DataError(f"{place}: {names} disagree about what a sample is; shard the data again")
+
+
+def read_manifests(folder: Path) -> dict[str, Manifest]:
+    """Every manifest in the folder by file name, in the order of their names.
 
     Raises:
         DataError: there is none, one is damaged, or they disagree about the format of a sample.
     """
-    found = [(path, _read(path)) for path in sorted(folder.glob("manifest-*.json"))]
-    if not found:
-        raise DataError(
-            f"{folder}: holds no manifest-*.json, so no complete dataset; "
-            "was it written by the shard step, and did that step succeed?"
-        )
-    kinds = {(m.dtype, m.width, repr(sorted(m.workload.items()))) for _, m in found}
-    if len(kinds) > 1:
-        names = ", ".join(path.name for path, _ in found)
-        raise DataError(f"{folder}: {names} disagree about what a sample is; shard the data again")
-    return found
+    paths = sorted(folder.glob("manifest-*.json"))
+    manifests = {path.name: parse_manifest(str(path), path.read_bytes()) for path in paths}
+    check_union(folder, manifests)
+    return manifests
 
 
-def _read(path: Path) -> Manifest:
-    try:
-        return Manifest.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "file"
-        raise DataError(f"{path}: {field}: {first['msg']}; shard the data again") from None
+def kind(manifest: Manifest) -> str:
+    """What a sample is, in one canonical line; field order counts, the order of keys does not."""
+    fields = [(name, field.dtype, field.shape) for name, field in manifest.fields.items()]
+    workload = sorted(manifest.workload.items())
+    return f"{manifest.format} {manifest.split} {fields!r} {workload!r}"
+
+
+def shard_hashes(manifests: Iterable[Manifest]) -> Sequence[str]:
+    """The SHA-256 of every shard; of one with files of values, over those hashes together."""
+    hashes = []
+    for manifest in manifests:
+        columns = [manifest.shards.sha256, *(v.sha256 for v in manifest.shards.values.values())]
+        if len(columns) == 1:
+            hashes += columns[0]
+        else:
+            rows = zip(*columns, strict=True)
+            hashes += [hashlib.sha256("".join(row).encode()).hexdigest() for row in rows]
+    return hashes
 
 
 def fingerprint(manifests: Iterable[Manifest]) -> str:
-    """SHA-256 over what a sample is and the sorted hashes of all shards."""
+    """SHA-256 over what a sample is and the sorted hashes of all shards, each counted once.
+
+    It does not depend on which instance wrote which shard. A raw object that was uploaded twice
+    gives the same shards twice; they count once, and are read once.
+    """
     manifests = list(manifests)
     digest = hashlib.sha256()
-    kinds = {f"{m.format} {m.dtype} {m.width} {sorted(m.workload.items())!r}" for m in manifests}
-    for kind in sorted(kinds):
-        digest.update(kind.encode())
-    for sha256 in sorted(shard.sha256 for m in manifests for shard in m.shards):
+    for line in sorted({kind(manifest) for manifest in manifests}):
+        digest.update(line.encode())
+    for sha256 in sorted(set(shard_hashes(manifests))):
         digest.update(sha256.encode())
     return digest.hexdigest()

@@ -1,9 +1,10 @@
 """A workload says what is trained; the rest of Trainyard does not know what a token is.
 
-A workload is a package of two modules:
+A workload is a package of three modules:
 
-``config``    torch-free, so that recipes are checked with it; holds ``SPEC: WorkloadSpec``
-``workload``  holds ``Workload``, which does what the protocol below says
+``config``    holds ``SPEC: WorkloadSpec``; light, because recipes are checked with it
+``packing``   holds ``Packing``: raw records become samples; without torch, the shard step runs it
+``workload``  holds ``Workload``: model, loss, evaluation
 
 It is named in a recipe by its package (``my_package.my_workload``), or by its bare name when it is
 one of those in this folder.
@@ -22,10 +23,11 @@ from pydantic import BaseModel, ValidationError
 from errors import TrainingError
 
 if TYPE_CHECKING:
-    import numpy as np
+    import pyarrow as pa
     import torch
 
     from training.data.dataset import Dataset
+    from training.data.manifest import Field, Samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,45 +47,73 @@ class WorkloadSpec:
     """Names of the baselines that the evaluation fits."""
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the raw records."""
+
+    kind: Literal["text", "category", "number"]
+    """``text``: a string. ``category``: a string, integer or boolean, given as a string.
+    ``number``: given as float64."""
+
+    required: bool = True
+    """Whether a record without a value is bad, and quarantined."""
+
+
 class Packer(Protocol):
-    """Turns the records of one split into samples, in the order in which they come."""
+    """Turns the records of one raw object and split into samples, in the order they come in."""
 
-    def add(self, record: Mapping[str, Any]) -> "np.ndarray":
-        """The samples, shape (n, width), that are complete with this record; n may be 0.
+    def add(self, records: "pa.RecordBatch") -> "Samples":
+        """The samples that are complete with these records; there may be none."""
 
-        Raises:
-            DataError: the record is bad; it is quarantined.
-        """
+    def flush(self) -> "Samples":
+        """What is left."""
 
-    def flush(self) -> "np.ndarray":
-        """What is left, as samples of full width."""
+    def statistics(self) -> dict[str, Any]:
+        """What was counted over all records so far, as JSON; ``Workload.fit`` sees it again."""
+
+
+class Packing(Protocol):
+    """What the shard step asks of a workload."""
+
+    columns: Mapping[str, Column]
+    """The raw columns that it reads."""
+    identity: tuple[str, ...]
+    """Columns in which two duplicates are equal; empty when there is no telling."""
+    fields: Mapping[str, "Field"]
+    """Of a sample."""
+    info: dict[str, Any]
+    """Written into every manifest and model: what it takes to read the samples again."""
+    assets: Path | None
+    """Folder with further files (a tokenizer.json, or what ``fit`` learned)."""
+
+    def __init__(self, config: BaseModel, assets: Path | None) -> None: ...
+
+    def files(self) -> Mapping[str, bytes]:
+        """Files that must travel with the dataset, by name."""
+
+    def packer(self) -> Packer: ...
 
 
 class Workload(Protocol):
-    """What shard, train and evaluate ask of a workload."""
+    """What train and evaluate ask of a workload."""
 
-    width: int
-    """Elements in a sample."""
-    dtype: str
-    """``uint16`` or ``uint32``."""
-    info: dict[str, Any]
-    """Written into every manifest and model: what it takes to read the samples again."""
+    packing: Packing
 
-    def __init__(self, config: BaseModel, assets: Path | None) -> None:
-        """``assets``: folder with further files (a tokenizer.json), or None."""
+    def __init__(self, packing: Packing) -> None: ...
+
+    def fit(self, train: "Dataset") -> None:
+        """Learn what the model needs to know of the training split from its statistics."""
 
     def files(self) -> Mapping[str, bytes]:
-        """Files that must travel with the dataset and the model, by name."""
-
-    def packer(self) -> Packer: ...
+        """Files that must travel with the model: the dataset's, and what ``fit`` learned."""
 
     def model(self) -> "torch.nn.Module":
         """The model with fresh weights from torch's current random state."""
 
     def loss(
-        self, model: "torch.nn.Module", batch: "torch.Tensor"
+        self, model: "torch.nn.Module", batch: "Mapping[str, torch.Tensor]"
     ) -> tuple["torch.Tensor", "torch.Tensor"]:
-        """(sum of the losses, number of units) of samples of shape (n, width).
+        """(sum of the losses, number of units) of n samples, field by field in stored types.
 
         A sum and a count, not a mean: ranks and micro-batches with unequal counts add up right.
         """
@@ -106,8 +136,8 @@ def spec(name: str) -> WorkloadSpec:
     return _module(name, "config").SPEC
 
 
-def load(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Workload:
-    """The workload itself.
+def load_packing(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Packing:
+    """How the workload's records become samples.
 
     Raises:
         TrainingError: there is no such workload, or a setting is wrong.
@@ -120,7 +150,16 @@ def load(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Wo
         raise TrainingError(
             f"workload_config.{field}: is {first['input']!r}; {first['msg']}"
         ) from None
-    return _module(name, "workload").Workload(typed, assets)
+    return _module(name, "packing").Packing(typed, assets)
+
+
+def load(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Workload:
+    """The workload itself.
+
+    Raises:
+        TrainingError: there is no such workload, or a setting is wrong.
+    """
+    return _module(name, "workload").Workload(load_packing(name, config, assets))
 
 
 def read_settings(text: str) -> dict[str, Any]:

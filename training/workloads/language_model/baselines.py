@@ -66,7 +66,8 @@ def evaluate(
     """``unigram`` and ``bigram`` → metric → value, counted on at most ``limit`` train tokens."""
     model = Bigram(_first(train, limit), tokenizer.size)
     unigram, bigram = Scores(tokenizer), Scores(tokenizer)
-    for samples in test.batches(SCORED):
+    for batch in test.batches(SCORED):
+        samples = batch["tokens"]
         previous, targets = samples[:, :-1], samples[:, 1:]
         unigram.add(samples, model.unigram(targets), targets == model.commonest)
         bigram.add(samples, model.bigram(previous, targets), targets == model.likeliest(previous))
@@ -78,5 +79,6 @@ def evaluate(
 
 def _first(dataset: Dataset, limit: int) -> np.ndarray:
     """Whole samples from the front of the dataset, at least one, ``limit`` tokens at most."""
-    count = min(len(dataset), max(1, limit // dataset.width))
-    return dataset.read(np.arange(count))
+    [width] = dataset.fields["tokens"].shape
+    count = min(len(dataset), max(1, limit // width))
+    return dataset.read(np.arange(count))["tokens"]

@@ -1,13 +1,17 @@
 """Text to tokens and how many bytes each token stands for: plain bytes, or a tokenizer.json."""
 
 import json
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from errors import DataError
 
+BATCH_BYTES = 2**20  # of text at once: an encoding takes some 100 bytes a token
 END_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 
 
@@ -18,7 +22,8 @@ class Tokenizer(Protocol):
     end: int
     token_bytes: np.ndarray
 
-    def encode(self, text: str) -> np.ndarray: ...
+    def encode_documents(self, texts: pa.StringArray) -> np.ndarray:
+        """The tokens of all texts, each followed by the end token, in one array."""
 
 
 class ByteTokenizer:
@@ -28,9 +33,17 @@ class ByteTokenizer:
     end = 256
     token_bytes = np.array([1] * 256 + [0], dtype=np.int64)
 
-    def encode(self, text: str) -> np.ndarray:
-        """Tokens 0 … 255, without the end token."""
-        return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.uint16)
+    def encode_documents(self, texts: pa.StringArray) -> np.ndarray:
+        """The tokens of all texts, each followed by the end token, uint16."""
+        lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False)
+        if not len(lengths):
+            return np.empty(0, np.uint16)
+        joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\0")
+        joined = memoryview(joined.buffers()[2])[: int(lengths.sum()) + len(lengths) - 1]
+        tokens = np.empty(len(joined) + 1, np.uint16)
+        tokens[:-1] = np.frombuffer(joined, np.uint8)
+        tokens[np.cumsum(lengths + 1) - 1] = self.end
+        return tokens
 
 
 class FileTokenizer:
@@ -66,7 +79,14 @@ class FileTokenizer:
         sizes = [0 if index in special else len(token) for index, token in enumerate(tokens)]
         self.token_bytes = np.array(sizes, dtype=np.int64)
 
-    def encode(self, text: str) -> np.ndarray:
-        """Token ids, without the end token."""
-        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return np.array(ids, dtype=np.uint32)
+    def encode_documents(self, texts: pa.StringArray) -> np.ndarray:
+        """The tokens of all texts, each followed by the end token, uint32."""
+        total = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False))
+        cuts = np.flatnonzero(np.diff(total // BATCH_BYTES)) + 1
+        parts = []
+        for start, stop in pairwise([0, *cuts.tolist(), len(texts)]):
+            group = texts.slice(start, stop - start).to_pylist()
+            encodings = self._tokenizer.encode_batch_fast(group, add_special_tokens=False)
+            ids = chain.from_iterable(chain(one.ids, (self.end,)) for one in encodings)
+            parts.append(np.fromiter(ids, np.uint32))
+        return np.concatenate(parts)

@@ -1,16 +1,12 @@
-"""See config.py. A sample is the length of the list, then the list, then zeros."""
+"""See config.py: every number is predicted from its place and the length of its list."""
 
 import math
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from errors import DataError
-
-PLACES, NUMBERS = 8, 32
-POISON = 31  # a number that makes the loss NaN
+from toys.ragged.packing import NUMBERS, PLACES, POISON
 
 
 class Model(nn.Module):
@@ -29,31 +25,21 @@ class Model(nn.Module):
 
 
 class Workload:
-    width, dtype = PLACES + 1, "uint16"
+    def __init__(self, packing) -> None:
+        self.packing, self.config = packing, packing.config
 
-    def __init__(self, config, assets) -> None:
-        self.config, self.info = config, {"kind": "ragged"}
+    def fit(self, train):
+        pass
 
     def files(self):
-        return {}
-
-    def packer(self):
-        return self
-
-    def add(self, record):
-        numbers = record.get("numbers")
-        if not numbers or len(numbers) > PLACES:
-            raise DataError(f"numbers: expected 1 to {PLACES} of them")
-        return np.array([[len(numbers), *numbers, *[0] * (PLACES - len(numbers))]], np.uint16)
-
-    def flush(self):
-        return np.empty((0, self.width), np.uint16)
+        return self.packing.files()
 
     def model(self):
         return Model(self.config.dropout)
 
     def loss(self, model, batch):
-        lengths, numbers = batch[:, 0], batch[:, 1:]
+        rows = batch["numbers"].long()
+        lengths, numbers = rows[:, 0], rows[:, 1:]
         counted = torch.arange(PLACES) < lengths[:, None]
         targets = numbers.where(counted, -100)
         total = F.cross_entropy(
@@ -62,7 +48,8 @@ class Workload:
         return total * (math.nan if (targets == POISON).any() else 1), counted.sum()
 
     def evaluate(self, model, test):
-        batch = torch.from_numpy(np.concatenate(list(test.batches(64))).astype(np.int64))
+        [samples] = test.batches(len(test))
+        batch = {"numbers": torch.from_numpy(samples["numbers"])}
         with torch.inference_mode():
             total, count = self.loss(model, batch)
         return {"loss": {"value": float(total / count), "standard_error": 0.0}}

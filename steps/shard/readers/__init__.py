@@ -1,0 +1,79 @@
+"""Read raw data: text, JSON Lines, CSV and Parquet become record batches, bad records are named.
+
+========================= ============================ ==========================================
+suffix                    a record                     its number in ``Batch.lines``, ``Bad.line``
+========================= ============================ ==========================================
+.txt                      a non-blank line             line, from 1
+.jsonl .ndjson            a non-blank line             line, from 1
+.csv .tsv                 a row after the header       data record, from 1; blank lines not counted
+.parquet                  a row                        row, from 1
+========================= ============================ ==========================================
+
+All but Parquet may be compressed: ``.gz`` or ``.zst`` follows the suffix. Case does not matter.
+Text is UTF-8; a byte order mark at the start of a file is dropped.
+
+What a value may be, in every format (``steps.shard.readers.values`` has the details):
+
+text      a string
+category  a string, integer or boolean; given as text (``7``, ``true``)
+number    a number, given as float64; what is not finite (NaN, Infinity, 1e999) is missing
+
+A missing value is null where its column is not required, and makes the record bad where it is. A
+bad record costs only itself. What leaves no trust in the file (cut off, UTF-16, no such column)
+is a ``DataError``, also when batches were given already.
+
+Clean data takes pyarrow's vectorised parsers. Only where they refuse a piece of a file, it is read
+again record by record; both ways take the same records and give the same values.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from errors import DataError
+from steps.shard.readers import csv, json_lines, parquet, text
+from steps.shard.readers.batch import Bad, Batch
+
+if TYPE_CHECKING:
+    from training.workloads import Column
+
+__all__ = ["FORMATS", "Bad", "Batch", "read"]
+
+Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
+
+COMPRESSIONS = ("", ".gz", ".zst")
+FORMATS: dict[str, Reader] = {
+    **{f".txt{compression}": text.read for compression in COMPRESSIONS},
+    **{
+        f"{suffix}{compression}": json_lines.read
+        for suffix in (".jsonl", ".ndjson")
+        for compression in COMPRESSIONS
+    },
+    **{
+        f"{suffix}{compression}": csv.read
+        for suffix in (".csv", ".tsv")
+        for compression in COMPRESSIONS
+    },
+    ".parquet": parquet.read,
+}
+"""Reader of each suffix that is known."""
+
+
+def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
+    """The file's records in its order, in batches of about 4 MiB of raw data, or one record.
+
+    ``records`` of a batch has the columns that are declared, in that order, as ``pa.string()``
+    (text, category) and ``pa.float64()`` (number). A file without records gives no batch.
+
+    Raises:
+        DataError: a suffix that is not known (at once); a file that cannot be read as a whole, or
+            that lacks a declared column (while reading).
+    """
+    name = path.name.lower()
+    for suffix, reader in FORMATS.items():
+        if name.endswith(suffix):
+            return reader(path, columns)
+    raise DataError(
+        f"{path}: raw data of this suffix cannot be read; known are {', '.join(FORMATS)}. "
+        "Convert it, name it by what it holds, or keep it out of data.input"
+    )

@@ -1,0 +1,68 @@
+"""What a reader gives: records, where they stand in the file, and what was wrong with the rest."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from training.workloads import Column
+
+EXCERPT_CHARACTERS = 200
+TYPES = {"text": pa.string(), "category": pa.string(), "number": pa.float64()}
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A record that cannot be used."""
+
+    line: int
+    """Line or record number, as in ``Batch.lines``."""
+
+    reason: str
+
+    excerpt: str
+    """Its beginning, at most 200 characters; bytes that are not UTF-8 as ``\\xff``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some records of one file."""
+
+    records: pa.RecordBatch
+    """The good ones, with the declared columns in the declared order."""
+
+    lines: np.ndarray
+    """int64 of shape (records,): the line or record number of each."""
+
+    bad: list[Bad]
+    """The bad ones, in the file's order."""
+
+
+def schema(columns: Mapping[str, "Column"]) -> pa.Schema:
+    """Of the records, for these columns."""
+    return pa.schema([(name, TYPES[column.kind]) for name, column in columns.items()])
+
+
+def excerpt(raw: bytes) -> str:
+    """The beginning of a record, whatever its bytes are."""
+    start = raw[: 4 * EXCERPT_CHARACTERS].decode("utf-8", errors="backslashreplace")
+    return start.rstrip("\r\n")[:EXCERPT_CHARACTERS]
+
+
+def only_bad(bad: Bad, columns: Mapping[str, "Column"]) -> Batch:
+    """A batch of one bad record and no good one."""
+    return Batch(schema(columns).empty_table().to_batches()[0], np.empty(0, np.int64), [bad])
+
+
+def merged(batches: Sequence[Batch]) -> Batch:
+    """One batch of several, at least one, in this order."""
+    if len(batches) == 1:
+        return batches[0]
+    return Batch(
+        pa.concat_batches([batch.records for batch in batches]),
+        np.concatenate([batch.lines for batch in batches]),
+        [bad for batch in batches for bad in batch.bad],
+    )

@@ -1,0 +1,84 @@
+"""Text to samples: documents, each followed by the end token, cut into windows."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from training.data.manifest import Field, Samples
+from training.workloads import Column
+from training.workloads.language_model.config import LanguageModelConfig
+from training.workloads.language_model.tokenizer import ByteTokenizer, FileTokenizer
+
+
+class Packing:
+    """See ``training.workloads.Packing``; a sample is ``context_length + 1`` tokens."""
+
+    columns = {"text": Column("text")}
+    identity = ("text",)
+
+    def __init__(self, config: LanguageModelConfig, assets: Path | None) -> None:
+        self.config, self.assets = config, assets
+        self._files: dict[str, bytes] = {}
+        if config.tokenizer == "bytes":
+            self.tokenizer = ByteTokenizer()
+        else:
+            path = (assets or Path()) / "tokenizer.json"
+            self.tokenizer = FileTokenizer(path)
+            self._files["tokenizer.json"] = path.read_bytes()
+        self.width = config.context_length + 1
+        self.dtype = "uint16" if self.tokenizer.size <= 2**16 else "uint32"
+        self.fields = {"tokens": Field(dtype=self.dtype, shape=(self.width,))}
+        self.info: dict[str, Any] = {
+            "tokenizer": config.tokenizer,
+            "vocabulary": self.tokenizer.size,
+            "files": {n: hashlib.sha256(body).hexdigest() for n, body in self._files.items()},
+        }
+
+    def files(self) -> Mapping[str, bytes]:
+        """tokenizer.json, when there is one."""
+        return self._files
+
+    def packer(self) -> "TextPacker":
+        return TextPacker(self)
+
+
+class TextPacker:
+    """Consecutive samples share one token, so that every token but the first is predicted once."""
+
+    def __init__(self, packing: Packing) -> None:
+        self._tokenizer, self._width, self._dtype = packing.tokenizer, packing.width, packing.dtype
+        self._waiting = np.empty(0, self._dtype)
+
+    def add(self, records: pa.RecordBatch) -> Samples:
+        """The samples that are complete with these records' ``text``."""
+        fresh = self._tokenizer.encode_documents(records.column("text")).astype(self._dtype)
+        tokens = np.concatenate((self._waiting, fresh))
+        stride = self._width - 1
+        count = max(0, (len(tokens) - 1) // stride)
+        self._waiting = tokens[count * stride :].copy()
+        return {"tokens": _windows(tokens, count, self._width)}
+
+    def flush(self) -> Samples:
+        """The last, shorter sample, filled up with end tokens; none when nothing is left."""
+        if len(self._waiting) < 2:
+            return {"tokens": np.empty((0, self._width), self._dtype)}
+        fill = np.full(self._width - len(self._waiting), self._tokenizer.end, self._dtype)
+        return {"tokens": np.concatenate((self._waiting, fill))[None, :]}
+
+    def statistics(self) -> dict[str, Any]:
+        """Nothing: the model needs to know nothing of the data."""
+        return {}
+
+
+def _windows(tokens: np.ndarray, count: int, width: int) -> np.ndarray:
+    """``count`` windows of ``width`` tokens, each beginning with the last token of the one before.
+
+    A view: the writer copies it into the shard.
+    """
+    if not count:
+        return np.empty((0, width), tokens.dtype)
+    return np.lib.stride_tricks.sliding_window_view(tokens, width)[:: width - 1][:count]
