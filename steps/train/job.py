@@ -69,12 +69,14 @@ def train(options: argparse.Namespace) -> None:
     root: Path = options.root
     data = {split: Dataset(root / "input/data" / split) for split in ("train", "validation")}
     workload = load(options.workload, settings, root / "input/data/train")
+    packing = workload.packing
     for split, dataset in data.items():
-        if (dataset.workload, dataset.fields) != (workload.packing.info, workload.packing.fields):
+        made_for = dataset.union.workload
+        if (made_for, dataset.fields) != (packing.info, packing.fields):
             raise DataError(
-                f"the {split} shards hold samples {_kind(dataset.fields)} made for "
-                f"{dataset.workload}; the training is set up for {_kind(workload.packing.fields)} "
-                f"and {workload.packing.info}: shard the data again with the same workload settings"
+                f"the {split} shards hold samples {_kind(dataset.fields)} made for {made_for}; "
+                f"the training is set up for {_kind(packing.fields)} and {packing.info}: "
+                "shard the data again with the same workload settings"
             )
     workload.fit(data["train"])
     fingerprint = data["train"].fingerprint

@@ -4,8 +4,10 @@ import json
 import math
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,9 +16,10 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from errors import DataError
+from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
-from training.data.writer import ShardWriter
 from training.workloads import load
+from training.workloads.language_model import tokenizer as tokenizers_module
 from training.workloads.language_model.baselines import Bigram
 from training.workloads.language_model.config import LanguageModelConfig
 
@@ -41,25 +44,31 @@ def tokenizer_folder(tmp_path_factory) -> Path:
     return folder
 
 
-def pack(workload, texts: list[str]) -> np.ndarray:
-    packer = workload.packer()
-    parts = [packer.add({"text": text}) for text in texts]
-    return np.concatenate([*parts, packer.flush()])
+def encode(tokenizer, text: str) -> np.ndarray:
+    """One text's tokens, without the end token."""
+    *tokens, end = tokenizer.encode_documents(pa.array([text], pa.string()))
+    assert end == tokenizer.end
+    return np.array(tokens, np.int64)
+
+
+def pack(workload, texts: list[str], at_once: int = 3) -> np.ndarray:
+    packer = workload.packing.packer()
+    groups = [texts[start : start + at_once] for start in range(0, len(texts), at_once)]
+    batches = [pa.record_batch({"text": pa.array(group, pa.string())}) for group in groups]
+    return np.concatenate([packer.add(b)["tokens"] for b in batches] + [packer.flush()["tokens"]])
 
 
 def dataset(folder: Path, workload, texts: list[str]) -> Dataset:
-    writer = ShardWriter(
-        folder, "algo-1", width=workload.width, dtype=workload.dtype, samples_per_shard=50
-    )
-    writer.add(pack(workload, texts))
-    writer.close(quarantined=0, workload=workload.info)
+    packing = workload.packing
+    tokens = {"tokens": pack(workload, texts)}
+    write_dataset(folder, tokens, packing.fields, shard_bytes=2000, workload=packing.info)
     return Dataset(folder)
 
 
-@given(st.lists(st.text(max_size=40), max_size=8), st.integers(2, 12))
-def test_packing_keeps_every_byte_and_predicts_each_once(texts, context):
+@given(st.lists(st.text(max_size=40), max_size=8), st.integers(2, 12), st.integers(1, 8))
+def test_packing_keeps_every_byte_and_predicts_each_once(texts, context, at_once):
     workload = load("language_model", SMALL | {"context_length": context})
-    samples = pack(workload, texts)
+    samples = pack(workload, texts, at_once)
     assert samples.shape[1] == context + 1
     assert (samples[1:, 0] == samples[:-1, -1]).all()  # consecutive samples share one token
     stream = [*samples[:1, 0], *samples[:, 1:].ravel()]
@@ -69,31 +78,35 @@ def test_packing_keeps_every_byte_and_predicts_each_once(texts, context):
     assert len(stream) - len(expected) < context or len(expected) < 2
 
 
-@pytest.mark.parametrize("record", [{"key": "k"}, {"text": 3}, {"text": None}, {"text": ["a"]}])
-def test_a_record_without_text_is_bad(record):
-    with pytest.raises(DataError, match="text: is .*; expected a string"):
-        load("language_model", SMALL).packer().add(record)
-
-
 @settings(deadline=None)
 @given(text=st.text(max_size=60))
 def test_a_tokenizer_file_says_how_many_bytes_each_token_stands_for(tokenizer_folder, text):
     workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
-    tokens = workload.tokenizer.encode(text)
+    tokens = encode(workload.tokenizer, text)
     assert workload.tokenizer.token_bytes[tokens].sum() == len(text.encode())
     assert workload.tokenizer.token_bytes[workload.tokenizer.end] == 0
 
 
 def test_the_end_token_in_a_text_is_text(tokenizer_folder):
     tokenizer = load("language_model", {"tokenizer": "file"}, tokenizer_folder).tokenizer
-    assert tokenizer.end not in tokenizer.encode("a <|endoftext|> b")
+    assert tokenizer.end not in encode(tokenizer, "a <|endoftext|> b")
+
+
+@settings(deadline=None)
+@given(texts=st.lists(st.text(max_size=60), max_size=6), limit=st.integers(1, 100))
+def test_texts_encoded_together_are_the_texts_encoded_alone(tokenizer_folder, texts, limit):
+    tokenizer = load("language_model", {"tokenizer": "file"}, tokenizer_folder).tokenizer
+    alone = [token for text in texts for token in (*encode(tokenizer, text), tokenizer.end)]
+    with mock.patch.object(tokenizers_module, "BATCH_BYTES", limit):
+        together = tokenizer.encode_documents(pa.array(texts, pa.string()))
+    assert together.tolist() == alone
 
 
 def test_the_tokenizer_travels_and_its_hash_is_in_the_manifest(tokenizer_folder):
     workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
     content = (tokenizer_folder / "tokenizer.json").read_bytes()
     assert workload.files() == {"tokenizer.json": content}
-    assert len(workload.info["files"]["tokenizer.json"]) == 64
+    assert len(workload.packing.info["files"]["tokenizer.json"]) == 64
 
 
 def word_piece(description: dict) -> None:
@@ -147,7 +160,7 @@ def test_the_loss_is_a_sum_and_padding_is_no_unit():
     model = workload.model()
     [sample] = pack(workload, ["abc"])
     assert sample.tolist() == [97, 98, 99, *[END] * 6]
-    total, count = workload.loss(model, torch.from_numpy(sample[None].astype(np.int64)))
+    total, count = workload.loss(model, {"tokens": torch.from_numpy(sample[None])})
     log_p = torch.log_softmax(model(torch.from_numpy(sample[None, :-1].astype(np.int64))), -1)[0]
     assert count == 3  # b, c, and one end
     assert total.item() == pytest.approx(
@@ -159,7 +172,7 @@ def test_training_on_one_text_learns_it():
     torch.manual_seed(0)
     workload = load("language_model", SMALL | {"dim": 32})
     model = workload.model()
-    batch = torch.from_numpy(pack(workload, [TEXT[:60]]).astype(np.int64))
+    batch = {"tokens": torch.from_numpy(pack(workload, [TEXT[:60]]))}
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     for _ in range(60):
         optimizer.zero_grad()

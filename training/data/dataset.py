@@ -7,15 +7,8 @@ from typing import Any
 import numpy as np
 
 from errors import DataError
-from training.data.manifest import (
-    Manifest,
-    Samples,
-    Source,
-    fingerprint,
-    read_manifests,
-    row_dtype,
-    shard_hashes,
-)
+from training.data.manifest import Samples, read_manifests, row_dtype
+from training.data.union import unite
 from training.data.writer import variable
 
 
@@ -32,16 +25,11 @@ class Dataset:
         Raises:
             DataError: no manifest, a damaged one, two that disagree, or no sample.
         """
-        manifests = read_manifests(folder)
-        self.folder = folder
-        self.manifests: list[Manifest] = list(manifests.values())
-        self.fingerprint = fingerprint(self.manifests)
-        self.workload: dict[str, Any] = self.manifests[0].workload
-        self.fields = self.manifests[0].fields
-        self.sources = _sources(folder, self.manifests)
+        self.folder, self.union = folder, unite(folder, read_manifests(folder))
+        self.fields, self.fingerprint = self.union.fields, self.union.fingerprint
+        self.starts = np.concatenate(([0], np.cumsum(self.union.samples)))
         self._variable = variable(self.fields)
         self._maps: dict[int, list[np.ndarray]] = {}
-        self._list_shards()
         if not len(self):
             raise DataError(
                 f"{folder}: 0 samples; the raw data gave too little for this split "
@@ -54,12 +42,12 @@ class Dataset:
     @property
     def records(self) -> int:
         """Raw records that went into this split."""
-        return sum(source.records for source in self.sources)
+        return sum(source.records for source in self.union.sources)
 
     @property
     def statistics(self) -> list[dict[str, Any]]:
         """What the workload counted in each raw object, in the order of the objects' names."""
-        return [source.statistics for source in self.sources]
+        return [source.statistics for source in self.union.sources]
 
     def read(self, indices: Sequence[int] | np.ndarray) -> Samples:
         """Samples by global index, in the order asked for, in memory."""
@@ -88,27 +76,14 @@ class Dataset:
         Raises:
             DataError: one is missing, or has another size.
         """
-        for shard in range(len(self.shards)):
+        for shard in range(len(self.union.files)):
             self._paths(shard)
 
-    def _list_shards(self) -> None:
-        """The shards of all manifests as columns, ordered by hash, equal ones once."""
-        tables = [manifest.shards for manifest in self.manifests]
-        _, chosen = np.unique(np.array(shard_hashes(self.manifests)), return_index=True)
-        files = [file for table in tables for file in table.file]
-        sizes = [[size for table in tables for size in table.bytes]]
-        for name in self._variable:
-            sizes.append([size for table in tables for size in table.values[name].bytes])
-        samples = np.array([count for table in tables for count in table.samples], np.int64)
-        self.shards = [files[index] for index in chosen]
-        self._bytes = np.array(sizes, np.int64)[:, chosen]
-        self.starts = np.concatenate(([0], np.cumsum(samples[chosen])))
-
     def _paths(self, shard: int) -> list[Path]:
-        stem = self.shards[shard].removesuffix(".npy")
+        stem = self.union.files[shard].removesuffix(".npy")
         names = [f"{stem}.npy", *(f"{stem}.{name}.npy" for name in self._variable)]
         paths = [self.folder / name for name in names]
-        for path, expected in zip(paths, self._bytes[:, shard], strict=True):
+        for path, expected in zip(paths, self.union.bytes[shard], strict=True):
             if not path.is_file():
                 raise DataError(f"{path}: the manifest names it, but it is missing; copy it again")
             if path.stat().st_size != expected:
@@ -133,20 +108,3 @@ class Dataset:
             else:
                 out[name] = np.ascontiguousarray(rows[name])
         return out
-
-
-def _sources(folder: Path, manifests: Sequence[Manifest]) -> list[Source]:
-    """Every raw object once, by name.
-
-    Raises:
-        DataError: two manifests tell different things of one: they are of different runs.
-    """
-    found: dict[str, Source] = {}
-    for manifest in manifests:
-        for source in manifest.sources:
-            if found.setdefault(source.name, source) != source:
-                raise DataError(
-                    f"{folder}: two manifests tell different things of {source.name}, so they are "
-                    "of two different runs; empty the folder and shard the data again"
-                )
-    return [found[name] for name in sorted(found)]

@@ -1,14 +1,12 @@
-"""Manifests: what a folder of shards holds, and the fingerprint that names the dataset.
+"""Manifests: what one instance wrote into a folder of shards.
 
-A folder holds one manifest for each instance that wrote into it; the dataset is their union. A
-manifest is written last, so a shard that no manifest names is not part of the dataset.
+A manifest is written last, so a shard that no manifest names is not part of the dataset.
 docs/shards.md describes the format for people who read it without Trainyard.
 """
 
-import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -176,64 +174,11 @@ def parse_manifest(name: str, content: bytes) -> Manifest:
         raise DataError(f"{name}: {field}: {first['msg']}; shard the data again") from None
 
 
-def check_union(place: object, manifests: Mapping[str, Manifest]) -> None:
-    """Refuse manifests (by file name) that do not make one dataset together.
-
-    Raises:
-        DataError: there is none, or they disagree about the split or about what a sample is.
-    """
-    if not manifests:
-        raise DataError(
-            f"{place}: holds no manifest-*.json, so no complete dataset; "
-            "was it written by the shard step, and did that step succeed?"
-        )
-    if len({kind(manifest) for manifest in manifests.values()}) > 1:
-        names = ", ".join(manifests)
-        raise DataError(f"{place}: {names} disagree about what a sample is; shard the data again")
-
-
 def read_manifests(folder: Path) -> dict[str, Manifest]:
     """Every manifest in the folder by file name, in the order of their names.
 
     Raises:
-        DataError: there is none, one is damaged, or they disagree about the format of a sample.
+        DataError: one is damaged, or of another format.
     """
     paths = sorted(folder.glob("manifest-*.json"))
-    manifests = {path.name: parse_manifest(str(path), path.read_bytes()) for path in paths}
-    check_union(folder, manifests)
-    return manifests
-
-
-def kind(manifest: Manifest) -> str:
-    """What a sample is, in one canonical line; field order counts, the order of keys does not."""
-    fields = [(name, field.dtype, field.shape) for name, field in manifest.fields.items()]
-    workload = sorted(manifest.workload.items())
-    return f"{manifest.format} {manifest.split} {fields!r} {workload!r}"
-
-
-def shard_hashes(manifests: Iterable[Manifest]) -> Sequence[str]:
-    """The SHA-256 of every shard; of one with files of values, over those hashes together."""
-    hashes = []
-    for manifest in manifests:
-        columns = [manifest.shards.sha256, *(v.sha256 for v in manifest.shards.values.values())]
-        if len(columns) == 1:
-            hashes += columns[0]
-        else:
-            rows = zip(*columns, strict=True)
-            hashes += [hashlib.sha256("".join(row).encode()).hexdigest() for row in rows]
-    return hashes
-
-
-def fingerprint(manifests: Iterable[Manifest]) -> str:
-    """SHA-256 over what a sample is and the sorted hashes of all shards, each counted once.
-
-    It does not depend on which instance wrote which shard. A raw object that was uploaded twice
-    gives the same shards twice; they count once, and are read once.
-    """
-    manifests = list(manifests)
-    digest = hashlib.sha256()
-    for line in sorted({kind(manifest) for manifest in manifests}):
-        digest.update(line.encode())
-    for sha256 in sorted(set(shard_hashes(manifests))):
-        digest.update(sha256.encode())
-    return digest.hexdigest()
+    return {path.name: parse_manifest(str(path), path.read_bytes()) for path in paths}

@@ -5,7 +5,6 @@ import math
 import torch
 from torch import nn
 from torch.nn import functional as F
-
 from toys.ragged.packing import NUMBERS, PLACES, POISON
 
 
