@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No deadlines: a busy machine is no defect of the code under test.
+settings.register_profile("trainyard", deadline=None)
+settings.load_profile("trainyard")
 
 CHECKOUT = Path(__file__).parent.parent
 AWS_NAMES = ("AWS_", "SAGEMAKER_", "ARTIFACT_BUCKET", "CODEBUILD_")

@@ -109,6 +109,12 @@ class Manifest(Frozen):
     def samples(self) -> int:
         return sum(self.shards.samples)
 
+    @model_validator(mode="after")
+    def _shards_name_a_source(self) -> Self:
+        if self.shards.source and max(self.shards.source) >= len(self.sources):
+            raise ValueError("shards.source names a source that is not there")
+        return self
+
 
 def row_dtype(fields: Mapping[str, Field]) -> np.dtype:
     """The type of a shard's elements: one sample, little-endian, nothing between the fields.

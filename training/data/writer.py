@@ -74,7 +74,8 @@ class ShardWriter:
             stop = max(start + 1, int(np.searchsorted(ends, done + self._limit, side="right")))
             self._write(part(waiting, self._fields, start, stop))
             start, done = stop, int(ends[stop - 1])
-        self._parts = [part(waiting, self._fields, start, len(ends))]
+        rest = part(waiting, self._fields, start, len(ends))
+        self._parts = [rest] if start < len(ends) else []
         self._waiting = int(ends[-1]) - done
 
     def _join(self) -> tuple[Samples, np.ndarray]:

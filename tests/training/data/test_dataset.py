@@ -1,0 +1,174 @@
+"""Shards: what is written is read back; what is damaged is named."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from errors import DataError
+from tests.training.trainings import write_dataset
+from training.data.dataset import Dataset
+from training.data.manifest import Field, read_manifests
+from training.data.writer import ShardWriter, join, part
+
+FIELDS = {
+    "tokens": Field(dtype="uint16", shape=(3,)),
+    "weight": Field(dtype="float32"),
+    "text": Field(dtype="uint8", shape=None),
+}
+TOKENS = {"tokens": FIELDS["tokens"]}
+
+
+def make(count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """``count`` samples of FIELDS that are all different."""
+    random = np.random.default_rng(seed)
+    widths = random.integers(0, 9, count)
+    return {
+        "tokens": random.integers(0, 2**16, (count, 3)).astype(np.uint16),
+        "weight": random.random(count).astype(np.float32),
+        "text": random.integers(0, 256, widths.sum()).astype(np.uint8),
+        "text_offsets": np.concatenate(([0], np.cumsum(widths))),
+    }
+
+
+def rows(samples) -> list[tuple]:
+    """One hashable value for each sample."""
+    offsets = samples["text_offsets"]
+    texts = [samples["text"][a:b].tobytes() for a, b in zip(offsets, offsets[1:], strict=False)]
+    return list(zip(map(bytes, samples["tokens"]), samples["weight"].tolist(), texts, strict=True))
+
+
+@settings(max_examples=25)  # every shard is an fsync
+@given(
+    pieces=st.lists(st.integers(0, 30), min_size=1, max_size=6),
+    shard_bytes=st.integers(1, 600),
+    size=st.integers(1, 40),
+)
+def test_what_is_written_is_read_back_in_shards_of_even_size(pieces, shard_bytes, size):
+    samples = [make(count, seed) for seed, count in enumerate(pieces)]
+    together = join(samples, FIELDS)
+    with TemporaryDirectory() as name:
+        writer = ShardWriter(Path(name), "unit", FIELDS, shard_bytes)
+        for piece in samples:
+            writer.add(piece)
+        shards = writer.close()
+        assert sum(shards.samples) == writer.samples == sum(pieces)
+        largest = 10 + 16 + 8  # bytes of a sample: its row and its text
+        table = np.array([shards.bytes, shards.values["text"].bytes])
+        content = np.maximum(0, table.sum(axis=0) - 128 - 192)  # the two files' headers
+        assert all(content <= shard_bytes + largest + 64)
+        if len(shards) > 1:
+            assert all(content >= shard_bytes / 2 - largest - 64)
+        in_order = [np.load(Path(name) / file) for file in shards.file]
+        written = np.concatenate([shard["tokens"] for shard in in_order] or [together["tokens"]])
+        assert (written == together["tokens"]).all()
+    if not sum(pieces):
+        return
+    with TemporaryDirectory() as name:
+        write_dataset(Path(name), together, FIELDS, shard_bytes=shard_bytes)
+        dataset = Dataset(Path(name))
+        dataset.check()
+        everything = join(list(dataset.batches(size)), FIELDS)
+        assert sorted(rows(everything)) == sorted(rows(together))
+        order = np.random.default_rng(size).integers(0, len(dataset), 20)
+        assert rows(dataset.read(order)) == [rows(everything)[index] for index in order]
+
+
+def test_five_lines_of_numpy_read_a_dataset(tmp_path: Path):
+    samples = make(40)
+    write_dataset(tmp_path, samples, FIELDS)
+    manifest = json.loads((tmp_path / "manifest-algo-1.json").read_bytes())
+    shards = [np.load(tmp_path / file, mmap_mode="r") for file in manifest["shards"]["file"]]
+    assert len(shards) > 1
+    assert (np.concatenate([shard["tokens"] for shard in shards]) == samples["tokens"]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"tokens": np.zeros((2, 4), np.uint16)}, "tokens: samples of shape"),
+        ({"tokens": np.zeros((2, 3), np.int64)}, "int64 does not go into uint16"),
+        ({"weight": np.zeros(3, np.float32)}, "different numbers of samples"),
+        ({"text": np.zeros(1, np.uint8)}, "the offsets do not fit the values"),
+    ],
+)
+def test_samples_that_are_not_of_the_declared_fields_are_refused(tmp_path, change, expected):
+    writer = ShardWriter(tmp_path, "unit", FIELDS, 1000)
+    with pytest.raises(ValueError, match=expected):
+        writer.add(part(make(2), FIELDS, 0, 2) | change)
+
+
+def test_an_error_of_the_disk_reaches_the_writer(tmp_path):
+    writer = ShardWriter(tmp_path / "folder", "unit", FIELDS, 100)
+    (tmp_path / "folder").rmdir()
+    with pytest.raises(FileNotFoundError):
+        writer.add(make(100))
+        writer.close()
+
+
+def test_an_instance_without_records_adds_an_empty_manifest(tmp_path: Path):
+    write_dataset(tmp_path, make(5), FIELDS)
+    write_dataset(tmp_path, make(0), FIELDS, host="algo-2")
+    assert len(Dataset(tmp_path)) == 5
+
+
+def test_shards_that_no_manifest_names_are_not_read(tmp_path: Path):
+    """What a job leaves that was killed before its manifest."""
+    write_dataset(tmp_path, make(5), FIELDS)
+    np.save(tmp_path / "algo-2-00000.npy", np.zeros(3))
+    (tmp_path / ".algo-1-00002.npy.x.tmp").write_bytes(b"\1")
+    assert len(Dataset(tmp_path)) == 5
+
+
+def test_no_manifest_is_no_dataset(tmp_path: Path):
+    np.save(tmp_path / "algo-2-00000.npy", np.zeros(3))
+    with pytest.raises(DataError, match="holds no manifest"):
+        Dataset(tmp_path)
+
+
+def _edit(folder: Path, **fields) -> None:
+    path = folder / "manifest-algo-1.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def _edit_shards(folder: Path, **columns) -> None:
+    manifest = json.loads((folder / "manifest-algo-1.json").read_text())
+    _edit(folder, shards=manifest["shards"] | columns)
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda f: (f / "algo-1-00001.npy").unlink(), "algo-1-00001.npy: .* missing"),
+        (lambda f: (f / "algo-1-00001.npy").write_bytes(b"\1"), "has 1 bytes, its manifest says"),
+        (lambda f: (f / "algo-1-00001.text.npy").unlink(), "algo-1-00001.text.npy: .* missing"),
+        (lambda f: (f / "manifest-algo-1.json").write_bytes(b"{"), "manifest-algo-1.json: file"),
+        (lambda f: _edit(f, format=1), "manifest-algo-1.json: format"),
+        (lambda f: _edit(f, surprise=1), "surprise"),
+        (lambda f: _edit_shards(f, file=["../../etc/passwd"]), "different lengths"),
+        (lambda f: _edit_shards(f, file=[f"../{n}.npy" for n in range(4)]), "no name of a shard"),
+        (lambda f: _edit_shards(f, source=[0, 1, 1, 7]), "shards.source names a source that is not there"),
+        (lambda f: write_dataset(f, {"tokens": make(5)["tokens"]}, TOKENS, host="algo-2"),
+         "disagree about what a sample"),
+        (lambda f: write_dataset(f, make(5), FIELDS, host="algo-2", workload={"kind": "other"}),
+         "disagree about what a sample"),
+        (lambda f: write_dataset(f, make(5), FIELDS, host="algo-2", split="test"),
+         "disagree about what a sample"),
+    ],
+)  # fmt: skip
+def test_damage_is_named(tmp_path: Path, damage, expected: str):
+    manifest = write_dataset(tmp_path, make(50), FIELDS)
+    assert len(manifest.shards) == 4
+    damage(tmp_path)
+    with pytest.raises(DataError, match=expected):
+        Dataset(tmp_path).check()
+
+
+def test_a_manifest_reads_back(tmp_path: Path):
+    manifest = write_dataset(tmp_path, make(5), FIELDS)
+    assert read_manifests(tmp_path) == {"manifest-algo-1.json": manifest}
+    assert manifest.samples == 5

@@ -1,0 +1,120 @@
+"""The dataset is the union of its manifests, whoever wrote them."""
+
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from errors import DataError
+from tests.training.trainings import write_dataset
+from training.data.dataset import Dataset
+from training.data.manifest import Field, Manifest, Shards, Source
+from training.data.union import unite
+
+FIELDS = {"x": Field(dtype="uint16", shape=(3,))}
+
+
+def manifest(objects: dict[str, list[int]], **kind) -> Manifest:
+    """Raw objects by name with their shards, each given by a number that stands for its hash."""
+    shards = Shards()
+    for index, (name, contents) in enumerate(objects.items()):
+        for number, content in enumerate(contents):
+            shards.file.append(f"{name}-{number}.npy")
+            shards.samples.append(content + 1)
+            shards.bytes.append(100 + content)
+            shards.sha256.append(f"{content:064x}")
+            shards.source.append(index)
+    sources = [Source(name=n, records=1, samples=sum(c) + len(c)) for n, c in objects.items()]
+    given = {"split": "train", "fields": FIELDS, "workload": {"kind": "test"}} | kind
+    return Manifest(sources=sources, shards=shards, **given)
+
+
+contents = st.lists(st.integers(0, 10_000), max_size=4)
+
+
+@given(
+    objects=st.dictionaries(st.text("abcdef", min_size=1, max_size=3), contents, max_size=8),
+    data=st.data(),
+)
+def test_it_does_not_matter_who_wrote_what(objects, data):
+    instances = data.draw(st.integers(1, 4))
+    owner = {name: data.draw(st.integers(0, instances - 1)) for name in objects}
+    shuffled = data.draw(st.permutations(list(objects)))
+    parts = {
+        f"manifest-{instance}.json": manifest(
+            {name: objects[name] for name in shuffled if owner[name] == instance}
+        )
+        for instance in range(instances)
+    }
+    alone = unite("here", {"manifest-x.json": manifest(objects)})
+    spread = unite("here", parts)
+    assert alone.fingerprint == spread.fingerprint
+    assert alone.sources == spread.sources
+    for column in ("files", "samples", "bytes", "sha256"):
+        assert (getattr(alone, column) == getattr(spread, column)).all()
+    assert all(alone.bytes[:, 0] - 99 == alone.samples)  # rows stay together
+
+
+def test_the_fingerprint_names_the_content_and_what_a_sample_is():
+    base = {"a": [1, 2], "b": [3]}
+    others = [
+        manifest({"a": [1, 2], "b": [4]}),
+        manifest({"a": [1, 2]}),
+        manifest({"a": [1, 2], "b": [3, 3]}),
+        manifest(base, split="test"),
+        manifest(base, workload={"kind": "other"}),
+        manifest(base, fields={"x": Field(dtype="uint32", shape=(3,))}),
+        manifest(base, fields={"y": FIELDS["x"]}),
+    ]
+    found = [unite("here", {"m": m}).fingerprint for m in [manifest(base), *others]]
+    assert len(set(found)) == len(found)
+    renamed = unite("here", {"m": manifest({"c": [2, 1], "d": [3]})})
+    assert renamed.fingerprint == found[0]
+
+
+def test_the_order_of_fields_is_part_of_a_sample():
+    two = {"x": Field(dtype="uint16"), "y": Field(dtype="uint16")}
+    prints = {
+        unite("here", {"m": manifest({}, fields=dict(order))}).fingerprint
+        for order in permutations(two.items())
+    }
+    assert len(prints) == 2
+
+
+def test_a_raw_object_that_was_uploaded_twice_is_read_once():
+    union = unite("here", {"m": manifest({"b": [7, 5], "a": [5, 7], "c": [5], "d": [9, 9]})})
+    # c shares a shard with a and is another object; d repeats itself, and that is its content
+    assert sorted(union.files) == ["a-0.npy", "a-1.npy", "c-0.npy", "d-0.npy", "d-1.npy"]
+    once = unite("here", {"m": manifest({"a": [5, 7], "c": [5], "d": [9, 9]})})
+    assert union.fingerprint == once.fingerprint
+
+
+def test_the_same_object_in_two_manifests_is_read_once():
+    """A run with other instances after one that was lost, on a file system that both wrote to."""
+    parts = {"m-1": manifest({"a": [1], "b": [2]}), "m-2": manifest({"b": [2], "c": [3]})}
+    assert unite("here", parts).fingerprint == unite(
+        "here", {"m": manifest({"a": [1], "b": [2], "c": [3]})}
+    ).fingerprint  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (manifest({"b": [3]}), "two manifests tell different things of b"),
+        (manifest({"b": [0, 1]}), "name b-0.npy with different hashes"),
+        (manifest({}, split="test"), "m-1, m-2 disagree about what a sample is"),
+    ],
+)
+def test_manifests_of_two_runs_are_refused(second, expected):
+    with pytest.raises(DataError, match=expected):
+        unite("here", {"m-1": manifest({"a": [1], "b": [2]}), "m-2": second})
+
+
+def test_instances_fill_one_folder(tmp_path: Path):
+    samples = {"x": np.arange(30, dtype=np.uint16).reshape(10, 3)}
+    for host in ("algo-1", "algo-2"):
+        write_dataset(tmp_path, {"x": samples["x"] + (host == "algo-2")}, FIELDS, host=host)
+    assert len(Dataset(tmp_path)) == 20
