@@ -1,0 +1,134 @@
+"""What is in a dataset: counts, splits, balance, sample records, histograms, fingerprint.
+
+python -m steps.shard.inspect FOLDER [--verify] [--plot shards.png] [--samples 3]
+
+FOLDER holds one split, or the folders of several, as the shard step writes them.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from errors import DataError, TrainyardError
+from training.data.dataset import Dataset
+from training.data.manifest import row_dtype
+from training.data.verify import Damage, litter, verify
+
+LOOKED_AT = 64 * 2**20  # bytes of samples that the histograms are drawn from, at most
+
+console = Console(soft_wrap=True)
+
+
+def main(
+    folder: Annotated[Path, typer.Argument(help="A split, or the folder of several splits.")],
+    check: Annotated[bool, typer.Option("--verify", help="Recompute every hash.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw histograms and balance here.")] = None,
+    samples: Annotated[int, typer.Option(min=0, help="Sample records shown a split.")] = 2,
+) -> None:
+    """Show what is in a dataset; with --verify exit 1 when a byte of it has changed."""
+    datasets = open_splits(folder)
+    console.print(counts_table(datasets))
+    for name, dataset in datasets.items():
+        console.print(f"\n[bold]{name}[/] {dataset.fingerprint}", highlight=False)
+        show_samples(dataset, samples)
+    if plot:
+        from steps.shard.histograms import draw
+
+        looked = {name: look(dataset) for name, dataset in datasets.items()}
+        draw(datasets, looked, plot)
+        console.print(f"\nwritten: {plot}")
+    if check and not all([verified(name, dataset) for name, dataset in datasets.items()]):
+        raise typer.Exit(1)
+
+
+def open_splits(folder: Path) -> dict[str, Dataset]:
+    """Split → its dataset.
+
+    Raises:
+        DataError: there is none, or one of them is damaged.
+    """
+    if any(folder.glob("manifest-*.json")):
+        dataset = Dataset(folder)
+        return {dataset.union.split: dataset}
+    folders = sorted({path.parent for path in folder.glob("*/manifest-*.json")})
+    if not folders:
+        raise DataError(
+            f"{folder}: neither it nor a folder in it holds a manifest-*.json; "
+            "name the output folder of a finished shard step"
+        )
+    found = sorted(map(Dataset, folders), key=len, reverse=True)
+    return {dataset.union.split: dataset for dataset in found}
+
+
+def counts_table(datasets: dict[str, Dataset]) -> Table:
+    """One row a split."""
+    table = Table(box=None, pad_edge=False)
+    columns = ("split", "samples", "records", "raw objects", "duplicates", "quarantined", "shards")
+    for column in (*columns, "MB", "largest ÷ mean"):
+        table.add_column(column, justify="left" if column == "split" else "right")
+    for name, dataset in datasets.items():
+        union = dataset.union
+        size = union.bytes.sum(axis=1)
+        left_out = [
+            sum(getattr(s, n) for s in union.sources) for n in ("duplicates", "quarantined")
+        ]
+        counts = [len(dataset), dataset.records, len(union.sources), *left_out, len(union.files)]
+        balance = f"{size.max() / size.mean():.2f}"
+        table.add_row(
+            name, *(f"{count:,}" for count in counts), f"{size.sum() / 1e6:,.1f}", balance
+        )
+    return table
+
+
+def show_samples(dataset: Dataset, count: int) -> None:
+    """A few samples, evenly spread over the split, every field shortened to a line."""
+    chosen = np.linspace(0, len(dataset) - 1, min(count, len(dataset)), dtype=np.int64)
+    for index in chosen:
+        sample = dataset.read([index])
+        for name, field in dataset.fields.items():
+            values = sample[name] if field.shape is None else sample[name][0]
+            text = np.array2string(
+                np.asarray(values), threshold=24, edgeitems=12, max_line_width=10**6
+            )
+            console.print(f"  {index:>9,}  {name}  {text}", markup=False, highlight=False)
+
+
+def look(dataset: Dataset) -> dict[str, np.ndarray]:
+    """Samples spread evenly over the split, some 64 MiB of them at most."""
+    most = max(1, LOOKED_AT // row_dtype(dataset.fields).itemsize)
+    chosen = np.linspace(0, len(dataset) - 1, min(most, len(dataset)), dtype=np.int64)
+    return dataset.read(chosen)
+
+
+def verified(name: str, dataset: Dataset) -> bool:
+    """Hash every file of the split with a progress bar; False when one is not what it was."""
+    columns = (
+        TextColumn(f"verifying {name}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    )  # fmt: skip
+    with Progress(*columns, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(name, total=int(dataset.union.bytes.sum()))
+        damaged: list[Damage] = list(
+            verify(dataset.folder, dataset.union, lambda size: progress.advance(task, size))
+        )
+    for damage in damaged:
+        console.print(f"[red]damaged[/] {damage.file}: {damage.reason}")
+    for file in litter(dataset.folder, dataset.union):
+        console.print(f"[yellow]not part of the dataset[/] {file}: no manifest names it")
+    if not damaged:
+        console.print(f"{name}: {dataset.union.bytes.size:,} files, every hash is right")
+    return not damaged
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    try:
+        app()
+    except TrainyardError as error:
+        Console(stderr=True, soft_wrap=True).print(f"error: {error}", markup=False, highlight=False)
+        raise SystemExit(1) from None

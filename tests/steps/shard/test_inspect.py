@@ -1,0 +1,70 @@
+"""What ``python -m steps.shard.inspect`` shows of a dataset."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from tests.training.data.test_dataset import FIELDS, make
+from tests.training.trainings import write_dataset
+from training.data.dataset import Dataset
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A dataset of two splits, 60 + 20 samples."""
+    write_dataset(tmp_path / "data/train", make(60), FIELDS)
+    write_dataset(tmp_path / "data/test", make(20, seed=1), FIELDS, split="test")
+    return tmp_path / "data"
+
+
+def test_counts_samples_and_fingerprints(run_python, folder):
+    shown = run_python("-m", "steps.shard.inspect", str(folder), "--samples", "2")
+    assert shown.returncode == 0, shown.stderr
+    header, train, test, *_ = shown.stdout.splitlines()
+    assert header.split()[:3] == ["split", "samples", "records"]
+    assert train.split()[:3] == ["train", "60", "60"] and test.split()[:3] == ["test", "20", "20"]
+    for split in ("train", "test"):
+        dataset = Dataset(folder / split)
+        sizes = dataset.union.bytes.sum(axis=1)
+        assert f"{split} {dataset.fingerprint}" in shown.stdout
+        row = train if split == "train" else test
+        assert row.split()[-1] == f"{sizes.max() / sizes.mean():.2f}"
+    last = Dataset(folder / "train").read([59])["tokens"][0]
+    assert f"59  tokens  {np.array2string(last)}" in shown.stdout
+
+
+def test_one_split_alone_and_a_picture(run_python, folder, tmp_path):
+    arguments = (
+        "-m",
+        "steps.shard.inspect",
+        str(folder / "test"),
+        "--plot",
+        str(tmp_path / "p.png"),
+    )
+    shown = run_python(*arguments)
+    assert shown.returncode == 0, shown.stderr
+    assert "train" not in shown.stdout
+    picture = imread(tmp_path / "p.png")
+    assert min(picture.shape[:2]) > 300 and picture[..., :3].std() > 0.05  # something is drawn
+
+
+def test_verify_tells_by_its_exit_status(run_python, folder):
+    arguments = ("-m", "steps.shard.inspect", str(folder), "--verify", "--samples", "0")
+    whole = run_python(*arguments)
+    assert whole.returncode == 0 and "train: 10 files, every hash is right" in whole.stdout
+    shard = folder / "test" / Dataset(folder / "test").union.files[0]
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    damaged = run_python(*arguments)
+    assert damaged.returncode == 1
+    assert f"damaged {shard.name}: its SHA-256 is" in damaged.stdout
+    assert "train: 10 files, every hash is right" in damaged.stdout
+
+
+def test_a_folder_without_a_dataset_is_one_message(run_python, tmp_path):
+    shown = run_python("-m", "steps.shard.inspect", str(tmp_path))
+    assert shown.returncode == 1 and "Traceback" not in shown.stderr
+    assert "neither it nor a folder in it holds a manifest" in shown.stderr

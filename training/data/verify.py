@@ -1,0 +1,71 @@
+"""Is every byte of a dataset what its manifests say?"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.data.union import Union
+from training.data.writer import variable
+
+BLOCK = 2**20  # bytes at a time
+THREADS = 4  # hashing and reading release the interpreter's lock
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file that is not what its manifest says."""
+
+    file: str
+    reason: str
+
+
+def verify(folder: Path, union: Union, advance: Callable[[int], None]) -> Iterator[Damage]:
+    """Hash every file of the split.
+
+    Args:
+        advance: called with the number of bytes that were just read.
+    """
+    expected = [
+        (name, int(size), sha256)
+        for file, sizes, hashes in zip(union.files, union.bytes, union.sha256, strict=True)
+        for name, size, sha256 in zip(file_names(file, union), sizes, hashes, strict=True)
+    ]
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = pool.map(lambda entry: _check(folder / entry[0], *entry[1:], advance), expected)
+        for (name, _, _), reason in zip(expected, found, strict=True):
+            if reason:
+                yield Damage(name, reason)
+
+
+def litter(folder: Path, union: Union) -> list[str]:
+    """Shards in the folder that belong to no manifest: what a killed or an earlier run left."""
+    named = {name for file in union.files for name in file_names(file, union)}
+    return sorted(path.name for path in folder.glob("*.npy") if path.name not in named)
+
+
+def file_names(file: str, union: Union) -> list[str]:
+    """All files of the shard ``file``: its rows, then the values of variable-width fields."""
+    stem = file.removesuffix(".npy")
+    return [file, *(f"{stem}.{name}.npy" for name in variable(union.fields))]
+
+
+def sha256_of(path: Path, advance: Callable[[int], None] = lambda size: None) -> str:
+    """SHA-256 of a file, read block by block."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+            advance(len(block))
+    return digest.hexdigest()
+
+
+def _check(path: Path, size: int, sha256: str, advance: Callable[[int], None]) -> str | None:
+    """What is wrong with the file; None for nothing."""
+    if not path.is_file():
+        return "is missing"
+    if path.stat().st_size != size:
+        return f"has {path.stat().st_size} bytes, its manifest says {size}"
+    found = sha256_of(path, advance)
+    return None if found == sha256 else f"its SHA-256 is {found}, its manifest says {sha256}"
