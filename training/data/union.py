@@ -22,7 +22,7 @@ class Union:
     fields: Mapping[str, Field]
     workload: Mapping[str, Any]
     sources: Sequence[Source]
-    """Every raw object once, by name."""
+    """Every raw object that is read, by name: a copy of another one is not among them."""
     files: np.ndarray
     """Names of the shards' files, shape (shards,)."""
     samples: np.ndarray
@@ -56,16 +56,19 @@ def unite(place: object, manifests: Mapping[str, Manifest]) -> Union:
     sources, columns = _sources(place, manifests.values()), _columns(manifests.values())
     chosen = _chosen(place, columns)
     first, files = next(iter(manifests.values())), columns["file"][chosen]
+    copies: set[str] = set()
+    if len(chosen) < len(columns["source"]):
+        copies = set(columns["source"].tolist()) - set(columns["source"][chosen].tolist())
     return Union(
         split=first.split,
         fields=first.fields,
         workload=first.workload,
-        sources=sources,
+        sources=[source for source in sources if source.name not in copies],
         files=files,
         samples=columns["samples"][chosen],
         bytes=columns["bytes"][chosen],
         sha256=columns["sha256"][chosen],
-        fingerprint=_digest([*kinds, *columns["hash"][chosen].tolist()]),
+        fingerprint=_fingerprint(*kinds, columns["digest"][chosen]),
     )
 
 
@@ -102,16 +105,26 @@ def _columns(manifests: Sequence[Manifest]) -> dict[str, np.ndarray]:
         parts["sha256"].append(np.array([table.sha256 for table in tables], dtype=object).T)
     columns = {name: np.concatenate(arrays) for name, arrays in parts.items()}
     hashes = columns["sha256"]
-    columns["hash"] = (
-        hashes[:, 0] if hashes.shape[1] == 1 else np.array([_digest(row) for row in hashes], object)
-    )
-    return columns
+    whole = hashes[:, 0] if hashes.shape[1] == 1 else [_digest(row) for row in hashes]
+    digests = np.frombuffer(bytes.fromhex("".join(whole)), ">u8").reshape(-1, 4)
+    return columns | {"digest": digests}
 
 
 def _chosen(place: object, columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Which rows are read, in their order."""
-    files, hashes = columns["file"].tolist(), columns["hash"].tolist()
-    found: dict[str, str] = {}
+    """Which rows are read, in their order: by hash, then by name."""
+    files, digests = columns["file"].tolist(), columns["digest"]
+    first = digests[:, 0].astype(np.uint64)
+    order = np.argsort(first)
+    if len(set(files)) == len(files) and (np.diff(first[order]) > 0).all():
+        return order  # nothing stands twice, and 64 bits of the hashes tell them apart
+    hashes = [digest.tobytes() for digest in digests]
+    rows = _without_copies(_without_repeats(place, files, hashes), columns["source"], hashes)
+    return np.array(sorted(rows, key=lambda row: (hashes[row], files[row])), np.int64)
+
+
+def _without_repeats(place: object, files: Sequence[str], hashes: Sequence[bytes]) -> list[int]:
+    """Leave out a file that another manifest named before."""
+    found: dict[str, bytes] = {}
     rows = []
     for row, (file, sha256) in enumerate(zip(files, hashes, strict=True)):
         if file not in found:
@@ -122,21 +135,25 @@ def _chosen(place: object, columns: Mapping[str, np.ndarray]) -> np.ndarray:
                 f"{place}: two manifests name {file} with different hashes, so they are of two "
                 "different runs; empty the folder and shard the data again"
             )
-    if len(set(found.values())) < len(rows):
-        rows = _without_copies(rows, columns)
-    return np.array(sorted(rows, key=lambda row: (hashes[row], files[row])), np.int64)
+    return rows
 
 
-def _without_copies(rows: Sequence[int], columns: Mapping[str, np.ndarray]) -> list[int]:
+def _without_copies(rows: Sequence[int], sources: np.ndarray, hashes: Sequence[bytes]) -> list[int]:
     """Leave out every raw object that gave the very shards of another one."""
-    given: dict[str, list[str]] = {}
+    given: dict[str, list[bytes]] = {}
     for row in rows:
-        given.setdefault(columns["source"][row], []).append(columns["hash"][row])
-    originals: dict[tuple[str, ...], str] = {}
+        given.setdefault(sources[row], []).append(hashes[row])
+    originals: dict[tuple[bytes, ...], str] = {}
     for name in sorted(given):
         originals.setdefault(tuple(sorted(given[name])), name)
     kept = set(originals.values())
-    return [row for row in rows if columns["source"][row] in kept]
+    return [row for row in rows if sources[row] in kept]
+
+
+def _fingerprint(kind: str, digests: np.ndarray) -> str:
+    digest = hashlib.sha256(kind.encode())
+    digest.update(digests.tobytes())
+    return digest.hexdigest()
 
 
 def _digest(parts: Sequence[str]) -> str:

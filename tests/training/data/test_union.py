@@ -88,6 +88,7 @@ def test_a_raw_object_that_was_uploaded_twice_is_read_once():
     union = unite("here", {"m": manifest({"b": [7, 5], "a": [5, 7], "c": [5], "d": [9, 9]})})
     # c shares a shard with a and is another object; d repeats itself, and that is its content
     assert sorted(union.files) == ["a-0.npy", "a-1.npy", "c-0.npy", "d-0.npy", "d-1.npy"]
+    assert [source.name for source in union.sources] == ["a", "c", "d"]  # counted once, too
     once = unite("here", {"m": manifest({"a": [5, 7], "c": [5], "d": [9, 9]})})
     assert union.fingerprint == once.fingerprint
 
