@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -33,8 +34,8 @@ class ShardWriter:
         self.samples = 0
         self._folder, self._stem, self._fields, self._limit = folder, stem, fields, shard_bytes
         self._dtype = row_dtype(fields)
-        self._parts: list[Samples] = []
-        self._waiting = 0  # bytes
+        self._parts: deque[tuple[Samples, int]] = deque()  # with their bytes
+        self._waiting = 0  # bytes of all of them
         self._thread = ThreadPoolExecutor(1)
         self._writing: Future | None = None
         self._shards = Shards(values={name: Files() for name in variable(fields)})
@@ -47,65 +48,80 @@ class ShardWriter:
         """
         count = check_samples(samples, self._fields)
         if count:
-            self._parts.append(samples)
+            size = int(_sizes(samples, self._fields, count).sum())
+            self._parts.append((samples, size))
             self.samples += count
-            self._waiting += int(_sizes(samples, self._fields, count).sum())
-            if self._waiting >= 2 * self._limit:
+            self._waiting += size
+            while self._waiting >= 2 * self._limit:
                 self._cut()
 
     def close(self) -> Shards:
         """Write what is left. The table of all shards; their ``source`` is 0."""
         if self._parts:
-            waiting, ends = self._join()
+            waiting, ends = self._join(self._waiting)
             pieces = -(-int(ends[-1]) // self._limit)
             cuts = np.searchsorted(ends, ends[-1] * np.arange(1, pieces + 1) / pieces) + 1
             for start, stop in zip([0, *cuts[:-1]], np.minimum(cuts, len(ends)), strict=True):
                 if stop > start:
                     self._write(part(waiting, self._fields, start, stop))
-            self._parts = []
         self._wait()
         self._thread.shutdown()
         return self._shards
 
     def _cut(self) -> None:
-        waiting, ends = self._join()
-        start, done = 0, 0
-        while ends[-1] - done >= 2 * self._limit:
-            stop = max(start + 1, int(np.searchsorted(ends, done + self._limit, side="right")))
-            self._write(part(waiting, self._fields, start, stop))
-            start, done = stop, int(ends[stop - 1])
-        rest = part(waiting, self._fields, start, len(ends))
-        self._parts = [rest] if start < len(ends) else []
-        self._waiting = int(ends[-1]) - done
+        """Write one shard of what waits."""
+        head, ends = self._join(self._limit)
+        stop = max(1, int(np.searchsorted(ends, self._limit, side="right")))
+        self._write(part(head, self._fields, 0, stop))
+        size = int(ends[stop - 1])
+        if stop < len(ends):
+            rest = part(head, self._fields, stop, len(ends))
+            self._parts.appendleft((rest, int(ends[-1]) - size))
+        self._waiting -= size
 
-    def _join(self) -> tuple[Samples, np.ndarray]:
-        """All that waits, and after each sample the bytes so far."""
-        waiting = join(self._parts, self._fields)
-        count = check_samples(waiting, self._fields)
-        return waiting, np.cumsum(_sizes(waiting, self._fields, count))
+    def _join(self, size: int) -> tuple[Samples, np.ndarray]:
+        """Take at least ``size`` bytes of what waits; and after each sample the bytes so far."""
+        taken = []
+        while self._parts and size > 0:
+            samples, bytes_ = self._parts.popleft()
+            taken.append(samples)
+            size -= bytes_
+        samples = join(taken, self._fields)
+        count = check_samples(samples, self._fields)
+        return samples, np.cumsum(_sizes(samples, self._fields, count))
 
     def _write(self, samples: Samples) -> None:
         stem = f"{self._stem}-{len(self._shards):05d}"
-        rows = np.empty(check_samples(samples, self._fields), self._dtype)
+        rows = self._rows(samples)
         files = {f"{stem}.npy": rows}
-        for name, field in self._fields.items():
-            if field.shape is None:
-                offsets = samples[f"{name}_offsets"]
-                rows[name] = np.stack([offsets[:-1], offsets[1:]], axis=1)
-                values = np.dtype(field.dtype).newbyteorder("<")
-                files[f"{stem}.{name}.npy"] = np.ascontiguousarray(samples[name], values)
-            else:
-                rows[name] = samples[name]
+        for name in variable(self._fields):
+            values = np.dtype(self._fields[name].dtype).newbyteorder("<")
+            files[f"{stem}.{name}.npy"] = np.ascontiguousarray(samples[name], values)
         self._shards.file.append(f"{stem}.npy")
         self._shards.samples.append(len(rows))
         self._shards.source.append(0)
         contents = {file: npy(array) for file, array in files.items()}
-        tables = [self._shards, *self._shards.values.values()]
-        for table, content in zip(tables, contents.values(), strict=True):
-            table.bytes.append(sum(len(piece) for piece in content))
-            table.sha256.append(_sha256(content))
         self._wait()
         self._writing = self._thread.submit(_write_all, self._folder, contents)
+        tables = [self._shards, *self._shards.values.values()]
+        for table, content in zip(tables, contents.values(), strict=True):  # while it is written
+            table.bytes.append(sum(len(piece) for piece in content))
+            table.sha256.append(_sha256(content))
+
+    def _rows(self, samples: Samples) -> np.ndarray:
+        """One element a sample; no copy where the samples already lie as the file wants them."""
+        if len(self._fields) == 1 and not variable(self._fields):
+            [array] = samples.values()
+            array = np.ascontiguousarray(array, self._dtype[0].base)
+            return array.reshape(len(array), -1).view(self._dtype)[:, 0]
+        rows = np.empty(check_samples(samples, self._fields), self._dtype)
+        for name, field in self._fields.items():
+            if field.shape is None:
+                offsets = samples[f"{name}_offsets"]
+                rows[name] = np.stack([offsets[:-1], offsets[1:]], axis=1)
+            else:
+                rows[name] = samples[name]
+        return rows
 
     def _wait(self) -> None:
         if self._writing:
