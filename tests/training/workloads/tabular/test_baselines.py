@@ -1,0 +1,117 @@
+"""The logistic regression is an honest one: all features, converged, C chosen on held-out rows."""
+
+import logging
+
+import numpy as np
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from errors import TrainingError
+from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
+from training.workloads import load
+from training.workloads.tabular import baselines
+
+CALM = SETTINGS | {"min_count": 1, "clip": 100.0}
+
+
+def datasets(tmp_path, train, test):
+    return (
+        dataset(tmp_path / "train", CALM, {"a": train}),
+        dataset(tmp_path / "test", CALM, {"a": test}),
+    )
+
+
+def evaluate(train, test, limit=10**6):
+    workload = load("tabular", CALM)
+    workload.fit(train)
+    return workload.baselines(train, test, limit)
+
+
+def test_it_is_as_good_as_scikit_learns_own_pipeline(tmp_path):
+    train, test = (table(rows, seed).assign(age=1.0) for rows, seed in ((2000, 1), (500, 2)))
+    found = evaluate(*datasets(tmp_path, train, test))["logistic_regression"]["log_loss"]
+    columns = make_column_transformer(
+        (OneHotEncoder(), ["colour", "size"]), (StandardScaler(), ["weight"])
+    )
+    best = min(
+        log_loss(
+            test["delay"] > 15,
+            make_pipeline(columns, LogisticRegression(C=c))
+            .fit(train, train["delay"] > 15)
+            .predict_proba(test)[:, 1],
+        )
+        for c in baselines.STRENGTHS
+    )
+    assert found == pytest.approx(best, abs=0.003)
+
+
+def test_the_base_rate_is_that_of_the_training_split(tmp_path):
+    train, test = table(1000, 1), table(500, 2)
+    rate = (train["delay"] > 15).mean()
+    found = evaluate(*datasets(tmp_path, train, test))["base_rate"]
+    assert found["log_loss"] == pytest.approx(log_loss(test["delay"] > 15, np.full(500, rate)))
+    assert found["auc"] == 0.5
+
+
+def test_it_sees_the_limit_and_no_more_spread_over_the_whole(tmp_path):
+    train = table(1000, 1)
+    train["delay"] = np.where(np.arange(1000) < 500, 15.0, 30.0)  # a front of 300 knows one label
+    [train, test] = datasets(tmp_path, train, table(200, 2))
+    few, all_rows = evaluate(train, test, 300), evaluate(train, test)
+    assert few["base_rate"]["log_loss"] == pytest.approx(
+        all_rows["base_rate"]["log_loss"], abs=0.01
+    )
+    assert few["logistic_regression"] != all_rows["logistic_regression"]
+
+
+def test_noise_is_met_with_a_strong_penalty(tmp_path):
+    """Many values that tell nothing: on held-out rows the strongest penalty is the best."""
+    random = np.random.default_rng(0)
+    frame = table(600, 1).assign(colour=random.integers(0, 200, 600).astype(str))
+    frame["delay"] = np.where(random.random(600) < 0.5, 15.0, 30.0)
+    train = dataset(tmp_path, CALM, {"a": frame})
+    workload = load("tabular", CALM)
+    workload.fit(train)
+    samples = train.read(np.arange(len(train)))
+    regression = baselines.Regression(workload.model().encoder, samples)
+    assert regression.strength == min(baselines.STRENGTHS)
+
+
+def test_groups_are_held_out_as_a_whole(tmp_path):
+    """Each day has a coin of its own, and a value that gives the day away."""
+    random = np.random.default_rng(0)
+    days = np.tile(np.arange(100), 20)
+    frame = table(2000, 1).assign(colour=days.astype(str), day=days.astype(str))
+    frame["delay"] = np.where((random.random(100) < 0.5)[days], 15.0, 30.0)
+    strengths = []
+    for settings in (CALM, CALM | {"group": "day"}):
+        train = dataset(tmp_path / str(len(settings)), settings, {"a": frame})
+        workload = load("tabular", settings)
+        workload.fit(train)
+        samples = train.read(np.arange(len(train)))
+        strengths.append(baselines.Regression(workload.model().encoder, samples).strength)
+    assert strengths == [max(baselines.STRENGTHS), min(baselines.STRENGTHS)]
+
+
+def test_one_label_alone_cannot_be_fitted(tmp_path):
+    train, test = table(100, 1).assign(delay=30.0), table(100, 2)
+    with pytest.raises(TrainingError, match="100 training samples .* all have the label 1"):
+        evaluate(*datasets(tmp_path, train, test))
+
+
+@pytest.mark.filterwarnings("ignore:newton-cg failed to converge")
+def test_half_a_baseline_is_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(baselines, "MAX_ITERATIONS", 1)
+    with pytest.raises(TrainingError, match="has not converged after 1 iterations"):
+        evaluate(*datasets(tmp_path, table(300, 1), table(100, 2)))
+
+
+def test_too_few_rows_to_choose_on_are_said(tmp_path, caplog):
+    train = table(4, 1).assign(delay=[15.0, 30, 15, 30])
+    with caplog.at_level(logging.WARNING):
+        evaluate(*datasets(tmp_path, train, table(100, 2)))
+    assert "too few to choose C on" in caplog.text

@@ -1,0 +1,149 @@
+"""Rows to samples, and the statistics: against pandas, whatever the batches are."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pandas.util import hash_array
+
+from errors import DataError, TrainingError
+from tests.training.workloads.tabular.tables import SETTINGS, batch, pack, table
+from training.data.writer import check_samples
+from training.workloads import load_packing
+from training.workloads.tabular.statistics import MISSING, Moments, Statistics
+
+
+def test_a_sample_is_a_row():
+    frame = table(50)
+    samples, _ = pack(SETTINGS, [frame[:20], frame[20:]])
+    assert check_samples(samples, load_packing("tabular", SETTINGS).fields) == 50
+    hashes = hash_array(frame["colour"].to_numpy(object)).view(np.int64)
+    assert samples["categories"][:, 0].tolist() == hashes.tolist()
+    missing = frame["size"].isna()
+    assert ((samples["categories"][:, 1] == MISSING) == missing).all() and missing.any()
+    expected = frame[["weight", "age"]].to_numpy(np.float32)
+    np.testing.assert_array_equal(samples["numbers"], expected)
+    assert samples["label"].tolist() == [int(delay == 30) for delay in frame["delay"]]
+
+
+def test_a_row_knows_its_group_which_is_no_feature():
+    frame = table(20).assign(day=["mon", "tue"] * 10)
+    samples, statistics = pack(SETTINGS | {"group": "day"}, [frame])
+    assert len(np.unique(samples["group"])) == 2
+    assert (samples["group"][::2] == samples["group"][0]).all()
+    assert samples["categories"].shape == (20, 2) and set(statistics["categories"]) == {
+        "colour",
+        "size",
+    }
+    as_category, _ = pack(SETTINGS | {"group": "colour"}, [frame])
+    assert (as_category["group"] == as_category["categories"][:, 0]).all()
+
+
+def test_a_value_has_one_hash_in_every_column_and_batch():
+    one = pd.DataFrame({"colour": ["x", "y"], "size": ["y", "x"], "weight": 0.0, "age": 0.0,
+                        "delay": 0.0})  # fmt: skip
+    samples, _ = pack(SETTINGS, [one, one[::-1]])
+    assert len(np.unique(samples["categories"])) == 2
+    assert (samples["categories"][:2] == samples["categories"][:1:-1]).all()
+
+
+@given(st.lists(st.integers(0, 60), max_size=5), st.integers(0, 3))
+def test_the_statistics_are_those_of_the_rows_however_they_are_cut(cuts, seed):
+    frame = table(60, seed)
+    edges = [0, *sorted(cuts), 60]
+    frames = [frame[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    samples, statistics = pack(SETTINGS, frames)
+    assert json.loads(json.dumps(statistics, allow_nan=False)) == statistics
+    for name in ("weight", "age"):
+        stored = frame[name].astype(np.float32).astype(float)
+        found = statistics["numbers"][name]
+        assert found["count"] == stored.count()
+        assert found["mean"] == pytest.approx(stored.mean())
+        assert found["m2"] == pytest.approx(stored.var(ddof=0) * stored.count())
+    for index, name in enumerate(("colour", "size")):
+        found = statistics["categories"][name]
+        counts = (
+            frame[name].astype(object).where(frame[name].notna(), None).value_counts(dropna=False)
+        )
+        assert dict(zip(found["value"], found["count"], strict=True)) == {
+            None if value is None or value != value else value: n for value, n in counts.items()
+        }
+        code = dict(zip(found["value"], found["hash"], strict=True))
+        values = [None if v is None or v != v else v for v in frame[name]]
+        assert [code[value] for value in values] == samples["categories"][:, index].tolist()
+
+
+@given(st.lists(st.lists(st.floats(-1e6, 1e6), max_size=6), max_size=6))
+def test_merged_moments_are_those_of_all_values(parts):
+    total = Moments.none(1)
+    for part in parts:
+        total = total.merged(Moments.of(np.array(part, np.float64).reshape(-1, 1)))
+    values = np.array([value for part in parts for value in part])
+    assert total.count[0] == len(values)
+    if len(values):
+        assert total.mean[0] == pytest.approx(values.mean(), abs=1e-6)
+        assert total.m2[0] == pytest.approx(values.var() * len(values), rel=1e-6, abs=1e-3)
+
+
+def test_the_variance_survives_a_mean_that_is_far_from_zero():
+    """Where the textbook's sum of squares minus square of the sum loses all digits."""
+    values = 1e9 + np.random.default_rng(0).normal(0, 1, 1000)
+    total = Moments.none(1)
+    for part in np.array_split(values, 7):
+        total = total.merged(Moments.of(part[:, None]))
+    assert total.m2[0] / 999 == pytest.approx(values.var(ddof=1), rel=1e-6)
+
+
+def test_parts_add_up_to_the_whole():
+    frame = table(90)
+    _, whole = pack(SETTINGS, [frame])
+    total = Statistics.none(SETTINGS["categories"], SETTINGS["numbers"])
+    for part in (frame[:10], frame[10:10], frame[10:]):
+        total.add_json(pack(SETTINGS, [part])[1])
+    found = total.as_json()
+    for name, table_ in whole["categories"].items():
+        assert sorted(zip(*found["categories"][name].values(), strict=True), key=repr) == sorted(
+            zip(*table_.values(), strict=True), key=repr
+        )
+    for name, numbers in whole["numbers"].items():
+        assert found["numbers"][name] == pytest.approx(numbers)
+
+
+def test_a_split_without_records_has_statistics_too():
+    samples, statistics = pack(SETTINGS, [])
+    assert [len(array) for array in samples.values()] == [0, 0, 0]
+    assert statistics["numbers"]["age"] == {"count": 0, "mean": 0, "m2": 0}
+    assert statistics["categories"]["size"] == {"value": [], "hash": [], "count": []}
+
+
+def test_a_column_of_nothing_but_missing_values():
+    frame = table(5).assign(age=np.nan)
+    _, statistics = pack(SETTINGS, [frame])
+    assert statistics["numbers"]["age"] == {"count": 0, "mean": 0, "m2": 0}
+
+
+def test_a_number_beyond_float32_is_named():
+    packing = load_packing("tabular", SETTINGS)
+    with pytest.raises(DataError, match="column weight: 1e\\+39 is too large"):
+        packing.packer().add(batch(table(3).assign(weight=[1, 1e39, 2]), packing))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"categories": [], "numbers": []}, "both empty"),
+        ({"numbers": ["weight", "delay"]}, "'delay' is named twice"),
+        ({"numbers": ["weight", "colour"]}, "'colour' is named twice"),
+        ({"group": "weight"}, "group 'weight' is a number"),
+        ({"group": "delay"}, "group 'delay' is a number"),
+        ({"dropout": 1.0}, "dropout: is 1.0"),
+        ({"hidden": [0]}, "hidden.0: is 0"),
+        ({"label": None}, "label: is None"),
+    ],
+)
+def test_impossible_settings_are_refused(change, expected):
+    with pytest.raises(TrainingError, match=expected):
+        load_packing("tabular", SETTINGS | change)

@@ -1,0 +1,81 @@
+"""The metrics against scikit-learn's, and the standard errors against repeated draws."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
+
+from errors import DataError
+from training.workloads.tabular.scores import metrics
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([-3.0, -1, 0.1, 0.5, 4]), st.booleans()), min_size=2).filter(
+        lambda rows: len({label for _, label in rows}) == 2
+    )
+)
+def test_the_metrics_are_what_their_names_say(rows):
+    logits, labels = (np.array(column) for column in zip(*rows, strict=True))
+    p = 1 / (1 + np.exp(-logits))
+    expected = {
+        "log_loss": log_loss(labels, p),
+        "auc": roc_auc_score(labels, p),
+        "accuracy": accuracy_score(labels, p > 0.5),
+        "brier": brier_score_loss(labels, p),
+    }
+    found = metrics(logits.astype(np.float32), labels.astype(np.uint8))
+    assert {name: m["value"] for name, m in found.items()} == pytest.approx(expected, abs=1e-6)
+    error = np.std((logits > 0) == labels, ddof=1) / np.sqrt(len(rows))
+    assert found["accuracy"]["standard_error"] == pytest.approx(error)
+
+
+def test_the_standard_errors_are_those_of_repeated_draws():
+    random = np.random.default_rng(0)
+    values, errors = [], []
+    for _ in range(300):
+        labels = random.random(400) < 0.3
+        found = metrics(random.normal(-1, 1, 400) + labels, labels)
+        values.append([m["value"] for m in found.values()])
+        errors.append([m["standard_error"] for m in found.values()])
+    assert np.mean(errors, axis=0) == pytest.approx(np.std(values, axis=0), rel=0.12)
+
+
+def test_rows_of_one_group_count_as_little_as_they_tell():
+    """Whole days are easy or hard: against the spread over many draws of 40 days."""
+    random = np.random.default_rng(0)
+    values, errors, naive = [], [], []
+    for _ in range(200):
+        days = np.repeat(np.arange(40), 25)
+        labels = random.random(1000) < 1 / (1 + np.exp(1 - random.normal(0, 1.5, 40)[days]))
+        logits = random.normal(-1, 1, 1000) + labels + random.normal(0, 1, 40)[days]
+        found = metrics(logits, labels, random.permutation(2**40 + np.arange(40))[days])
+        values.append([m["value"] for m in found.values()])
+        errors.append([m["standard_error"] for m in found.values()])
+        naive.append(metrics(logits, labels)["log_loss"]["standard_error"])
+    assert np.mean(errors, axis=0) == pytest.approx(np.std(values, axis=0), rel=0.12)
+    assert np.mean(naive) < 0.8 * np.std(values, axis=0)[0]
+
+
+def test_groups_of_one_row_are_no_groups():
+    random = np.random.default_rng(0)
+    logits, labels = random.normal(0, 1, 50), random.random(50) < 0.5
+    grouped = metrics(logits, labels, random.permutation(50))
+    for name, found in metrics(logits, labels).items():
+        assert grouped[name] == pytest.approx(found)
+
+
+def test_one_group_alone_tells_no_error():
+    found = metrics(np.array([1.0, -1, 2]), np.array([1, 0, 0], np.uint8), np.full(3, 7))
+    assert all(np.isnan(m["standard_error"]) for m in found.values())
+
+
+def test_certain_and_wrong_costs_its_logit_and_no_infinity():
+    found = metrics(np.array([1e4, -1e4, 1e4]), np.array([0, 0, 1], np.uint8))
+    assert found["log_loss"]["value"] == pytest.approx(1e4 / 3)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_labels_that_are_all_equal_are_refused(label):
+    with pytest.raises(DataError, match=f"all 3 rows .* have the label {label}"):
+        metrics(np.zeros(3), np.full(3, label, np.uint8))

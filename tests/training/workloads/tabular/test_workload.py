@@ -1,0 +1,234 @@
+"""Features, model and baselines: learned from the training split, the same after a journey."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.nn import functional as F
+
+from errors import DataError, TrainingError
+from tests.training.workloads.tabular.tables import SETTINGS, dataset, pack, table
+from training.data.dataset import Dataset
+from training.workloads import Workload, load
+from training.workloads.tabular.features import Features
+
+
+@pytest.fixture
+def train(tmp_path) -> Dataset:
+    return dataset(tmp_path / "train", SETTINGS, {"a": table(300, 1), "b": table(500, 2)})
+
+
+@pytest.fixture
+def workload(train) -> Workload:
+    found = load("tabular", SETTINGS)
+    found.fit(train)
+    return found
+
+
+def tensors(samples) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array) for name, array in samples.items()}
+
+
+def rows(*values: tuple) -> dict[str, torch.Tensor]:
+    """Samples of (colour, size, weight, age)."""
+    frame = pd.DataFrame(values, columns=["colour", "size", "weight", "age"]).assign(delay=0.0)
+    return tensors(pack(SETTINGS, [frame])[0])
+
+
+def test_the_features_are_those_of_the_training_split(workload):
+    frame = pd.concat([table(300, 1), table(500, 2)])
+    for name in ("weight", "age"):
+        number = workload.features.numbers[name]
+        assert number.mean == pytest.approx(frame[name].mean(), rel=1e-6)
+        assert number.standard_deviation == pytest.approx(frame[name].std(), rel=1e-6)
+    assert set(workload.features.categories["colour"].values) == {"red", "green", "blau"}
+    assert set(workload.features.categories["size"].values) == {"S", "L", None}
+
+
+def test_what_other_splits_hold_changes_nothing(tmp_path):
+    """Values that only the test split has, and numbers of another size, leave no trace."""
+    train = dataset(tmp_path / "train", SETTINGS, {"a": table(200, 1)})
+    found = load("tabular", SETTINGS)
+    found.fit(train)
+    strange = table(200, 2).assign(colour="violet", weight=lambda frame: frame["weight"] * 1000)
+    test = dataset(tmp_path / "test", SETTINGS, {"a": strange})
+    before = dict(found.files())
+    torch.manual_seed(0)
+    found.evaluate(found.model().eval(), test)
+    found.baselines(train, test, 10**6)
+    assert dict(found.files()) == before
+    assert "violet" not in before["features.json"].decode()
+    assert found.features.numbers["weight"].mean < 200
+
+
+def test_the_features_do_not_depend_on_who_counted_what(tmp_path):
+    objects = {name: table(100, seed) for seed, name in enumerate("abcd")}
+    found = []
+    for order in (objects, dict(reversed(objects.items()))):
+        folder = tmp_path / "".join(order)
+        found.append(load("tabular", SETTINGS))
+        found[-1].fit(dataset(folder, SETTINGS, order))
+    assert found[0].files() == found[1].files()
+
+
+def test_a_raw_object_that_was_uploaded_twice_counts_once(tmp_path):
+    once = dataset(tmp_path / "once", SETTINGS, {"a": table(50, 1), "b": table(70, 2)})
+    copies = {"a": table(50, 1), "b": table(70, 2), "c": table(70, 2)}
+    twice = dataset(tmp_path / "twice", SETTINGS, copies)
+    features = [Features.of(load("tabular", SETTINGS).config, d.statistics) for d in (once, twice)]
+    assert features[0] == features[1]
+
+
+def test_rare_values_and_new_ones_share_an_embedding(tmp_path):
+    frame = table(50).assign(colour=["red"] * 47 + ["twice"] * 2 + ["once"])
+    found = load("tabular", SETTINGS)
+    found.fit(dataset(tmp_path, SETTINGS, {"a": frame}))
+    encoder = found.model().encoder
+    batch = rows(*((value, "S", 0, 0) for value in ("once", "never", None, "red", "twice")))
+    assert encoder.ids(batch["categories"])[:3, 0].tolist() == [0, 0, 0]
+    assert sorted(encoder.ids(batch["categories"])[3:, 0].tolist()) == [1, 2]
+
+
+def test_every_known_value_has_an_id_of_its_own(workload):
+    encoder = workload.model().encoder
+    seen = {}
+    for colour in ("red", "green", "blau"):
+        for size in ("S", "L", None):
+            ids = encoder.ids(rows((colour, size, 0, 0))["categories"])[0].tolist()
+            assert seen.setdefault(("colour", colour), ids[0]) == ids[0]
+            assert seen.setdefault(("size", size), ids[1]) == ids[1]
+    ids = {column: sorted(i for (c, _), i in seen.items() if c == column) for column, _ in seen}
+    assert ids == {"colour": [1, 2, 3], "size": [1, 2, 3]}
+    assert encoder.sizes == [4, 4]
+
+
+def test_columns_share_no_embedding(workload):
+    model = workload.model()
+    total, _ = workload.loss(model, rows(("red", "S", 0, 0), ("green", "L", 0, 0)))
+    total.backward()
+    assert model.embedding.weight.grad.abs().sum(dim=1).count_nonzero() == 4
+
+
+def test_numbers_are_normalised_and_missing_ones_are_flagged(workload, train):
+    encoder = workload.model().encoder
+    samples = train.read(np.arange(len(train)))
+    found = encoder.numbers(torch.from_numpy(samples["numbers"])).numpy()
+    missing = np.isnan(samples["numbers"])
+    assert np.isfinite(found).all()
+    assert (found[:, 2:] == missing).all() and missing[:, 1].any()
+    assert (found[:, :2][missing] == 0).all()
+    weight = found[:, 0]
+    assert weight.mean() == pytest.approx(0, abs=0.01) and weight.std() == pytest.approx(
+        1, abs=0.01
+    )
+
+
+def test_numbers_far_out_are_cut_off(workload):
+    far = rows(("red", "S", 1e9, -1e9))["numbers"]
+    assert workload.model().encoder.numbers(far)[0].tolist() == [4, -4, 0, 0]
+
+
+def test_a_column_that_never_changes_is_no_division_by_zero(tmp_path):
+    found = load("tabular", SETTINGS)
+    frame = table(50).assign(weight=7.0, age=np.nan)
+    found.fit(dataset(tmp_path, SETTINGS, {"a": frame}))
+    encoded = found.model().encoder.numbers(torch.tensor([[7.0, torch.nan], [7.0, 3.0]]))
+    assert encoded.tolist() == [[0, 0, 0, 1], [0, 3, 0, 0]]
+
+
+@pytest.mark.parametrize("without", ["categories", "numbers"])
+def test_either_kind_of_column_is_enough(tmp_path, without):
+    settings = SETTINGS | {without: []}
+    found = load("tabular", settings)
+    train = dataset(tmp_path, settings, {"a": table(200)})
+    found.fit(train)
+    model = found.model()
+    total, count = found.loss(model, tensors(train.read(np.arange(20))))
+    total.backward()
+    assert count == 20 and total.isfinite()
+    baselines = found.baselines(train, train, 100)
+    assert baselines["logistic_regression"]["log_loss"] < baselines["base_rate"]["log_loss"]
+
+
+def test_the_loss_is_a_sum_over_rows(workload, train):
+    model = workload.model()
+    batch = tensors(train.read(np.arange(10)))
+    total, count = workload.loss(model, batch)
+    logits = model(batch["categories"], batch["numbers"])
+    assert count == 10
+    expected = F.binary_cross_entropy_with_logits(logits, batch["label"].float(), reduction="none")
+    assert total.item() == pytest.approx(expected.sum().item(), rel=1e-6)
+    halves = [workload.loss(model, {n: t[part] for n, t in batch.items()})[0].item()
+              for part in (slice(0, 4), slice(4, 10))]  # fmt: skip
+    assert sum(halves) == pytest.approx(total.item(), rel=1e-5)
+
+
+def test_the_features_travel_with_the_model(workload, train, tmp_path):
+    for name, content in workload.files().items():
+        (tmp_path / name).write_bytes(content)
+    arrived = load("tabular", SETTINGS, tmp_path)
+    assert arrived.features == workload.features
+    assert arrived.files() == workload.files()
+    model, other = workload.model().eval(), arrived.model().eval()
+    other.load_state_dict(model.state_dict())
+    samples = tensors(train.read(np.arange(50)))
+    inputs = samples["categories"], samples["numbers"]
+    assert torch.equal(model(*inputs), other(*inputs))
+
+
+def test_a_model_without_its_features_is_refused(tmp_path):
+    with pytest.raises(TrainingError, match="features.json: is missing beside the model"):
+        load("tabular", SETTINGS, tmp_path).model()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"numbers": {}}', '{"numbers": {"a": {"x": 1}}}'])
+def test_damaged_features_are_refused(tmp_path, content):
+    (tmp_path / "features.json").write_text(content)
+    with pytest.raises(DataError, match="features.json: is damaged"):
+        load("tabular", SETTINGS, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["dropout", "embedding_dropout"])
+def test_dropout_is_for_training_alone(train, kind):
+    found = load("tabular", SETTINGS | {kind: 0.5})
+    found.fit(train)
+    model, batch = found.model(), tensors(train.read(np.arange(20)))
+    inputs = batch["categories"], batch["numbers"]
+    assert not torch.equal(model(*inputs), model(*inputs))
+    model.eval()
+    assert torch.equal(model(*inputs), model(*inputs))
+
+
+def test_a_row_that_stands_four_times_counts_once_when_it_is_a_group(tmp_path):
+    frame = pd.concat([table(200).assign(day=np.arange(200).astype(str))] * 4)
+    errors = []
+    for settings in (SETTINGS, SETTINGS | {"group": "day"}):
+        data = dataset(tmp_path / str(len(settings)), settings, {"a": frame})
+        found = load("tabular", settings)
+        found.fit(data)
+        torch.manual_seed(0)
+        metrics = found.evaluate(found.model().eval(), data)
+        errors.append([metric["standard_error"] for metric in metrics.values()])
+    assert errors[1] == pytest.approx([2 * error for error in errors[0]], rel=0.02)
+
+
+def test_training_learns_what_no_straight_line_can(workload, train, tmp_path):
+    test = dataset(tmp_path / "test", SETTINGS, {"a": table(400, 3)})
+    torch.manual_seed(0)
+    model = workload.model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    batch = tensors(train.read(np.arange(len(train))))
+    for _ in range(60):
+        optimizer.zero_grad()
+        total, count = workload.loss(model, batch)
+        (total / count).backward()
+        optimizer.step()
+    found = workload.evaluate(model.eval(), test)
+    baselines = workload.baselines(train, test, 10**6)
+    assert set(found) == set(baselines["base_rate"]) == {"log_loss", "auc", "accuracy", "brier"}
+    assert found["accuracy"]["value"] > 0.85
+    assert found["log_loss"]["value"] < baselines["logistic_regression"]["log_loss"] - 0.1
+    assert found["auc"]["value"] > baselines["logistic_regression"]["auc"] + 0.1
+    assert json.dumps(baselines, allow_nan=False)

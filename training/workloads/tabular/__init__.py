@@ -1,0 +1,1 @@
+"""Binary classification of table rows: embedded categories, normalised numbers, an MLP."""

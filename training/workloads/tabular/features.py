@@ -1,0 +1,87 @@
+"""What the model has to know of the training split; it travels with the model as features.json."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from errors import DataError
+from training.workloads.tabular.config import TabularConfig
+from training.workloads.tabular.statistics import Statistics, Values
+
+FILE = "features.json"
+
+
+@dataclass(frozen=True)
+class Number:
+    """How a column of numbers is normalised, in the column's unit."""
+
+    mean: float
+    standard_deviation: float
+
+
+@dataclass(frozen=True)
+class Category:
+    """Values that have an embedding of their own, ordered by hash: id 1, 2, …; id 0 is the rest."""
+
+    hashes: tuple[int, ...]
+    values: tuple[str | None, ...]
+    """As in the raw data, for people; None is a missing value."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Every column's, in the order of the settings."""
+
+    numbers: Mapping[str, Number]
+    categories: Mapping[str, Category]
+
+    @classmethod
+    def of(cls, config: TabularConfig, parts: Iterable[Mapping[str, Any]]) -> "Features":
+        """From the statistics of raw objects, which are merged in the order they come in."""
+        total = Statistics.none(config.categories, config.numbers)
+        for part in parts:
+            total.add_json(part)
+        moments = total.moments
+        variance = moments.m2 / np.maximum(moments.count - 1, 1)
+        rows = zip(config.numbers, moments.mean.tolist(), variance.tolist(), strict=True)
+        return cls(
+            # A column that never changes tells nothing: it becomes 0, not a division by 0.
+            {name: Number(mean, math.sqrt(spread) or 1.0) for name, mean, spread in rows},
+            {name: _category(v, config.min_count) for name, v in total.categories.items()},
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> "Features":
+        """Raises: DataError: the file is damaged."""
+        try:
+            tree = json.loads(path.read_bytes())
+            numbers = {name: Number(**fields) for name, fields in tree["numbers"].items()}
+            categories = {
+                name: Category(tuple(fields["hashes"]), tuple(fields["values"]))
+                for name, fields in tree["categories"].items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{path}: is damaged ({error!r}); train the model again") from None
+        return cls(numbers, categories)
+
+    def content(self) -> bytes:
+        """Of features.json."""
+        tree = {
+            "numbers": {name: asdict(number) for name, number in self.numbers.items()},
+            "categories": {name: asdict(category) for name, category in self.categories.items()},
+        }
+        return json.dumps(tree, indent=1, ensure_ascii=False).encode()
+
+
+def _category(values: Values, min_count: int) -> Category:
+    kept = sorted(
+        (values.hashes[value], value)
+        for value, count in values.counts.items()
+        if count >= min_count
+    )
+    return Category(tuple(code for code, _ in kept), tuple(value for _, value in kept))

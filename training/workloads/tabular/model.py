@@ -1,0 +1,88 @@
+"""Embedded categories beside normalised numbers and their missing flags, then an MLP.
+
+The normalisation and the vocabularies are part of the model: it takes samples as they are stored.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from training.workloads.tabular.config import TabularConfig
+from training.workloads.tabular.features import Category, Features
+
+
+def inputs(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """(categories, numbers) of stored samples; a kind that there are no columns of has width 0."""
+    none = batch["label"][:, None][:, :0]
+    return batch.get("categories", none.long()), batch.get("numbers", none.float())
+
+
+class Encoder(nn.Module):
+    """Stored samples → ids of category values, and numbers that a model can use."""
+
+    def __init__(self, features: Features, clip: float) -> None:
+        super().__init__()
+        self.clip = clip
+        categories, numbers = features.categories.values(), features.numbers.values()
+        self.sizes = [1 + len(category.hashes) for category in categories]
+        """Ids of each category."""
+        for index, category in enumerate(categories):
+            self.register_buffer(f"hashes_{index}", _hashes(category), persistent=False)
+        means = torch.tensor([number.mean for number in numbers])
+        scales = torch.tensor([number.standard_deviation for number in numbers])
+        self.register_buffer("means", means, persistent=False)
+        self.register_buffer("scales", scales, persistent=False)
+
+    def ids(self, hashes: Tensor) -> Tensor:
+        """Of values, both (n, categories) int64; 0 for a value that has no id of its own."""
+        columns = [torch.zeros_like(hashes[:, :0])]
+        for index, column in enumerate(hashes.T):
+            known = self.get_buffer(f"hashes_{index}")
+            if not len(known):
+                columns.append(torch.zeros_like(column)[:, None])
+                continue
+            at = torch.searchsorted(known, column.contiguous()).clamp(max=len(known) - 1)
+            columns.append(torch.where(known[at] == column, at + 1, 0)[:, None])
+        return torch.cat(columns, dim=1)
+
+    def numbers(self, numbers: Tensor) -> Tensor:
+        """(n, numbers) → (n, 2 × numbers): normalised, missing ones 0; and 1 where one is missing.
+
+        The mean and the standard deviation are those of the training split.
+        """
+        missing = numbers.isnan()
+        normalised = ((numbers - self.means) / self.scales).clamp(-self.clip, self.clip)
+        return torch.cat((normalised.masked_fill(missing, 0), missing.float()), dim=1)
+
+
+class Classifier(nn.Module):
+    """categories (n, categories) int64, numbers (n, numbers) float32 → logits (n,)."""
+
+    def __init__(self, config: TabularConfig, features: Features) -> None:
+        super().__init__()
+        self.encoder = Encoder(features, config.clip)
+        sizes = self.encoder.sizes
+        starts = torch.tensor([0, *sizes]).cumsum(0)[:-1]
+        # One table for all columns, so that one call looks all of them up.
+        self.embedding = nn.Embedding(sum(sizes), config.embedding)
+        nn.init.normal_(self.embedding.weight, std=0.1)
+        self.register_buffer("starts", starts, persistent=False)
+        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
+        width = len(sizes) * config.embedding + 2 * len(features.numbers)
+        layers: list[nn.Module] = []
+        for hidden in config.hidden:
+            layers += [nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.GELU()]
+            layers.append(nn.Dropout(config.dropout))
+            width = hidden
+        self.hidden, self.out = nn.Sequential(*layers), nn.Linear(width, 1)
+
+    def forward(self, categories: Tensor, numbers: Tensor) -> Tensor:
+        ids = self.encoder.ids(categories) + self.starts
+        embedded = self.embedding_dropout(self.embedding(ids).flatten(1))
+        features = torch.cat((embedded, self.encoder.numbers(numbers)), dim=1)
+        return self.out(self.hidden(features))[:, 0]
+
+
+def _hashes(category: Category) -> Tensor:
+    return torch.tensor(category.hashes, dtype=torch.int64)

@@ -1,0 +1,71 @@
+"""Tabular classification as a workload: what is learned of the columns, loss, evaluation."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from errors import TrainingError
+from training.data.dataset import Dataset
+from training.workloads.tabular import baselines
+from training.workloads.tabular.features import FILE, Features
+from training.workloads.tabular.model import Classifier, Encoder, inputs
+from training.workloads.tabular.packing import Packing
+from training.workloads.tabular.scores import Metrics, labels_and_groups, metrics
+
+EVALUATION_BATCH = 8192  # samples
+
+
+class Workload:
+    """See ``training.workloads.Workload``; the unit is the row."""
+
+    def __init__(self, packing: Packing) -> None:
+        self.packing, self.config = packing, packing.config
+        path = packing.assets / FILE if packing.assets else None
+        self._features = Features.read(path) if path and path.is_file() else None
+
+    @property
+    def features(self) -> Features:
+        """Raises: TrainingError: nothing was learned yet, and none travelled with the model."""
+        if self._features is None:
+            raise TrainingError(
+                f"{FILE}: is missing beside the model, so the columns' means and vocabularies are "
+                "not known; train the model again"
+            )
+        return self._features
+
+    def fit(self, train: Dataset) -> None:
+        """Means, standard deviations and vocabularies, from the manifests' statistics alone."""
+        self._features = Features.of(self.config, train.statistics)
+
+    def files(self) -> Mapping[str, bytes]:
+        """features.json."""
+        return {FILE: self.features.content()}
+
+    def model(self) -> nn.Module:
+        return Classifier(self.config, self.features)
+
+    def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Binary cross-entropy in nats, summed over the rows; and their number."""
+        logits = model(*inputs(batch)).float()
+        labels = batch["label"].float()
+        total = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+        return total, torch.tensor(len(labels), device=labels.device)
+
+    def evaluate(self, model: nn.Module, test: Dataset) -> Metrics:
+        """Log loss, AUC, accuracy and Brier score over every row of the split."""
+        device = next(model.parameters()).device
+        logits, scored = [], []
+        with torch.inference_mode():
+            for samples in test.batches(EVALUATION_BATCH):
+                batch = {n: torch.from_numpy(array).to(device) for n, array in samples.items()}
+                logits.append(model(*inputs(batch)).float().cpu().numpy())
+                scored.append(samples)
+        return metrics(np.concatenate(logits), *labels_and_groups(scored))
+
+    def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
+        """A logistic regression on the same features, and the training split's base rate."""
+        encoder = Encoder(self.features, self.config.clip)
+        return baselines.evaluate(encoder, train, test, limit)
