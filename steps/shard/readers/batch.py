@@ -40,6 +40,11 @@ class Batch:
     bad: list[Bad]
     """The bad ones, in the file's order."""
 
+    @property
+    def seen(self) -> int:
+        """Records, good and bad."""
+        return len(self.lines) + len(self.bad)
+
 
 def schema(columns: Mapping[str, "Column"]) -> pa.Schema:
     """Of the records, for these columns."""
@@ -52,9 +57,10 @@ def excerpt(raw: bytes) -> str:
     return start.rstrip("\r\n")[:EXCERPT_CHARACTERS]
 
 
-def only_bad(bad: Bad, columns: Mapping[str, "Column"]) -> Batch:
-    """A batch of one bad record and no good one."""
-    return Batch(schema(columns).empty_table().to_batches()[0], np.empty(0, np.int64), [bad])
+def bad_batch(bad: Sequence[Bad], columns: Mapping[str, "Column"]) -> Batch:
+    """A batch without a good record."""
+    none = pa.RecordBatch.from_pylist([], schema=schema(columns))
+    return Batch(none, np.empty(0, np.int64), list(bad))
 
 
 def merged(batches: Sequence[Batch]) -> Batch:

@@ -1,0 +1,336 @@
+"""CSV and TSV with a header, which differ in their delimiter only.
+
+``dialect`` tells what a record is. Records end at line feeds, carriage returns, or both; blank
+lines are skipped and not counted. When a quote makes one record of several lines, and it has not as
+many fields as the header, then its first line is a bad record, and the next line is read again as
+the beginning of one: a stray quote must not swallow what stands before the next quote.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from errors import DataError
+from steps.shard.readers.batch import Bad, Batch, bad_batch, excerpt, merged, schema
+from steps.shard.readers.dialect import Dialect
+from steps.shard.readers.names import check_names
+from steps.shard.readers.raw import (
+    BOM,
+    COMPRESSION,
+    CR,
+    EXCERPT_BYTES,
+    FANOUT,
+    LF,
+    MAX_RECORD_BYTES,
+    PIECE_BYTES,
+    Block,
+    Window,
+    too_long,
+    windows,
+)
+from steps.shard.readers.text import refuse_nul
+from steps.shard.readers.values import (
+    BadRecord,
+    csv_row,
+    lacks_required,
+    row_batch,
+    without_empty,
+    without_infinities,
+)
+
+if TYPE_CHECKING:
+    from training.workloads import Column
+
+csv.field_size_limit(MAX_RECORD_BYTES)  # of the process; its default, 128 KiB, refuses good records
+
+
+def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
+    """The records after the header.
+
+    Raises:
+        DataError: a declared column is not in the header, or twice; the header is not UTF-8 or has
+            no end; a quote is opened and not closed in all that follows, more than
+            ``MAX_RECORD_BYTES``; what ``raw.windows`` raises.
+    """
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSION else path
+    dialect = Dialect("\t" if plain.suffix.lower() == ".tsv" else ",")
+    source = _ended(windows(path))
+    for window in source:
+        names = _header(path, dialect, window)
+        if names:
+            check_names(path, names, columns)
+            table = Table(dialect, names, columns)
+            yield from _batches(path, table, chain([window], source))
+
+
+def _ended(source: Iterator[Window]) -> Iterator[Window]:
+    """The same, but the last record has its line end too."""
+    for window in source:
+        if window.last:
+            window.put(b"\n")
+        yield window
+
+
+def _header(path: Path, dialect: Dialect, window: Window) -> tuple[str, ...]:
+    """The names in the first record that is not blank; none if it is not there, or not whole."""
+    data = window.data
+    while window.start < window.stop and data[window.start] in (LF, CR):
+        window.start += 1
+    end = dialect.complete(data, window.start, window.stop) if len(window) else None
+    if end is not None:
+        names = _fields(data[window.start : end], dialect)
+        window.start = end
+        return tuple(_name(path, name) for name in names)
+    if len(window) > (0 if window.last else MAX_RECORD_BYTES):
+        start = excerpt(data[window.start : window.stop])[:40]
+        raise DataError(
+            f"{path}: its first record, the header, has no end ({start!r} …); "
+            "is a quote not closed?"
+        )
+    return ()
+
+
+def _name(path: Path, name: bytes) -> str:
+    try:
+        return name.decode("utf-8")
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{path}: its header has {excerpt(name)!r}, expected UTF-8; convert the file"
+        ) from None
+
+
+def _fields(record: bytes, dialect: Dialect) -> list[bytes]:
+    """The fields of one record: Latin-1 gives every byte a character, and back."""
+    row = next(csv.reader([record.decode("latin-1")], delimiter=dialect.delimiter))
+    return [field.encode("latin-1") for field in row]
+
+
+def _batches(path: Path, table: "Table", source: Iterator[Window]) -> Iterator[Batch]:
+    number, rest = 1, 0
+    giant: bytes | None = None  # beginning of a record that is too long; "shortened" in the window
+    for window in source:
+        if len(window) < min(2 * rest, MAX_RECORD_BYTES) and not window.last:
+            continue  # a large record goes on: it is not looked at after every chunk
+        if giant is not None:
+            end = table.dialect.complete(window.data, window.start, window.stop)
+            if end is None:
+                _shorten(window, table.dialect)
+                continue
+            yield bad_batch([too_long(number, giant)], table.columns)
+            number, window.start, giant = number + 1, end, None
+        batch = table.parse(window, number)
+        if batch.seen:
+            yield batch
+        number, rest = number + batch.seen, len(window)
+        if rest > MAX_RECORD_BYTES:
+            giant = bytes(window.data[window.start : window.start + EXCERPT_BYTES])
+            _shorten(window, table.dialect)
+            rest = 0
+    if giant is not None:
+        raise DataError(
+            f"{path}: record {number} has a quote that is never closed, so there is no telling "
+            f"where records end in the rest; it starts with {excerpt(giant)[:80]!r}: close it"
+        )
+
+
+def _shorten(window: Window, dialect: Dialect) -> None:
+    rest = dialect.shortened(window.data, window.start, window.stop)
+    window.start = window.stop
+    window.put(rest)
+
+
+class StrayQuote(BadRecord):
+    """Most likely a quote that means nothing swallows lines: only the first of them is given up."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The records below a header."""
+
+    dialect: Dialect
+    names: tuple[str, ...]
+    columns: Mapping[str, "Column"]
+
+    def parse(self, window: Window, number: int) -> Batch:
+        """The records in the window, of which the first has this number.
+
+        The window moves on over them. What is left is the beginning of a record; nothing, if it is
+        the last window.
+        """
+        data, start, stop = window.data, window.start, window.stop
+        window.start = self.dialect.probable_end(data, start, stop)
+        batch = self.fast(data, start, window.start, number)
+        if batch is None:
+            window.start = start
+            return self._in_pieces(window, number, stop)
+        if window.start < stop and window.last:
+            rest = self._in_pieces(window, number + batch.seen, stop)
+            return merged([batch, rest])
+        return batch
+
+    def _in_pieces(self, window: Window, number: int, stop: int) -> Batch:
+        """The same, up to ``stop`` or further."""
+        size = max(PIECE_BYTES, (stop - window.start) // FANOUT)
+        batches = [bad_batch([], self.columns)]
+        while window.start < stop:
+            number += batches[-1].seen
+            start = window.start
+            batches.append(self._piece(window, number, min(start + size, stop)))
+            if window.start == start:
+                break
+        return merged(batches)
+
+    def _piece(self, window: Window, number: int, stop: int) -> Batch:
+        start = window.start
+        end = self.dialect.probable_end(window.data, start, stop)
+        batch = self.fast(window.data, start, end, number, skip=True)
+        if batch is not None:
+            window.start = end
+            return batch
+        small = stop - start <= PIECE_BYTES
+        return (self.exact if small else self._in_pieces)(window, number, stop)
+
+    def fast(
+        self, data: bytearray, start: int, stop: int, number: int, skip: bool = False
+    ) -> Batch | None:
+        """All records in this part; None when one may be bad, or it does not end at ``stop``.
+
+        With ``skip``, records that only have too few or too many fields are taken for bad here.
+        """
+        if not 0 < stop - start <= MAX_RECORD_BYTES or data.find(b"\0", start, stop) >= 0:
+            return None
+        if data.startswith(BOM, start):  # a character: it is the file's mark at its start only
+            return None
+        bad: list[Bad] = []
+        skip = skip and Block(data, start, stop, number).is_text()
+        try:
+            table = self._parse(data, start, stop, _skipper(bad, number) if skip else None)
+        except ValueError:  # pa.ArrowInvalid, or its message is not UTF-8
+            return None
+        arrays = [_completed(table[name].combine_chunks()) for name in self.columns]
+        records = pa.RecordBatch.from_arrays(arrays, schema=schema(self.columns))
+        if lacks_required(records, self.columns):
+            return None
+        lines = np.arange(number, number + len(records) + len(bad))
+        return Batch(records, np.delete(lines, [one.line - number for one in bad]), bad)
+
+    def _parse(self, data: bytearray, start: int, stop: int, skipper: Callable | None) -> pa.Table:
+        """By pyarrow, as one block; ``ValueError`` when anything is amiss."""
+        part = memoryview(data)[start:stop]
+        probe = self._probe if data.find(b'"', start, stop) >= 0 else b""
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(b"".join([part, probe]) if probe else part),
+            pyarrow.csv.ReadOptions(
+                use_threads=False,
+                block_size=stop - start + len(probe) + 1,
+                column_names=self._unique_names,
+            ),
+            pyarrow.csv.ParseOptions(delimiter=self.dialect.delimiter, invalid_row_handler=skipper),
+            self._conversion,
+        )
+        return table.slice(0, len(table) - 1) if probe else table
+
+    @cached_property
+    def _conversion(self) -> pyarrow.csv.ConvertOptions:
+        return pyarrow.csv.ConvertOptions(
+            column_types=schema(self.columns), include_columns=list(self.columns)
+        )
+
+    @cached_property
+    def _unique_names(self) -> list[str]:
+        return [name if name in self.columns else f"\0{i}" for i, name in enumerate(self.names)]
+
+    @cached_property
+    def _probe(self) -> bytes:
+        """A record to append, to see that the records before it are complete.
+
+        pyarrow takes a quote that is open at the end of the data for closed. After an open quote
+        this record closes it and adds more fields than there may be, which pyarrow refuses. It
+        needs a column that is no number. If all are numbers, no quoted line end is let through.
+        """
+        count = len(self.names)
+        for i, name in enumerate(self.names):
+            if name not in self.columns or self.columns[name].kind != "number":
+                before, within, after = (
+                    self.dialect.delimiter * n for n in (i, count, count - 1 - i)
+                )
+                return f'{before}"x{within}x"{after}\n'.encode()
+        return b""
+
+    def exact(self, window: Window, number: int, stop: int) -> Batch:
+        """The same, record by record: what is bad, and why."""
+        rows: list[list] = []
+        lines: list[int] = []
+        bad: list[Bad] = []
+        while window.start < stop:
+            end = self.dialect.complete(window.data, window.start, window.stop)
+            if end is None and not window.last:
+                break
+            raw = bytes(window.data[window.start : end or window.stop])
+            if raw.strip(b"\r\n"):
+                try:
+                    rows.append(self._row(raw, closed=end is not None))
+                    lines.append(number)
+                except BadRecord as error:
+                    raw = _first_line(raw) if isinstance(error, StrayQuote) else raw
+                    bad.append(Bad(number, str(error), excerpt(raw)))
+                number += 1
+            window.start += len(raw)
+        return Batch(row_batch(rows, self.columns), np.array(lines, np.int64), bad)
+
+    def _row(self, raw: bytes, closed: bool) -> list:
+        if not closed:
+            raise StrayQuote("a quote is never closed")
+        if len(raw.rstrip(b"\r\n")) > MAX_RECORD_BYTES:
+            raise BadRecord(too_long(0, raw).reason)
+        fields = _fields(raw, self.dialect)
+        if len(fields) != len(self.names):
+            reason = _wrong_length(len(fields), len(self.names))
+            if len(_first_line(raw)) < len(raw):
+                raise StrayQuote(f"{reason}; a quote in it goes on over line ends")
+            raise BadRecord(reason)
+        refuse_nul(raw)
+        return csv_row([fields[i] for i in self._places], self.columns)
+
+    @cached_property
+    def _places(self) -> list[int]:
+        return [self.names.index(name) for name in self.columns]
+
+
+def _wrong_length(found: int, wanted: int) -> str:
+    return f"has {found} fields, the header has {wanted}"
+
+
+def _skipper(bad: list[Bad], first: int) -> Callable[[pyarrow.csv.InvalidRow], str]:
+    """For pyarrow, which calls it for each record whose number of fields is wrong.
+
+    It leaves those with quotes alone: they may have swallowed lines.
+    """
+
+    def skip(row: pyarrow.csv.InvalidRow) -> str:
+        if '"' in row.text:
+            return "error"
+        reason = _wrong_length(row.actual_columns, row.expected_columns)
+        bad.append(Bad(first + row.number - 1, reason, excerpt(row.text.encode())))
+        return "skip"
+
+    return skip
+
+
+def _first_line(raw: bytes) -> bytes:
+    """With its end."""
+    return re.match(b"[^\r\n]*(?:\r\n|\r|\n|$)", raw)[0]
+
+
+def _completed(array: pa.Array) -> pa.Array:
+    """Null where a value is missing: text that is empty, numbers that are not finite."""
+    return without_infinities(array) if array.type == pa.float64() else without_empty(array)

@@ -1,0 +1,75 @@
+"""Where CSV records end.
+
+A field that starts with a quote goes on to the quote that closes it, over delimiters and line
+ends; ``""`` in it is a quote. What follows the closing quote, and quotes in other fields, are
+characters. Python's ``csv`` and pyarrow hold it so; neither tells where in the bytes a record ends.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from steps.shard.readers.raw import CR, LF
+
+QUOTE = 34
+Data = bytes | bytearray
+TAILS_BYTES = (64 << 10, 4 << 20)
+"""Parts of a block in which to look for the end of a record, one after the other."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """CSV with this delimiter, of one byte."""
+
+    delimiter: str
+
+    @cached_property
+    def _record(self) -> re.Pattern[bytes]:
+        """One record with its line end. Possessive throughout: it never goes back."""
+        plain = f"[^{self.delimiter}\r\n]*+"
+        field = f'(?>"(?:[^"]++|"")*+(?:"{plain}|(?P<open>\\Z))|{plain})'
+        record = f"{field}(?:{self.delimiter}{field.replace('<open>', '<later>')})*+"
+        return re.compile(f"{record}(?:\r\n|\r|\n|\\Z)".encode())
+
+    def end(self, data: Data, start: int, stop: int) -> tuple[int, bool]:
+        """Where the record at ``start`` ends, and whether its quotes are closed by then."""
+        found = self._record.match(data, start, stop)
+        assert found, "the pattern also matches nothing"
+        return found.end(), found.lastgroup is None
+
+    def complete(self, data: Data, start: int, stop: int) -> int | None:
+        """Where the record at ``start`` ends; None when what follows ``stop`` may belong to it."""
+        end, closed = self.end(data, start, stop)
+        return end if closed and data[end - 1] in (LF, CR) else None
+
+    def probable_end(self, data: Data, start: int, stop: int) -> int:
+        """The last place up to ``stop`` where a record seems to end; ``start`` if none is found.
+
+        It ends there if all quotes stand around fields or in pairs. Others are rare, but possible
+        (``5" nails``), so this is to be verified.
+        """
+        feed, back = (data.rfind(end, start, stop) for end in (b"\n", b"\r"))
+        cut = max(feed, back, start - 1) + 1
+        if data.find(b'"', start, cut) < 0:
+            return cut
+        codes = np.frombuffer(data, np.uint8)
+        for tail in (max(start, cut - size) for size in TAILS_BYTES):
+            before = np.count_nonzero(codes[start:tail] == QUOTE)
+            quotes = np.flatnonzero(codes[tail:cut] == QUOTE)
+            ends = np.flatnonzero((codes[tail:cut] == LF) | (codes[tail:cut] == CR))
+            outside = ends[(before + np.searchsorted(quotes, ends)) % 2 == 0]
+            if len(outside):
+                return tail + int(outside[-1]) + 1
+        return start
+
+    def shortened(self, data: Data, start: int, stop: int) -> bytes:
+        """A few bytes after which a record goes on exactly as after these, which do not end it."""
+        if not self.end(data, start, stop)[1]:
+            return b'"'  # in a quoted field
+        delimiter = self.delimiter.encode()
+        if data[stop - 1 : stop] == delimiter:
+            return b"x" + delimiter  # at the start of a field
+        after_quote = not self.end(data[start:stop] + b'"', 0, stop - start + 1)[1]
+        return b'""' if after_quote else b"x"  # or in a field, where a quote is a character

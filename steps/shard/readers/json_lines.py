@@ -1,0 +1,167 @@
+"""JSON Lines: each line that is not blank is a JSON object, of which the declared keys are read.
+
+Keys that are not declared are not looked at, but the line must be JSON as a whole, and UTF-8. A
+declared key that stands twice makes the record bad: parsers differ in which one they take.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+
+from steps.shard.readers.batch import Bad, Batch, excerpt, schema
+from steps.shard.readers.raw import CR, Block
+from steps.shard.readers.text import read_lines, refuse_nul
+from steps.shard.readers.values import (
+    BadRecord,
+    Integer,
+    decoded,
+    json_row,
+    lacks_required,
+    row_batch,
+    without_infinities,
+)
+
+if TYPE_CHECKING:
+    from training.workloads import Column
+
+WHITE_SPACE = b" \t\r\n"
+FIRST_LINES = 100
+"""Lines of a block that are looked at for how its categories are written."""
+
+
+class Object(list):
+    """A JSON object as its (key, value) pairs: a key may stand twice."""
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=Object, parse_int=Integer)
+
+
+def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
+    """The objects in the order of their lines; raises what ``raw.windows`` raises."""
+    yield from read_lines(path, columns, fast, exact)
+
+
+def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
+    """All records of the block; None when one of them may be bad."""
+    lines = _object_lines(block)
+    if lines is None or not block.is_text():
+        return None
+    if not len(lines):
+        return Batch(row_batch([], columns), lines, [])
+    try:
+        records = _parse(block, columns)
+    except ValueError:  # pa.ArrowInvalid, or its message is not UTF-8
+        return None
+    if len(records) != len(lines) or lacks_required(records, columns):
+        return None
+    return Batch(records, lines, [])
+
+
+def _object_lines(block: Block) -> np.ndarray | None:
+    """Numbers of the lines that are not blank; None unless each starts with { and ends with }.
+
+    pyarrow does not care where a line ends. Given this, an object that goes on over a line end
+    would have } and { next to each other, so it is not JSON. Two objects in one line remain: the
+    caller sees it by the count.
+    """
+    codes, starts, ends = block.codes, block.starts, block.ends
+    ends = ends - ((ends > starts) & (codes[ends - 1] == CR))
+    kept = np.flatnonzero(ends > starts)
+    braces = np.all(codes[starts[kept]] == ord("{")) and np.all(codes[ends[kept] - 1] == ord("}"))
+    return block.first + kept if braces else None
+
+
+def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
+    """By pyarrow, as one block; ``ValueError`` when anything is amiss."""
+    wanted = schema(columns)
+    table = pyarrow.json.read_json(
+        pa.BufferReader(block.buffer),
+        pyarrow.json.ReadOptions(use_threads=False, block_size=len(block.codes) + 1),
+        pyarrow.json.ParseOptions(
+            explicit_schema=_as_written(block, columns), unexpected_field_behavior="ignore"
+        ),
+    )
+    arrays = []
+    for field in wanted:
+        array = table[field.name].combine_chunks().cast(field.type)
+        arrays.append(without_infinities(array) if field.type == pa.float64() else array)
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _as_written(block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
+    """The schema to parse with: a category may be written as string, integer or boolean.
+
+    Its first value tells; where others differ, pyarrow refuses the block.
+    """
+    wanted = schema(columns)
+    for name, value in _first_values(block, columns).items():
+        if isinstance(value, Integer):
+            wanted = wanted.set(wanted.get_field_index(name), pa.field(name, pa.int64()))
+        elif isinstance(value, bool):
+            wanted = wanted.set(wanted.get_field_index(name), pa.field(name, pa.bool_()))
+    return wanted
+
+
+def _first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[str, Any]:
+    """Of each category, from the first lines; without those that have none there."""
+    sought = {name for name, column in columns.items() if column.kind == "category"}
+    values: dict[str, Any] = {}
+    for _, raw in islice(block.lines(), FIRST_LINES if sought else 0):
+        if len(values) == len(sought):
+            break
+        try:
+            found = DECODER.decode(raw.decode("utf-8"))
+        except (ValueError, RecursionError):
+            continue  # blank, or pyarrow will say so too
+        values = {k: v for k, v in found if k in sought and v is not None} | values
+    return values
+
+
+def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
+    """The same, line by line: what is bad, and why."""
+    rows, lines, bad = [], [], []
+    for number, raw in block.lines():
+        if not raw.strip(WHITE_SPACE):
+            continue
+        try:
+            rows.append(_row(raw, columns))
+            lines.append(number)
+        except BadRecord as error:
+            bad.append(Bad(number, str(error), excerpt(raw)))
+    return Batch(row_batch(rows, columns), np.array(lines, np.int64), bad)
+
+
+def _row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:
+    refuse_nul(raw)
+    text = decoded(raw).strip(WHITE_SPACE.decode())
+    try:
+        found = DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        return _lenient(raw, columns, f"not JSON: {error.msg} (at character {error.pos + 1})")
+    except RecursionError:
+        return _lenient(raw, columns, "nested too deeply")
+    if not isinstance(found, Object):
+        raise BadRecord("JSON, but not an object")
+    keys = [key for key, _ in found if key in columns]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise BadRecord(f"key {key!r} stands twice")
+    return json_row(dict(found), columns)
+
+
+def _lenient(raw: bytes, columns: Mapping[str, "Column"], reason: str) -> list[Any]:
+    """The row as pyarrow takes it: it knows ``Inf``, and has no limit on nesting.
+
+    In a good block such a record is read; so must it be beside a bad one.
+    """
+    line = raw.strip(WHITE_SPACE)
+    batch = fast(Block(line, 0, len(line), 1), columns)
+    if batch is None:
+        raise BadRecord(reason)
+    return list(batch.records.to_pylist()[0].values())

@@ -1,0 +1,213 @@
+"""The bytes of a raw file: decompressed, in chunks, and in blocks of whole lines."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from errors import DataError
+from steps.shard.readers.batch import Bad, excerpt
+
+CHUNK_BYTES = 4 << 20
+"""Raw data that is looked at in one go, after decompression. Larger chunks fall out of the
+processor's caches: pyarrow parses them more slowly."""
+
+FANOUT = 16
+"""A part of a file that is refused is tried again in so many pieces, and these in so many."""
+
+PIECE_BYTES = 16 << 10
+"""But no smaller ones. What is refused then is read record by record."""
+
+MAX_RECORD_BYTES = 64 << 20
+"""A longer record is bad; it is skipped without being held."""
+
+EXCERPT_BYTES = 4096
+"""What is kept of a record that is too long."""
+
+BOM = b"\xef\xbb\xbf"
+LF, CR = 10, 13
+COMPRESSION = {".gz": "gzip", ".zst": "zstd"}
+FOREIGN = {
+    b"\xff\xfe": ("UTF-16 or UTF-32 text", "convert it to UTF-8: iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("UTF-16 text", "convert it to UTF-8: iconv -f UTF-16 -t UTF-8"),
+    b"\x00\x00\xfe\xff": ("UTF-32 text", "convert it to UTF-8: iconv -f UTF-32 -t UTF-8"),
+    b"\x1f\x8b": ("gzip data", "add .gz to its name"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard data", "add .zst to its name"),
+}
+"""First bytes of a whole file that is not what its name says: what it holds, and what to do."""
+
+
+@dataclass
+class Window:
+    """The part of a file that is looked at: ``data[start:stop]``.
+
+    One buffer serves the whole file, so what is made from it has to be a copy.
+    """
+
+    data: bytearray
+    start: int = 0
+    """Whoever uses the window moves it on, over what is done with."""
+
+    stop: int = 0
+    last: bool = False
+    """Whether the file ends at ``stop``."""
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def put(self, content: bytes) -> None:
+        """Add behind the rest, which moves to the beginning of the buffer."""
+        self._make_room(len(content))
+        self.data[self.stop : self.stop + len(content)] = content
+        self.stop += len(content)
+
+    def fill(self, stream: pa.NativeFile) -> None:
+        """Add up to ``CHUNK_BYTES`` of the stream."""
+        self._make_room(CHUNK_BYTES)
+        with memoryview(self.data) as view:
+            read = stream.readinto(view[self.stop : self.stop + CHUNK_BYTES])
+        self.stop += read
+        self.last = read == 0
+
+    def _make_room(self, size: int) -> None:
+        rest = self.data[self.start : self.stop]
+        if len(rest) + size > len(self.data):
+            self.data = bytearray(2 * (len(rest) + size))
+        self.data[: len(rest)] = rest
+        self.start, self.stop = 0, len(rest)
+
+
+def windows(path: Path) -> Iterator[Window]:
+    """One window over the decompressed content, without a byte order mark, chunk after chunk.
+
+    At least one: the last is empty but for what was left in it.
+
+    Raises:
+        DataError: cannot be opened; is cut off or damaged (gzip and Zstandard say so); is UTF-16,
+            UTF-32, or compressed without the suffix that says so.
+    """
+    compression = COMPRESSION.get(path.suffix.lower())
+    window = Window(bytearray(2 * CHUNK_BYTES))
+    try:
+        with pa.input_stream(str(path), compression=compression, buffer_size=None) as stream:
+            window.fill(stream)
+            _refuse_foreign(path, window.data)
+            window.start = len(BOM) if window.data.startswith(BOM, 0, window.stop) else 0
+            yield window
+            while not window.last:
+                window.fill(stream)
+                yield window
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"{path}: cannot be read to its end ({error}); it was cut off, damaged, or is not "
+            f"{compression or 'a readable file'}: make it again, or copy it again"
+        ) from error
+
+
+def _refuse_foreign(path: Path, head: bytearray) -> None:
+    for magic, (what, remedy) in FOREIGN.items():
+        if head.startswith(magic):
+            raise DataError(f"{path}: holds {what}, expected UTF-8 text; {remedy}")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines of a file; the last one may lack its line feed, at the end of the file.
+
+    ``data`` may be a window's: a block is good until the next one is asked for.
+    """
+
+    data: bytes | bytearray
+    start: int
+    stop: int
+
+    first: int
+    """Line number of the first."""
+
+    @cached_property
+    def codes(self) -> np.ndarray:
+        """uint8 of shape (bytes,): a view of the lines."""
+        return np.frombuffer(self.data, np.uint8)[self.start : self.stop]
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """int64 of shape (lines,): where in ``codes`` each line's line feed stands."""
+        feeds = np.flatnonzero(self.codes == LF)
+        whole = self.codes[-1] == LF
+        return feeds if whole else np.append(feeds, len(self.codes))
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """int64 of shape (lines,): where in ``codes`` each line starts."""
+        return np.concatenate([[0], self.ends[:-1] + 1])
+
+    @property
+    def buffer(self) -> pa.Buffer:
+        """The lines, not copied."""
+        return pa.py_buffer(memoryview(self.data)[self.start : self.stop])
+
+    def is_text(self) -> bool:
+        """Whether it is UTF-8 throughout, without NUL bytes."""
+        if self.data.find(b"\0", self.start, self.stop) >= 0:
+            return False
+        bounds = pa.py_buffer(np.array([0, len(self.codes)], np.int32))
+        try:  # of several ways to ask, this is the one without a copy
+            pa.StringArray.from_buffers(1, bounds, self.buffer).validate(full=True)
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Number and content of each line, without its line feed."""
+        bounds = zip(self.start + self.starts, self.start + self.ends, strict=True)
+        for number, (start, end) in enumerate(bounds, self.first):
+            yield number, bytes(self.data[start:end])
+
+    def pieces(self, size: int) -> Iterator["Block"]:
+        """The same lines in blocks of about so many bytes."""
+        wanted = np.arange(size, len(self.codes), size)
+        last = np.unique(np.append(np.searchsorted(self.ends, wanted), len(self.ends) - 1))
+        start, first = self.start, self.first
+        for line in map(int, last):
+            stop = min(self.start + int(self.ends[line]) + 1, self.stop)
+            yield Block(self.data, start, stop, first)
+            start, first = stop, self.first + line + 1
+
+
+def line_blocks(path: Path) -> Iterator[Block | Bad]:
+    """The file in blocks of whole lines, of a chunk or one line; a line too long is a ``Bad``.
+
+    Lines end at line feeds. Raises what ``windows`` raises.
+    """
+    number, giant = 1, None  # giant: beginning of a line that is too long and has not ended yet
+    for window in windows(path):
+        end = window.data.find(b"\n", window.start, window.stop)
+        if giant is None and end - window.start > MAX_RECORD_BYTES:
+            giant = _beginning(window)
+        if giant is not None:
+            window.start = end + 1 if end >= 0 else window.stop
+            if end < 0 and not window.last:
+                continue
+            yield too_long(number, giant)
+            number, giant = number + 1, None
+        cut = (
+            window.stop if window.last else window.data.rfind(b"\n", window.start, window.stop) + 1
+        )
+        if cut > window.start:
+            block = Block(window.data, window.start, cut, number)
+            yield block
+            number, window.start = number + len(block.ends), cut
+        if len(window) > MAX_RECORD_BYTES:
+            giant, window.start = _beginning(window), window.stop
+
+
+def _beginning(window: Window) -> bytes:
+    return bytes(window.data[window.start : window.start + EXCERPT_BYTES])
+
+
+def too_long(number: int, start: bytes) -> Bad:
+    """The record that is longer than any may be."""
+    return Bad(number, f"longer than {MAX_RECORD_BYTES} bytes", excerpt(start))

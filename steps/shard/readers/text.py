@@ -1,0 +1,111 @@
+"""Plain text: each line that is not blank is a record, with one column ``text``."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from errors import DataError
+from steps.shard.readers.batch import Bad, Batch, bad_batch, excerpt, merged, schema
+from steps.shard.readers.raw import FANOUT, PIECE_BYTES, Block, line_blocks
+from steps.shard.readers.values import BadRecord, decoded
+
+if TYPE_CHECKING:
+    from training.workloads import Column
+
+COLUMN = "text"
+Parse = Callable[[Block, Mapping[str, "Column"]], Batch | None]
+
+
+def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
+    """Lines without their end (line feeds, and carriage returns before it).
+
+    Blank is a line of ASCII white space only. Declared columns beside ``text`` are null.
+
+    Raises:
+        DataError: ``text`` is not declared as text or category; another column is required; what
+            ``raw.windows`` raises.
+    """
+    if COLUMN not in columns or columns[COLUMN].kind == "number":
+        raise DataError(
+            f"{path}: plain text has one column, 'text', of kind text or category; the workload "
+            f"reads {', '.join(map(repr, columns))}: give it JSON Lines, CSV or Parquet"
+        )
+    missing = [name for name, column in columns.items() if column.required and name != COLUMN]
+    if missing:
+        raise DataError(
+            f"{path}: plain text has one column, 'text', and none for {missing[0]!r}, which is "
+            "required; give JSON Lines, CSV or Parquet, or let the workload do without it"
+        )
+    yield from read_lines(path, columns, fast, exact)
+
+
+def read_lines(
+    path: Path, columns: Mapping[str, "Column"], fast: Parse, exact: Parse
+) -> Iterator[Batch]:
+    """Every block by the vectorised way; where that refuses, its pieces, and then its lines."""
+    for block in line_blocks(path):
+        if isinstance(block, Bad):
+            yield bad_batch([block], columns)
+            continue
+        batch = fast(block, columns)
+        if batch is None:
+            size = len(block.codes) // FANOUT
+            batch = _in_pieces(block, size, columns, fast, exact)
+        if batch.seen:
+            yield batch
+
+
+def _in_pieces(
+    block: Block, size: int, columns: Mapping[str, "Column"], fast: Parse, exact: Parse
+) -> Batch:
+    batches = []
+    for piece in block.pieces(max(size, PIECE_BYTES)):
+        batch = fast(piece, columns)
+        if batch is None and size > PIECE_BYTES:
+            batch = _in_pieces(piece, size // FANOUT, columns, fast, exact)
+        batches.append(exact(piece, columns) if batch is None else batch)
+    return merged(batches)
+
+
+def fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
+    """All records of the block; None when one of them may be bad."""
+    if not block.is_text():
+        return None
+    bounds = np.append(block.starts, len(block.codes)).astype(np.int32)
+    lines = pa.StringArray.from_buffers(len(block.ends), pa.py_buffer(bounds), block.buffer)
+    lines = pc.ascii_rtrim(lines, "\r\n")  # a copy, as the block demands
+    blank = pc.or_(pc.equal(pc.binary_length(lines), 0), pc.ascii_is_space(lines))
+    kept = np.flatnonzero(~blank.to_numpy(zero_copy_only=False))
+    return Batch(_records(lines.take(kept), columns), block.first + kept, [])
+
+
+def exact(block: Block, columns: Mapping[str, "Column"]) -> Batch:
+    """The same, line by line."""
+    texts, lines, bad = [], [], []
+    for number, raw in block.lines():
+        if not raw.strip():
+            continue
+        try:
+            refuse_nul(raw)
+            texts.append(decoded(raw).rstrip("\r\n"))
+            lines.append(number)
+        except BadRecord as error:
+            bad.append(Bad(number, str(error), excerpt(raw)))
+    records = _records(pa.array(texts, pa.string()), columns)
+    return Batch(records, np.array(lines, np.int64), bad)
+
+
+def refuse_nul(raw: bytes) -> None:
+    """NUL bytes are what a torn write or binary data leaves: no text has them."""
+    if b"\0" in raw:
+        raise BadRecord("holds a NUL byte; was it torn in writing, or is it not UTF-8 text?")
+
+
+def _records(texts: pa.StringArray, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
+    fields = schema(columns)
+    arrays = [texts if f.name == COLUMN else pa.nulls(len(texts), f.type) for f in fields]
+    return pa.RecordBatch.from_arrays(arrays, schema=fields)

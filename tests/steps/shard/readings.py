@@ -1,0 +1,74 @@
+"""Reading in the tests: write a file, read all of it; and the readers with small limits."""
+
+import gzip
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from steps.shard.readers import Bad, Batch, csv, dialect, raw, read, text
+from steps.shard.readers.batch import merged
+from training.workloads import Column
+
+TEXT = {"text": Column("text")}
+MIXED = {
+    "text": Column("text", False),
+    "kind": Column("category", False),
+    "size": Column("number", False),
+}
+
+Reading = tuple[list[tuple], list[int], list[Bad]]
+
+
+def compressed(content: bytes, suffix: str) -> bytes:
+    """As the end of the suffix demands: ``.gz``, ``.zst``, or not at all."""
+    if suffix.endswith(".gz"):
+        return gzip.compress(content, 1)
+    zstd = suffix.endswith(".zst")
+    return pa.Codec("zstd").compress(content, asbytes=True) if zstd else content
+
+
+def plain(suffix: str) -> str:
+    """Without the compression."""
+    return suffix.removesuffix(".gz").removesuffix(".zst")
+
+
+def write(folder: Path, name: str, content: bytes | str) -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def read_all(path: Path, columns: Mapping[str, Column] = TEXT) -> Reading:
+    """Rows, their lines, and what is bad."""
+    batches = list(read(path, columns))
+    for batch in batches:
+        batch.records.validate(full=True)
+        assert batch.records.schema.names == list(columns)
+        assert len(batch.lines) == len(batch.records)
+        assert len(batch.lines) or batch.bad, "an empty batch"
+    return shown(merged(batches)) if batches else ([], [], [])
+
+
+def shown(batch: Batch) -> Reading:
+    rows = list(zip(*(column.to_pylist() for column in batch.records.columns), strict=True))
+    return rows, batch.lines.tolist(), batch.bad
+
+
+def reasons(bad: list[Bad]) -> dict[int, str]:
+    return {one.line: one.reason for one in bad}
+
+
+@contextmanager
+def limits(chunk: int = 4 << 20, piece: int = 32 << 10, record: int = 64 << 20) -> Iterator[None]:
+    """Other limits than the real ones: ends of chunks and pieces then fall everywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(raw, "CHUNK_BYTES", chunk)
+        for module in (raw, csv, text):
+            patch.setattr(module, "PIECE_BYTES", piece)
+        for module in (raw, csv):
+            patch.setattr(module, "MAX_RECORD_BYTES", record)
+        patch.setattr(dialect, "TAILS_BYTES", (piece, 4 * piece))
+        yield

@@ -1,0 +1,332 @@
+"""The vectorised way and the exact way give the same, wherever chunks and pieces end.
+
+The exact way is compared with Python's ``json`` and ``csv`` modules. What the vectorised way
+refuses does not matter; all that it takes must be what the exact way takes.
+"""
+
+import csv
+import io
+import json
+import math
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steps.shard.readers import Batch, json_lines, text
+from steps.shard.readers.csv import Table
+from steps.shard.readers.dialect import Dialect
+from steps.shard.readers.raw import Block, Window
+from tests.steps.shard.readings import MIXED, TEXT, Reading, limits, read_all, shown, write
+from training.workloads import Column
+
+REQUIRED = {name: Column(column.kind) for name, column in MIXED.items()}
+COLUMNS = st.sampled_from([MIXED, REQUIRED, TEXT, dict(reversed(MIXED.items()))])
+LIMITS = st.builds(
+    lambda chunk, piece: {"chunk": chunk, "piece": piece, "record": 4096},
+    st.integers(1, 60),
+    st.integers(1, 60),
+)
+LINE_ENDS = st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\n \n", b"\r", b""])
+Columns = Mapping[str, Column]
+
+
+def exactly(reading: Reading) -> str:
+    """In a form in which -0.0 differs from 0.0."""
+    return repr(reading)
+
+
+def from_file(name: str, content: bytes, columns: Columns) -> Reading:
+    with tempfile.TemporaryDirectory() as folder:
+        return read_all(write(Path(folder), name, content), columns)
+
+
+@st.composite
+def damaged(draw: Callable, whole: st.SearchStrategy[bytes]) -> bytes:
+    """As it is, or with some bytes taken out, or others put in."""
+    content = draw(whole)
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
+        place = draw(st.integers(0, len(content)))
+        cut = draw(st.integers(0, 2))
+        put = draw(st.sampled_from(PUT))
+        content = content[:place] + put + content[place + cut :]
+    return content
+
+
+PUT = [
+    b"",
+    b"\0",
+    b"\xff",
+    b'"',
+    b"\\",
+    b"{",
+    b"}",
+    b",",
+    b"\r",
+    b"\n",
+    b" ",
+    b"\xef\xbb\xbf",
+    b"1",
+]
+
+NUMBERS = [
+    "0", "-0", "5", "-12.5", "1e3", "1E+30", "01", "1.", ".5", "+1", "1e400", "1e-400", "NaN",
+    "Inf", "-Inf", "Infinity", "-Infinity", "nan", "9007199254740993", "9223372036854775807",
+    "9223372036854775808", "1" * 400, "0x1", "1_0", "-", "1e",
+]  # fmt: skip
+STRINGS = [
+    '"a"', '""', '"5"', '"\\u0000"', '"\\ud83d\\ude00"', '"\\ud83d"', '"\\udc00"', '"2013-01-01"',
+    '"\\/\\n\\""', '"\u2028"', '"naïve ✓"', '"\\x"', '"\\u12"', "'a'",
+]  # fmt: skip
+OTHERS = ["null", "true", "false", "[]", "{}", '[{"text": 1}]', '{"text": "a"}', "tru", "", "[1,"]
+KEYS = ['"text"', '"kind"', '"size"', '"z"', '"te\\u0078t"', '"Text"', "text", '""']
+
+TOKENS = st.sampled_from(NUMBERS + STRINGS + OTHERS) | st.floats().map(json.dumps)
+SPACES = st.sampled_from(["", "", "", " ", "\t ", "\r"])
+
+
+@st.composite
+def json_object(draw: Callable) -> bytes:
+    """Most of them good: with the declared keys, and values of the declared types."""
+    pairs = [
+        ('"text"', draw(st.sampled_from(STRINGS[:6]))),
+        ('"kind"', draw(st.sampled_from(['"a"', "7", "-0", "true", "null"]))),
+        ('"size"', draw(st.sampled_from(NUMBERS[:6]))),
+    ]
+    pairs = draw(st.permutations(pairs))[: draw(st.integers(1, 3))]
+    if draw(st.booleans()):
+        pairs += draw(st.lists(st.tuples(st.sampled_from(KEYS), TOKENS), max_size=2))
+    inside = ",".join(f"{key}{draw(SPACES)}:{draw(SPACES)}{value}" for key, value in pairs)
+    return f"{draw(SPACES)}{{{inside}{draw(SPACES)}}}{draw(SPACES)}".encode()
+
+
+JSON_FILES = st.lists(st.tuples(damaged(json_object()), LINE_ENDS), max_size=6).map(
+    lambda lines: b"".join(line + end for line, end in lines)
+)
+
+
+def block(content: bytes) -> Block:
+    return Block(b"<" + content + b">", 1, 1 + len(content), 1)
+
+
+@settings(max_examples=120, deadline=None)
+@given(content=JSON_FILES, columns=COLUMNS, small=LIMITS)
+def test_json_lines(content: bytes, columns: Columns, small: dict[str, int]):
+    content = b"\n" + content  # so that it does not start like a file of another kind
+    exact = shown(json_lines.exact(block(content), columns))
+    fast = json_lines.fast(block(content), columns)
+    assert fast is None or exactly(shown(fast)) == exactly(exact)
+    assert exactly(from_file("a.jsonl", content, columns)) == exactly(exact)
+    with limits(**small):
+        assert exactly(from_file("a.jsonl", content, columns)) == exactly(exact)
+
+
+def by_json(line: bytes, columns: Columns) -> list | None:
+    """The row as Python's ``json`` gives it, None for a bad one."""
+
+    def once(pairs: list[tuple]) -> dict:
+        if any([key for key, _ in pairs].count(name) > 1 for name in columns):
+            raise ValueError("stands twice")
+        return dict(pairs)
+
+    try:
+        found = json.loads(line.decode(), object_pairs_hook=once)
+        row = [_value(column.kind, found.get(name)) for name, column in columns.items()]
+    except (ValueError, AttributeError):
+        return None
+    wanting = any(c.required and v is None for c, v in zip(columns.values(), row, strict=True))
+    return None if wanting or b"\0" in line else row
+
+
+def _value(kind: str, value: object) -> str | float | None:
+    if value is None:
+        return None
+    if kind == "number":
+        if type(value) not in (int, float):
+            raise ValueError
+        try:
+            return float(value) if math.isfinite(value) else None
+        except OverflowError:
+            return None
+    if kind == "category" and type(value) in (int, bool):
+        return json.dumps(value)
+    if type(value) is not str:
+        raise ValueError
+    value.encode()
+    return value
+
+
+@settings(max_examples=150, deadline=None)
+@given(line=damaged(json_object()), columns=COLUMNS)
+def test_json_lines_against_the_json_module(line: bytes, columns: Columns):
+    if b"\n" in line or not line.strip(b" \t\r") or b"Inf" in line.replace(b"Infinity", b""):
+        return
+    rows, _, bad = shown(json_lines.exact(block(line), columns))
+    expected = by_json(line, columns)
+    # one key twice in an inner object is bad for the oracle only; -0 is an integer for it, so 0
+    assert rows == ([] if expected is None else [tuple(expected)]) or b'[{"text"' in line
+    assert len(rows) + len(bad) == 1
+
+
+FIELDS = st.sampled_from(
+    [
+        "a",
+        '"a"',
+        "",
+        '""',
+        '"a,b"',
+        '"a\nb"',
+        '"a""b"',
+        '5" x',
+        '"x"y',
+        '"x"y"z',
+        "NA",
+        " ",
+        "é",
+        "7",
+    ]
+    + ["\u2028", '"\r\n"', "true", "\ufeffa"]
+)
+CSV_NUMBERS = st.sampled_from([*NUMBERS, "", "NA", " 1", "1\t", '"2"', "#N/A", '""', '"1\n"']) | (
+    st.floats().map(repr)
+)
+
+
+@st.composite
+def csv_row(draw: Callable) -> bytes:
+    row = [draw(FIELDS), draw(CSV_NUMBERS), draw(FIELDS), draw(FIELDS)]
+    if draw(st.integers(0, 5)) == 0:
+        row = row[: draw(st.integers(1, 4))] + draw(st.lists(FIELDS, max_size=2))
+    return ",".join(row).encode()
+
+
+ENDED = st.sampled_from([b"\n", b"\n", b"\r\n", b"\r", b"\n\n", b"\r\n\r\n"])
+CSV_FILES = st.lists(st.tuples(damaged(csv_row()), ENDED), max_size=6).map(
+    lambda rows: b"".join(row + end for row, end in rows)
+)
+HEADER = b"text,size,kind,z\n"
+
+
+def by_rows(table: Table, content: bytes) -> Reading:
+    """All of it the exact way, in one window."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Table, "fast", lambda *_, **__: None)
+        window = Window(bytearray(content + b"\n"), 0, len(content) + 1, last=True)
+        return shown(table.parse(window, 1))
+
+
+@settings(max_examples=150, deadline=None)
+@given(content=CSV_FILES, columns=COLUMNS, small=LIMITS, end=st.sampled_from([b"\n", b""]))
+def test_csv(content: bytes, columns: Columns, small: dict[str, int], end: bytes):
+    content = content.rstrip(b"\r\n") + end
+    table = Table(Dialect(","), ("text", "size", "kind", "z"), columns)
+    exact = by_rows(table, content)
+    stop = table.dialect.probable_end(content + b"\n", 0, len(content) + 1)
+    fast = table.fast(bytearray(content + b"\n"), 0, stop, 1)
+    whole = stop == len(content) + 1 and fast is not None
+    assert not whole or exactly(shown(fast)) == exactly(exact)
+    assert exactly(from_file("a.csv", HEADER + content, columns)) == exactly(exact)
+    with limits(**small):
+        assert exactly(from_file("a.csv", HEADER + content, columns)) == exactly(exact)
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=CSV_FILES)
+def test_csv_against_the_csv_module(content: bytes):
+    columns = {name: Column("text", False) for name in ("text", "size", "kind", "z")}
+    rows, lines, bad = by_rows(Table(Dialect(","), tuple(columns), columns), content)
+    if not bad:
+        found = csv.reader(io.StringIO(content.decode(), newline=""))
+        assert rows == [tuple(field or None for field in row) for row in found if row]
+        assert lines == list(range(1, len(rows) + 1))
+
+
+NUMBER = {"size": Column("number", False)}
+LITERALS = st.text(alphabet="0123456789+-.eEinfatyNA_ \tx()", max_size=9)
+
+
+def one_number(batch: Batch | None) -> float | None | str:
+    """Of a batch of one number: the number, or that it is bad."""
+    return "bad" if batch is None or batch.bad else batch.records["size"][0].as_py()
+
+
+@settings(max_examples=400, deadline=None)
+@given(LITERALS | st.floats().map(repr) | st.integers().map(str) | st.decimals().map(str))
+def test_numbers(literal: str):
+    """What pyarrow takes for a number is one, and has the same bits."""
+    row, line = f"{literal},a\n".encode(), f'{{"size":{literal}}}'.encode()
+    table = Table(Dialect(","), ("size", "z"), NUMBER)
+    exact = one_number(table.exact(Window(bytearray(row), 0, len(row), last=True), 1, len(row)))
+    fast = one_number(table.fast(bytearray(row), 0, len(row), 1))
+    assert fast == "bad" or repr(fast) == repr(exact)
+    fast = one_number(json_lines.fast(block(line), NUMBER))
+    assert fast == "bad" or repr(fast) == repr(one_number(json_lines.exact(block(line), NUMBER)))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70))
+def test_good_numbers_take_the_vectorised_way(number: float):
+    literal = repr(number).encode()
+    table = Table(Dialect(","), ("size", "z"), NUMBER)
+    found = table.fast(bytearray(literal + b",a\n"), 0, len(literal) + 3, 1)
+    assert repr(one_number(found)) == repr(float(number))
+    found = json_lines.fast(block(b'{"size":' + literal + b"}"), NUMBER)
+    assert repr(one_number(found)) == repr(float(number))
+
+
+GOOD_JSON = {
+    "line ends": b'{"text":"a"}\n\n{"text":"b"}\r\n\r\n{"text":"c"}',
+    "integer categories": b'{"kind":null}\n{}\n{"kind":7}\n{"kind":null}\n{"kind":-0}\n',
+    "boolean categories": b'\n{"kind":true}\n{"kind":false}\n',
+    "other keys": b'{"z":{"text":1},"text":"\\u00e9","z":[{}]}\n{"z":null,"text":"b"}\n',
+    "missing numbers": b'{"size":NaN}\n{"size":null}\n{"size":-Infinity}\n{"size":1}\n',
+}
+GOOD_CSV = {
+    "line ends": b"a,1,b,z\r\n\n\r\nc,2,d,z\r",
+    "quotes": b'"a,""\n",1,"b\r\n",z\n"x"y,"2",5" "z,"\n"\n',
+    "missing values": b',NA,"",\n"",inf,,\n',
+}
+
+
+@pytest.mark.parametrize("name", GOOD_JSON)
+def test_good_objects_take_the_vectorised_way(name: str):
+    assert json_lines.fast(block(GOOD_JSON[name]), MIXED) is not None
+
+
+@pytest.mark.parametrize("name", GOOD_CSV)
+def test_good_rows_take_the_vectorised_way(name: str):
+    content = GOOD_CSV[name]
+    table = Table(Dialect(","), ("text", "size", "kind", "z"), MIXED)
+    assert table.dialect.probable_end(content, 0, len(content)) == len(content)
+    assert table.fast(bytearray(content), 0, len(content), 1) is not None
+
+
+def test_rows_of_another_length_take_the_vectorised_way():
+    content = b"a,1,b,z\n\nx\nc,2,d,z\n1,2,3,4,5\r\nx\n"
+    table = Table(Dialect(","), ("text", "size", "kind", "z"), MIXED)
+    assert table.fast(bytearray(content), 0, len(content), 1) is None
+    fast = table.fast(bytearray(content), 0, len(content), 1, skip=True)
+    assert shown(fast) == by_rows(table, content)
+    assert fast.lines.tolist() == [1, 3]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    content=st.lists(
+        st.text(max_size=5).map(lambda t: t.encode("utf-8", "surrogatepass"))
+        | st.binary(max_size=5),
+        max_size=8,
+    ).map(b"\n".join),
+    small=LIMITS,
+)
+def test_text(content: bytes, small: dict[str, int]):
+    content = b"\n" + content  # so that it does not start like a file of another kind
+    exact = shown(text.exact(block(content), TEXT))
+    fast = text.fast(block(content), TEXT)
+    assert fast is None or shown(fast) == exact
+    assert from_file("a.txt", content, TEXT) == exact
+    with limits(**small):
+        assert from_file("a.txt", content, TEXT) == exact

@@ -1,0 +1,242 @@
+"""CSV and TSV: headers, quotes, missing values, and where a record ends."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from errors import DataError
+from steps.shard.readers.dialect import Dialect
+from tests.steps.shard.readings import MIXED, TEXT, limits, read_all, reasons, write
+from training.workloads import Column
+
+NUMBER = {"size": Column("number", False)}
+
+
+def test_values_and_missing_values(tmp_path: Path):
+    content = 'z,size,kind,text\n1,2.5,NA,"null"\n2,NA,,""\n3,,7,a b \n4, 1e3\t,true,NaN\n'
+    rows, lines, bad = read_all(write(tmp_path, "a.csv", content), MIXED)
+    assert rows == [
+        ("null", "NA", 2.5),
+        (None, None, None),
+        ("a b ", "7", None),
+        ("NaN", "true", 1000.0),
+    ]
+    assert (lines, bad) == ([1, 2, 3, 4], [])
+
+
+def test_required_values_that_are_missing_are_bad(tmp_path: Path):
+    columns = {"text": Column("text"), "size": Column("number")}
+    content = 'text,size\na,1\n"",2\n,3\nb,NA\nc,inf\nd,nan\ne,1e999\nf,\ng,5\n'
+    rows, lines, bad = read_all(write(tmp_path, "a.csv", content), columns)
+    assert (rows, lines) == ([("a", 1.0), ("g", 5.0)], [1, 9])
+    assert [one.line for one in bad] == [2, 3, 4, 5, 6, 7, 8]
+    assert bad[0].reason == "column 'text' is required and has no value"
+    assert bad[2].reason == "column 'size' is required and has no value"
+    assert bad[2].excerpt == "b,NA"
+
+
+NUMBERS = {
+    "+1": 1.0,
+    "1.": 1.0,
+    ".5": 0.5,
+    "007": 7.0,
+    "-0": -0.0,
+    "9007199254740993": 9007199254740992.0,
+    "9" * 400: None,
+    "1e-400": 0.0,
+    "-Infinity": None,
+    "nan(1)": None,
+    "#N/A": None,
+    "null": None,
+    '"5"': 5.0,
+    '""': None,
+}
+
+
+@pytest.mark.parametrize("beside", ["", "x,1\n"])
+def test_numbers(tmp_path: Path, beside: str):
+    content = "size,z\n" + beside + "".join(f"{number},1\n" for number in NUMBERS)
+    rows, _, bad = read_all(write(tmp_path, "a.csv", content), NUMBER)
+    assert list(map(repr, (row[0] for row in rows))) == list(map(repr, NUMBERS.values()))
+    assert len(bad) == len(beside) // 4
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "1_000", "0x10", "1e", "--1", "true", "1 2", "١", "None", "."]
+)
+def test_what_is_no_number_is_bad(tmp_path: Path, text: str):
+    content = f"size,z\n1,a\n{text},a\n2,a\n"
+    rows, lines, bad = read_all(write(tmp_path, "a.csv", content), NUMBER)
+    assert (rows, lines) == ([(1.0,), (2.0,)], [1, 3])
+    assert reasons(bad) == {2: f"column 'size' is {text!a}, expected a number"}
+
+
+def test_rows_of_another_length_are_bad(tmp_path: Path):
+    content = "text,z\na,1\nb\nc,1,2\n \n\nd,1\n"
+    rows, lines, bad = read_all(write(tmp_path, "a.csv", content), TEXT)
+    assert (rows, lines) == ([("a",), ("d",)], [1, 5])
+    assert reasons(bad) == {
+        2: "has 1 fields, the header has 2",
+        3: "has 3 fields, the header has 2",
+        4: "has 1 fields, the header has 2",
+    }
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_rows_of_another_length_and_encoding_are_bad_quietly(tmp_path: Path):
+    path = write(tmp_path, "a.csv", b"text,z\na,1\n\xff\nb,2\n")
+    rows, _, bad = read_all(path)
+    assert rows == [("a",), ("b",)]
+    assert [one.excerpt for one in bad] == ["\\xff"]
+
+
+def test_encoding_is_looked_at_where_it_matters(tmp_path: Path):
+    content = b"text,z\nna\xc3\xafve,1\nna\xefve,2\na,\xff\nb\0,3\nc,\0\n\xef\xbb\xbfd,4\n"
+    rows, lines, bad = read_all(write(tmp_path, "a.csv", content), TEXT)
+    assert (rows, lines) == ([("naïve",), ("a",), ("\ufeffd",)], [1, 3, 6])
+    assert reasons(bad)[2] == "column 'text' is not UTF-8 (at byte 3)"
+    assert "NUL" in reasons(bad)[4] and "NUL" in reasons(bad)[5]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends_and_quotes(tmp_path: Path, end: str):
+    rows = [
+        ["text", "z"],
+        ["a\nb\r\nc\rd", '"'],
+        ['say "hi", then\n', ""],
+        ['5" nail', "x"],
+        ["", '""'],
+        ["last", ",\n,"],
+    ]
+    sink = io.StringIO()
+    csv.writer(sink, lineterminator=end).writerows(rows)
+    content = sink.getvalue().replace('"5"" nail"', '5" nail')
+    for name, text in (("a.csv", content), ("b.csv", content.removesuffix(end))):
+        found, lines, bad = read_all(write(tmp_path, name, text), {"text": Column("text", False)})
+        assert [row[0] or "" for row in found] == [row[0] for row in rows[1:]]
+        assert (lines, bad) == ([1, 2, 3, 4, 5], [])
+
+
+def test_header_only_and_blank_lines(tmp_path: Path):
+    assert read_all(write(tmp_path, "a.csv", "text,z"), TEXT) == ([], [], [])
+    assert read_all(write(tmp_path, "b.csv", "\r\n\ntext\r\n\r\n\r\n"), TEXT) == ([], [], [])
+    assert read_all(
+        write(tmp_path, "c.csv", '\n\n"te\nxt"\n\n\nx\n\n'), {"te\nxt": Column("text")}
+    ) == (
+        [("x",)],
+        [1],
+        [],
+    )
+
+
+@pytest.mark.parametrize("rest", ["", "x,1\n" * 30])
+def test_a_quote_that_is_never_closed_costs_its_line(tmp_path: Path, rest: str):
+    """pyarrow and Python's ``csv`` take the whole rest of the file for its field."""
+    content = f'text,z\na,1\n"b,1\nc,2\n{rest}d,3'
+    rows, lines, bad = read_all(write(tmp_path, "a.csv", content), TEXT)
+    extra = rest.count("\n")
+    assert rows == [("a",), ("c",)] + [("x",)] * extra + [("d",)]
+    assert lines == [1, *range(3, 5 + extra)]
+    assert reasons(bad) == {2: "a quote is never closed"}
+    assert bad[0].excerpt == '"b,1'
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_stray_quote_costs_its_line_and_not_all_up_to_the_next(tmp_path: Path, end: str):
+    lines = ["text,z", '"a,1', *["x,1"] * 30, 'b,"c"', 'd,"e', 'f"', "g,2"]
+    rows, numbers, bad = read_all(write(tmp_path, "a.csv", end.join(lines)), TEXT)
+    assert rows == [("x",)] * 30 + [("b",), ("d",), ("g",)]
+    assert numbers == [*range(2, 33), 33, 34]
+    reason = "has 1 fields, the header has 2; a quote in it goes on over line ends"
+    assert reasons(bad) == {1: reason}
+    assert bad[0].excerpt == '"a,1'
+
+
+def test_an_open_quote_that_swallows_too_much_is_an_error(tmp_path: Path):
+    path = write(tmp_path, "a.csv", 'text,z\na,1\n"b,1\n' + "c,2\n" * 100)
+    with limits(chunk=20, piece=10, record=100):
+        with pytest.raises(DataError, match=r"a\.csv: record 2 has a quote that is never closed"):
+            read_all(path)
+
+
+HEADERS = {
+    "txt,z": r"has no column 'text'; is it 'txt'\? Its columns are 'txt', 'z'",
+    "a;b": r"has no column 'text'\. Its columns are 'a;b'",
+    "Text": "has no column 'text'; is it 'Text'",
+    "text,z,text": r"column 'text' stands 2 times, as 1, 3",
+    "text,\xff": "its header has .* expected UTF-8",
+    'text,"z': "the header, has no end .*is a quote not closed",
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_headers_that_cannot_be_used(tmp_path: Path, header: str):
+    path = write(tmp_path, "a.csv", f"{header}\nx,y\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"a\.csv: .*" + HEADERS[header]):
+        read_all(path)
+
+
+def test_other_columns_may_stand_twice_or_have_no_name(tmp_path: Path):
+    path = write(tmp_path, "a.csv", "z,text,z,,\n1,a,2,3,4\n")
+    assert read_all(path)[0] == [("a",)]
+
+
+def test_header_may_be_long(tmp_path: Path):
+    names = [f"column {i}" for i in range(5000)]
+    content = ",".join([*names, "text"]) + "\n" + "," * 5000 + "x\n"
+    path = write(tmp_path, "a.csv", content)
+    assert read_all(path)[0] == [("x",)]
+    with limits(chunk=100):
+        assert read_all(path)[0] == [("x",)]
+    with limits(chunk=100, record=1000), pytest.raises(DataError, match="header, has no end"):
+        read_all(path)
+    with pytest.raises(DataError, match=r"no column 'column'; .*\[\.\.\.\]") as error:
+        read_all(path, {"column": Column("text")})
+    assert len(str(error.value)) < 1000
+
+
+CSV_TEXT = st.text(alphabet='",\n\ra', max_size=12).map(str.encode)
+
+
+@given(beginning=CSV_TEXT, rest=CSV_TEXT)
+def test_a_giant_record_may_be_forgotten_but_for_its_state(beginning: bytes, rest: bytes):
+    dialect = Dialect(",")
+    if not beginning or dialect.complete(beginning + b"\n", 0, len(beginning) + 1) is None:
+        beginning = b"a" + beginning
+    if dialect.end(beginning, 0, len(beginning))[0] < len(beginning):
+        return
+    if beginning.endswith((b"\n", b"\r")) and dialect.end(beginning, 0, len(beginning))[1]:
+        return
+    short = dialect.shortened(b"xy" + beginning + b"z", 2, 2 + len(beginning))
+    assert len(short) <= 2
+    end, closed = dialect.end(beginning + rest, 0, len(beginning + rest))
+    short_end = (end - len(beginning) + len(short), closed)
+    assert dialect.end(short + rest, 0, len(short + rest)) == short_end
+
+
+@pytest.mark.parametrize("tails", [(4, 100), (100, 100)])
+def test_a_line_end_in_quotes_is_no_probable_end(tails: tuple, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("steps.shard.readers.dialect.TAILS_BYTES", tails)
+    data = b'x"a\nb",c\nd,"e\nf\n'
+    assert Dialect(",").probable_end(data, 1, len(data)) == len(b'x"a\nb",c\n')
+    assert Dialect(",").probable_end(data, 1, 5) == 1
+
+
+@given(st.text(alphabet='",\n\ra', max_size=30))
+def test_records_end_where_the_csv_module_says(text: str):
+    data, dialect = text.encode(), Dialect(",")
+    lines = iter(io.StringIO(text, newline=""))
+    reader, position, start = csv.reader(line for line in lines), 0, 0
+    ends = [0]
+    for _ in reader:
+        lines_read = io.StringIO(text, newline="").readlines()[: reader.line_num]
+        ends.append(sum(map(len, lines_read)))
+    while position < len(data):
+        position, _ = dialect.end(data, position, len(data))
+        start += 1
+        assert position == ends[start]
+    assert start == len(ends) - 1
