@@ -13,6 +13,8 @@ from pathlib import Path
 from errors import DefinitionError
 
 IGNORED = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")
+DECLARING = {"step.py", "config.py"}  # of a step: what the pipeline needs of it
+LOOKING = {"inspect.py", "histograms.py"}  # what people look at shards with
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,19 @@ def step_code(checkout: Path, step: str, source: Path | None) -> dict[str, bytes
         if not source.is_dir():
             raise DefinitionError(f"workload.source: {source} is no folder; it must hold a package")
         files |= read_folder(source)
+    if step == "shard":
+        return files | _shard_code(checkout)
     return files | _python(checkout, "training")
+
+
+def _shard_code(checkout: Path) -> dict[str, bytes]:
+    """All of its room but what declares the step and what people look at shards with; of
+    ``training`` what packs samples. So a change in the training loop does not shard again.
+    """
+    room = _python(checkout, "steps/shard", leave_out=DECLARING | LOOKING)
+    training = _python(checkout, "training")
+    packing = ("training/__init__.py", "training/data/", "training/workloads/")
+    return room | {name: body for name, body in training.items() if name.startswith(packing)}
 
 
 def _python(checkout: Path, room: str, leave_out: Iterable[str] = ()) -> dict[str, bytes]:

@@ -9,4 +9,5 @@ if [[ -f "$code/requirements.txt" ]]; then
 fi
 step=$1
 shift
-exec python3 "$code/steps/$step/job.py" "$@"
+# As a module: a script would put its own folder on the path, before the standard library.
+PYTHONPATH="$code" exec python3 -m "steps.$step.job" "$@"

@@ -8,7 +8,11 @@ from steps.config import ProcessingCompute
 
 
 class ShardConfig(ProcessingCompute):
-    """Raw records become shards: split by key, tokenised, packed, with a manifest."""
+    """Raw records become shards: checked, split by a hash, packed, with a manifest."""
+
+    key: str | None = None
+    """Column whose value decides the split: equal values never stand in two splits. None: the
+    record as a whole decides."""
 
     validation_share: float = Field(default=0.05, gt=0, lt=0.5)
     """Share of the keys that go to the validation split."""
@@ -16,8 +20,19 @@ class ShardConfig(ProcessingCompute):
     test_share: float = Field(default=0.05, gt=0, lt=0.5)
     """Share of the keys that go to the test split, which training never sees."""
 
-    samples_per_shard: int = Field(default=4096, ge=1)
-    """Samples in one shard file; the last one of an instance may hold fewer."""
+    shard_mb: float = Field(default=64, gt=0, le=4096)
+    """The largest shard, in MB (10^6 bytes); none is smaller than half of it unless a raw object
+    gives less. A core needs about 12 times as much memory."""
+
+    max_bad_share: float = Field(default=0.001, ge=0, le=1)
+    """Share of the records that may be bad before the step fails; they are quarantined."""
+
+    unique: tuple[str, ...] | None = None
+    """Columns in which two duplicates are equal; of those in one raw object the first stays.
+    None: what the workload says. []: duplicates stay."""
+
+    processes: int | None = Field(default=None, ge=1)
+    """Raw objects that an instance works on at once. None: one for each core."""
 
     @model_validator(mode="after")
     def _some_training_data(self) -> Self:

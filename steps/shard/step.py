@@ -8,7 +8,7 @@ from steps.context import StepContext
 from steps.processing import input_folder, processing_step
 from steps.shard.config import ShardConfig
 
-SPLITS = ("train", "validation", "test")
+OUTPUTS = ("train", "validation", "test", "quarantine")
 
 
 def shard_step(
@@ -19,17 +19,12 @@ def shard_step(
     workload_arguments: Sequence[str],
     tokenizer_uri: str | None,
 ) -> ProcessingStep:
-    """Outputs ``train``, ``validation`` and ``test``: one S3 prefix a split, filled by all."""
+    """Outputs ``train``, ``validation``, ``test``: one S3 prefix a split, filled by all instances.
+
+    ``quarantine`` takes the records that could not be read, and a summary for each instance.
+    """
     inputs = [input_folder("raw", context.parameters["InputUri"], sharded=True)]
-    arguments = [
-        *workload_arguments,
-        "--validation_share",
-        str(config.validation_share),
-        "--test_share",
-        str(config.test_share),
-        "--samples_per_shard",
-        str(config.samples_per_shard),
-    ]
+    arguments = [*workload_arguments, *_arguments(config)]
     if tokenizer_uri:
         inputs.append(input_folder("tokenizer", tokenizer_uri))
         arguments += ["--tokenizer", "/opt/ml/processing/input/tokenizer/tokenizer.json"]
@@ -41,7 +36,20 @@ def shard_step(
         instance_count=context.parameters["ShardInstanceCount"],
         arguments=arguments,
         inputs=inputs,
-        outputs=SPLITS,
+        outputs=OUTPUTS,
         display_name="Shard the data",
-        description="Split raw records by key, tokenise and pack them into shards",
+        description="Split raw records by a hash, pack them into shards, quarantine the bad ones",
     )
+
+
+def _arguments(config: ShardConfig) -> list[str]:
+    """The settings as the job reads them."""
+    arguments = []
+    for name in ("validation_share", "test_share", "shard_mb", "max_bad_share"):
+        arguments += [f"--{name}", str(getattr(config, name))]
+    for name in ("key", "processes"):
+        if getattr(config, name) is not None:
+            arguments += [f"--{name}", str(getattr(config, name))]
+    if config.unique is not None:
+        arguments += ["--unique", *config.unique]
+    return arguments

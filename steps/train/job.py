@@ -5,6 +5,7 @@ torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workl
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,7 +68,13 @@ def train(options: argparse.Namespace) -> None:
     from training.workloads import load
 
     root: Path = options.root
-    data = {split: Dataset(root / "input/data" / split) for split in ("train", "validation")}
+    data = {
+        "train": Dataset(root / "input/data/train", loaded=config.shuffle == "windowed"),
+        "validation": Dataset(root / "input/data/validation"),
+    }
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # one look a machine
+        for dataset in data.values():
+            dataset.check()
     workload = load(options.workload, settings, root / "input/data/train")
     packing = workload.packing
     for split, dataset in data.items():

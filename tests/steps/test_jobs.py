@@ -14,6 +14,7 @@ import pytest
 from steps.evaluate import job as evaluate_job
 from steps.gate import job as gate_job
 from steps.shard import job as shard_job
+from steps.shard.plan import SPLITS
 from steps.train import job as train_job
 
 TOYS = Path(__file__).parents[1] / "training"
@@ -34,10 +35,8 @@ def sentences(count: int) -> list[dict]:
 
 def lists(count: int) -> list[dict]:
     source = random.Random(0)
-    return [
-        {"key": f"{n}", "numbers": [place + n % 2 for place in range(source.randint(1, 8))]}
-        for n in range(count)
-    ]
+    rows = [[place + n % 2 for place in range(source.randint(1, 8))] for n in range(count)]
+    return [{"key": f"{n}", "numbers": " ".join(map(str, row))} for n, row in enumerate(rows)]
 
 
 LANGUAGE = {
@@ -65,9 +64,9 @@ def shard(root: Path, workload: dict) -> None:
         cluster = {"current_host": f"algo-{number}", "hosts": ["algo-1", "algo-2"]}
         (container / "config/resourceconfig.json").write_text(json.dumps(cluster))
         text = "".join(json.dumps(record) + "\n" for record in records[number - 1 :: 2])
-        (container / "processing/input/raw/part.jsonl").write_text(text)
-        shard_job.main([*_named(workload), "--root", str(container)])
-        for split in shard_job.SPLITS:
+        (container / f"processing/input/raw/part-{number}.jsonl").write_text(text)
+        shard_job.main([*_named(workload), "--key", "key", "--root", str(container)])
+        for split in SPLITS:
             output = container / "processing/output" / split
             shutil.copytree(output, root / split, dirs_exist_ok=True)
 
@@ -235,7 +234,7 @@ def test_a_model_that_predicts_nan_has_no_metrics_and_is_rejected(trained: Path,
     ("change", "expected"),
     [
         (lambda data: shutil.rmtree(data / "validation"), "validation: holds no manifest"),
-        (lambda data: next(data.glob("train/*.bin")).unlink(), "names it, but it is missing"),
+        (lambda data: next(data.glob("train/*.npy")).unlink(), "names it, but it is missing"),
     ],
 )  # fmt: skip
 def test_training_without_its_data_ends_with_one_message(trained, tmp_path, change, expected):
@@ -253,4 +252,4 @@ def test_shards_made_for_another_workload_are_refused(trained, tmp_path):
     loop = ["--max_steps", "2", "--global_batch", "4", "--micro_batch", "4", "--learning_rate", "1"]
     arguments = ["--workload", "language_model", *loop, "--root", str(root)]
     message = refused(train_job, arguments, root / "output/failure")
-    assert "the train shards hold samples of 9 elements made for {'kind': 'ragged'}" in message
+    assert "the train shards hold samples numbers uint16 (9,) made for {'kind': 'ragged'}" in message

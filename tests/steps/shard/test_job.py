@@ -1,107 +1,113 @@
-"""The shard job: records to splits, and what happens to bad ones."""
+"""The shard job: records to splits, what happens to bad ones, and to bad input."""
 
 import gzip
 import json
-from collections.abc import Callable
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from steps.shard import job
-from steps.shard.job import SPLITS, split_of
+from steps.shard.plan import SPLITS
+from steps.shard.splits import split_of
+from tests.steps.shard.conftest import (
+    ARGUMENTS,
+    RECORDS,
+    as_csv,
+    container,
+    five_objects,
+    lines,
+)
 from training.data.dataset import Dataset
-from training.data.manifest import fingerprint, read_manifests
-
-SETTINGS = {"context_length": 8, "layers": 1, "heads": 1, "dim": 8}
-RECORDS = [{"key": f"file-{n}.py", "text": f"text number {n} of them\n"} for n in range(200)]
-
-
-def lines(records) -> bytes:
-    return "".join(json.dumps(record) + "\n" for record in records).encode()
-
-
-@pytest.fixture
-def shard(tmp_path: Path) -> Callable[..., Path]:
-    """Run one instance of the job over files given as name → content; its container's root."""
-
-    def run(files: dict[str, bytes], *arguments: str, host: str = "algo-1", hosts: int = 1) -> Path:
-        root = tmp_path / f"{host}-of-{hosts}"
-        raw = root / "processing/input/raw"
-        raw.mkdir(parents=True)
-        (root / "config").mkdir()
-        cluster = {"current_host": host, "hosts": [f"algo-{n + 1}" for n in range(hosts)]}
-        (root / "config/resourceconfig.json").write_text(json.dumps(cluster))
-        for name, content in files.items():
-            (raw / name).parent.mkdir(parents=True, exist_ok=True)
-            (raw / name).write_bytes(content)
-        shares = ["--validation_share", "0.2", "--test_share", "0.2", "--samples_per_shard", "50"]
-        name = ["--workload", "language_model", "--workload_config", json.dumps(SETTINGS)]
-        job.main([*name, *shares, *arguments, "--root", str(root)])
-        return root
-
-    return run
+from training.data.manifest import Source, read_manifests
 
 
 def texts(folder: Path) -> list[str]:
-    """The documents of a split, in the order in which they were packed."""
-    [(_, manifest)] = read_manifests(folder)
-    shards = [np.fromfile(folder / s.file, "<u2").reshape(-1, 9) for s in manifest.shards]
+    """The documents of a split that one raw object gave, in the order they were packed in."""
+    [manifest] = read_manifests(folder).values()
+    shards = [np.load(folder / file)["tokens"] for file in manifest.shards.file]
     samples = np.concatenate(shards)
     stream = [samples[0, 0], *samples[:, 1:].ravel()]
     text = bytes(t if t < 256 else 0 for t in stream).decode()
     return [document for document in text.split("\0") if document]
 
 
-def failure(shard, capsys, files, *arguments, **options) -> str:
-    with pytest.raises(SystemExit) as end:
-        shard(files, *arguments, **options)
-    assert end.value.code == 1
-    printed = capsys.readouterr().out
-    assert printed.rstrip().splitlines()[-1].startswith("error: ")
-    return printed.rpartition("error: ")[2].strip()
+def sources(root: Path, split: str = "train") -> list[Source]:
+    [manifest] = read_manifests(root / "processing/output" / split).values()
+    return manifest.sources
 
 
-@given(key=st.text(), a=st.floats(0, 0.49), b=st.floats(0, 0.49))
-def test_the_split_follows_from_the_key_alone(key, a, b):
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        return
-    assert split_of(key, a, b) == split_of(key, a, b) in SPLITS
-    assert split_of(key, 0, 0) == "train"
-    # a larger test share takes from the others and never gives back
-    if split_of(key, a, b) == "test":
-        assert split_of(key, a, b + 0.5) == "test"
-
-
-def test_the_shares_are_kept():
-    keys = [split_of(f"key {n}", 0.1, 0.3) for n in range(20_000)]
-    shares = {split: keys.count(split) / len(keys) for split in SPLITS}
-    assert shares == pytest.approx({"train": 0.6, "validation": 0.1, "test": 0.3}, abs=0.01)
+def quarantined(root: Path) -> list[dict]:
+    files = sorted((root / "processing/output/quarantine").glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 def test_every_record_is_in_the_split_of_its_key_and_in_no_other(shard):
-    root = shard(
-        {"a.jsonl": lines(RECORDS[:90]), "sub/b.jsonl.gz": gzip.compress(lines(RECORDS[90:]))}
-    )
+    root = shard({"a.jsonl": lines(RECORDS)})
     for split in SPLITS:
         expected = [r["text"] for r in RECORDS if split_of(r["key"], 0.2, 0.2) == split]
         assert texts(root / "processing/output" / split) == expected
-        [(_, manifest)] = read_manifests(root / "processing/output" / split)
-        assert manifest.records == len(expected) > 10
-        assert manifest.quarantined == 0
+        [source] = sources(root, split)
+        assert source.records == len(expected) > 10
+        assert (source.name, source.quarantined, source.duplicates) == ("a.jsonl", 0, 0)
 
 
-def test_the_same_input_gives_the_same_bytes(shard):
-    files = {"a.jsonl": lines(RECORDS)}
-    one, other = shard(files), shard(files, hosts=2)
-    for path in (one / "processing/output").rglob("*"):
-        if path.is_file():
-            twin = other / path.relative_to(one)
-            assert path.read_bytes() == twin.read_bytes()
+def test_a_key_is_in_one_split_in_whatever_object_and_format_it_stands(shard, tmp_path):
+    for number, files in enumerate(
+        ({"a.jsonl": lines(RECORDS)}, {"b.csv": as_csv(RECORDS)}, {"c.jsonl": lines(RECORDS[::-1])})
+    ):
+        root = shard(files, host=f"algo-{number + 1}", hosts=3)
+        for split in SPLITS:
+            expected = {r["text"] for r in RECORDS if split_of(r["key"], 0.2, 0.2) == split}
+            assert set(texts(root / "processing/output" / split)) == expected
+
+
+def test_without_a_key_the_record_decides(shard, tmp_path):
+    """The key column is not even read, and equal records stand in one split."""
+    arguments = [word for word in ARGUMENTS if word not in ("--key", "key")]
+    many = [{"text": record["text"]} for record in RECORDS for _ in range(3)]
+    root = container(tmp_path / "root", {"a.jsonl": lines(many)}, "algo-1", ["algo-1"])
+    job.main([*arguments, "--unique", "--root", str(root)])
+    found = [set(texts(root / "processing/output" / split)) for split in SPLITS]
+    assert set.union(*found) == {record["text"] for record in RECORDS}
+    assert sum(map(len, found)) == len(RECORDS) and all(found)
+
+
+def test_plain_text_has_no_key_and_every_line_is_a_record(tmp_path):
+    arguments = [word for word in ARGUMENTS if word not in ("--key", "key")]
+    text = "".join(record["text"] for record in RECORDS).encode()
+    files = {"a.txt": text[:3000], "b.txt.gz": gzip.compress(text[3000:])}
+    root = container(tmp_path / "root", files, "algo-1", ["algo-1"])
+    job.main([*arguments, "--root", str(root)])
+    found = [source for split in SPLITS for source in sources(root, split)]
+    assert sum(source.records for source in found) == text[:3000].count(b"\n") + 1 + (
+        text[3000:].count(b"\n")
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ([], 200),  # the workload's identity: the text
+        (["--unique"], 600),
+        (["--unique", "key", "text"], 400),
+        (["--unique", "other"], 3),  # a column that only this option names
+    ],
+    ids=["the workload's", "none", "two columns", "another column"],
+)
+def test_duplicates_are_left_out_the_first_one_stays(shard, arguments, kept):
+    again = [{**record, "other": 1} for record in RECORDS]
+    renamed = [{**record, "key": f"copy of {record['key']}", "other": 2} for record in RECORDS]
+    first = [{**record, "other": 0} for record in RECORDS]
+    root = shard({"a.jsonl": lines([*first, *again, *renamed])}, *arguments)
+    found = [source for split in SPLITS for source in sources(root, split)]
+    assert sum(source.records for source in found) == kept
+    assert {source.duplicates for source in found} == {600 - kept}
+    if not arguments:
+        assert texts(root / "processing/output/train") == [
+            record["text"] for record in RECORDS if split_of(record["key"], 0.2, 0.2) == "train"
+        ]
 
 
 def test_instances_fill_one_prefix(shard, tmp_path):
@@ -116,50 +122,171 @@ def test_instances_fill_one_prefix(shard, tmp_path):
             assert not (tmp_path / "train" / file.name).exists()
             file.rename(tmp_path / "train" / file.name)
     together = Dataset(tmp_path / "train")
-    assert len(together.manifests) == 3
-    assert together.fingerprint == fingerprint(reversed(together.manifests))
+    assert len(read_manifests(tmp_path / "train")) == 3
+    assert [source.name for source in together.union.sources] == ["a.jsonl", "b.jsonl"]
 
 
-def test_bad_records_are_quarantined_up_to_one_in_a_thousand(shard, capsys):
-    many = lines(RECORDS * 10)  # 2,000 good ones
-    root = shard({"a.jsonl": many + b"{not json\n" + b"\n  \n" + lines([{"key": 3, "text": ""}])})
-    [(_, manifest)] = read_manifests(root / "processing/output/train")
-    assert manifest.quarantined == 2  # and a blank line is nothing
-    assert "Traceback" not in capsys.readouterr().out
+def test_on_a_shared_file_system_every_instance_takes_its_part(tmp_path):
+    files = five_objects()
+    folder = container(tmp_path / "raw", files, "", []) / "processing/input/raw"
+    hosts = ["algo-1", "algo-2", "algo-3"]
+    shared = ["--input", str(folder), "--output", str(tmp_path / "out")]
+    for host in hosts:
+        root = container(tmp_path / host, {}, host, hosts)
+        job.main([*ARGUMENTS, *shared, "--root", str(root)])
+    manifests = read_manifests(tmp_path / "out/train")
+    assert list(manifests) == [f"manifest-{host}.json" for host in hosts]
+    assert all(manifest.sources for manifest in manifests.values())
+    assert {source.name for source in Dataset(tmp_path / "out/train").union.sources} == set(files)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        b"{not json\n", b"[1]\n", b'"text"\n', b"\xff\xfe\n", b'{"text": "no key"}\n',
-        b'{"key": 1, "text": "x"}\n', b'{"key": "k"}\n', b'{"key": "k", "text": 7}\n',
-        b'{"key": "k", "text": "\\ud800"}\n',
-        b'{"key": "\\udfff", "text": "x"}\n', b"[" * 100_000 + b"\n",
-    ],
-)  # fmt: skip
-def test_too_many_bad_records_end_the_job_and_name_the_first(shard, capsys, bad):
-    message = failure(shard, capsys, {"a.jsonl": lines(RECORDS[:2]) + bad + lines(RECORDS[2:])})
-    assert message.startswith("1 of 201 records are bad, more than 0.1%; the first: a.jsonl line 3")
+def test_manifests_of_another_job_are_refused(shard, failure):
+    root = shard({"a.jsonl": lines(RECORDS)})
+    own = root / "processing/output/test/manifest-algo-1.json"
+    own.with_name("manifest-other.json").write_bytes(own.read_bytes())
+    message = failure({"a.jsonl": lines(RECORDS)})
+    assert "test/manifest-other.json: was written by another job" in message
+
+
+def test_shards_are_as_large_as_asked_for(shard):
+    root = shard({"a.jsonl": lines(RECORDS)})
+    [manifest] = read_manifests(root / "processing/output/train").values()
+    assert len(manifest.shards) > 3
+    header = 128  # of an .npy file, in bytes
+    assert all(500 <= size - header <= 1000 for size in manifest.shards.bytes)
+
+
+def test_names_that_begin_with_a_dot_or_underscore_are_no_raw_data(shard, caplog):
+    files = {"a.jsonl": lines(RECORDS), "_SUCCESS": b"", ".a.jsonl.crc": b"crc",
+             "_temporary/0/b.jsonl": b"half"}  # fmt: skip
+    with caplog.at_level("INFO"):
+        root = shard(files)
+    assert [source.name for source in sources(root)] == ["a.jsonl"]
+    assert "3 files whose names begin with . or _" in caplog.text
+
+
+def test_bad_records_are_quarantined_with_line_and_reason(shard):
+    bad = b"{not json\n" + b"\n  \n" + lines([{"key": 3.5, "text": ""}, {"key": "k"}])
+    root = shard({"a.jsonl": lines(RECORDS) + bad}, "--max_bad_share", "0.02")
+    assert {source.quarantined for source in sources(root)} == {3}  # a blank line is nothing
+    found = quarantined(root)
+    assert [(one["source"], one["line"]) for one in found] == [
+        ("a.jsonl", 201), ("a.jsonl", 204), ("a.jsonl", 205)
+    ]  # fmt: skip
+    assert all(one["reason"] for one in found) and "{not json" in found[0]["excerpt"]
+    summary = root / "processing/output/quarantine/summary-algo-1.json"
+    assert json.loads(summary.read_bytes())["quarantined"] == 3
+
+
+@pytest.mark.parametrize("arguments", [[], ["--unique", "key", "text"]], ids=["", "unique"])
+def test_a_record_without_a_key_is_bad_whoever_else_reads_that_column(shard, arguments):
+    bad = lines([{"text": "no key"}, {"key": None, "text": "null"}])
+    root = shard({"a.jsonl": lines(RECORDS) + bad}, "--max_bad_share", "0.02", *arguments)
+    assert [one["line"] for one in quarantined(root)] == [201, 202]
+
+
+def test_too_many_bad_records_end_the_job_and_name_the_files(failure, tmp_path):
+    some = b"{not json\n" * 2
+    files = {"a.jsonl": lines(RECORDS) + some, "b.jsonl": some + lines(RECORDS) + some}
+    message = failure(files | {"c.jsonl": lines(RECORDS)})
+    assert message.startswith("6 of 606 records are bad, more than shard.max_bad_share 0.1000%")
+    assert "b.jsonl: 4 of 204 (line 1: " in message and "a.jsonl: 2 of 202 (line 201" in message
+    assert message.index("b.jsonl") < message.index("a.jsonl") and "c.jsonl" not in message
+    assert not list(tmp_path.rglob("manifest-*.json"))
+
+
+def test_a_raised_limit_takes_over_what_was_done(shard, failure, caplog):
+    files = {"a.jsonl": lines(RECORDS) + b"{not json\n"}
+    failure(files)
+    with caplog.at_level("INFO"):
+        root = shard(files, "--max_bad_share", "0.01")
+    assert "1 raw objects are done already" in caplog.text
+    assert {source.quarantined for source in sources(root)} == {1}
+    # and a lowered one is not overlooked because all is done
+    assert "1 of 201 records are bad" in failure(files)
+
+
+def test_a_file_that_is_mostly_bad_is_given_up_early(failure, tmp_path):
+    content = b"no json".ljust(399) + b"\n"
+    message = failure({"a.jsonl": content * 25_000}, "--max_bad_share", "0.4")
+    assert message.startswith("a.jsonl: ") and "records are bad (line 1: " in message
+    given_up = int(message.partition(" of its first ")[2].partition(" ")[0].replace(",", ""))
+    assert 10_000 <= given_up < 25_000
+    assert not list((tmp_path / "algo-1-of-1/processing/output/quarantine").iterdir())
+
+
+def test_all_damaged_files_are_named_up_to_ten(failure):
+    whole = gzip.compress(lines(RECORDS))
+    files = {f"{number:02}.jsonl.gz": whole[: -20 - number] for number in range(13)}
+    message = failure(files | {"good.jsonl": lines(RECORDS)})
+    assert sum(f"{number:02}.jsonl.gz: " in message for number in range(13)) == 10
+    assert message.endswith("; and 3 more")
 
 
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
         ({}, "0 files in the raw input; upload data under data.input"),
-        ({"a.csv": b"x,y\n"}, "a.csv: is neither .jsonl nor .jsonl.gz"),
-        ({"a.jsonl.gz": b"plain text"}, "a.jsonl.gz: is a damaged gzip file"),
-        ({"a.jsonl.gz": gzip.compress(lines(RECORDS))[:-20]}, "a.jsonl.gz: is a damaged gzip file"),
+        ({"a.doc": b"x,y\n"}, "a.doc: "),
+        ({"a.jsonl.gz": b"plain text"}, "a.jsonl.gz: "),
+        ({"a.csv": b"x,y\n1,2\n"}, "a.csv: "),
     ],
 )
-def test_bad_input_ends_the_job_with_one_message(shard, capsys, tmp_path, files, expected):
-    assert expected in failure(shard, capsys, files)
-    assert expected in (tmp_path / "algo-1-of-1/output/message").read_text()
+def test_bad_input_ends_the_job_with_one_message(failure, tmp_path, files, expected):
+    message = failure(files)
+    assert message.startswith(expected)
+    assert (tmp_path / "algo-1-of-1/output/message").read_text() == message
     assert not list(tmp_path.rglob("manifest-*.json"))
 
 
-def test_wrong_workload_settings_are_named(shard, capsys):
+def test_an_empty_file_and_one_of_bad_records_only_give_nothing(shard):
+    files = {"a.jsonl": lines(RECORDS), "empty.jsonl": b"", "bad.jsonl": b"{\n"}
+    root = shard(files, "--max_bad_share", "0.1")
+    assert [(s.name, s.samples > 0) for s in sources(root)] == [
+        ("a.jsonl", True), ("bad.jsonl", False), ("empty.jsonl", False)
+    ]  # fmt: skip
+
+
+def test_the_output_may_not_lie_in_the_input(failure, tmp_path):
+    inside = tmp_path / "algo-1-of-1/processing/input/raw/out"
+    message = failure({"a.jsonl": lines(RECORDS)}, "--output", str(inside))
+    assert "lies in the input" in message
+
+
+def test_a_name_that_is_no_utf8_is_refused(shard, failure, tmp_path):
+    root = container(tmp_path / "algo-1-of-1", {}, "algo-1", ["algo-1"])
+    name = os.fsdecode(b"caf\xe9.jsonl")
+    (root / "processing/input/raw" / name).write_bytes(lines(RECORDS))
+    assert "'caf\\udce9.jsonl': the file's name is no UTF-8" in failure({})
+
+
+def test_wrong_settings_are_named(failure, shard, capsys):
     files = {"a.jsonl": lines(RECORDS)}
-    assert "is no JSON" in failure(shard, capsys, files, "--workload_config", "{")
+    assert "is no JSON" in failure(files, "--workload_config", "{")
     assert "workload_config.layers: is 0" in failure(
-        shard, capsys, files, "--workload_config", '{"layers": 0}', host="algo-2"
+        files, "--workload_config", '{"layers": 0}', host="algo-2"
     )
+    for wrong in (["--shard_mb", "0"], ["--test_share", "1.5"], ["--processes", "0"]):
+        with pytest.raises(SystemExit):
+            shard(files, *wrong)
+        assert wrong[0] in capsys.readouterr().err
+
+
+def test_the_job_loads_neither_torch_nor_the_sdk_and_waits_without_pandas(run_python):
+    code = (
+        "import sys, steps.shard.job; light = sorted({'pandas', 'pyarrow'} & set(sys.modules));"
+        "import steps.shard.unit, training.workloads.language_model.packing;"
+        "print(light, sorted({'torch', 'sagemaker', 'boto3', 'pipelines'} & set(sys.modules)))"
+    )
+    assert run_python("-c", code).stdout.strip() == "[] []"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs to restrict the cores")
+def test_only_cores_that_the_process_may_use_are_counted():
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        assert job.cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert job.cores() == len(allowed)

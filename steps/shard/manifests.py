@@ -1,0 +1,116 @@
+"""This instance's manifests: built from the progress records, written last, removed first."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from errors import DataError
+from steps.shard.plan import SPLITS, Plan
+from steps.shard.progress import Progress
+from steps.shard.raw import RawObject
+from training.data.manifest import Files, Manifest, Shards, Source, write_atomically
+
+log = logging.getLogger(__name__)
+
+
+def build(done: Mapping[RawObject, Progress], plan: Plan) -> list[Manifest]:
+    """One for each split; the objects stand in the order of their names."""
+    return [_build(done, plan, split) for split in SPLITS]
+
+
+def _build(done: Mapping[RawObject, Progress], plan: Plan, split: str) -> Manifest:
+    packing = plan.packing
+    shards = Shards(values={n: Files() for n, f in packing.fields.items() if f.shape is None})
+    sources = []
+    for number, raw in enumerate(sorted(done, key=lambda one: one.name)):
+        sources.append(_source(raw.name, done[raw], split))
+        _append(shards, done[raw].splits[split].shards, number)
+    return Manifest(
+        split=split,
+        fields=dict(packing.fields),
+        workload=packing.info,
+        sources=sources,
+        shards=shards,
+    )
+
+
+def contents(manifests: Sequence[Manifest], plan: Plan, host: str) -> dict[Path, bytes]:
+    """What must be on the disk once all is done, in the order in which it is written."""
+    out = {}
+    for one in manifests:
+        for name, content in plan.packing.files().items():
+            out[plan.output / one.split / name] = content
+    for one in manifests:
+        path = plan.output / one.split / f"manifest-{host}.json"
+        out[path] = one.model_dump_json(indent=1).encode()
+    return out
+
+
+def stand(expected: Mapping[Path, bytes]) -> bool:
+    """Whether all these files are there, byte for byte."""
+    return all(path.is_file() and path.read_bytes() == body for path, body in expected.items())
+
+
+def write(expected: Mapping[Path, bytes]) -> None:
+    for path, content in expected.items():
+        write_atomically(path, content)
+
+
+def remove(output: Path, host: str) -> None:
+    """Before anything changes: old manifests must not name new shards."""
+    for split in SPLITS:
+        (output / split / f"manifest-{host}.json").unlink(missing_ok=True)
+        for half in (output / split).glob(f".manifest-{host}.json.*"):
+            half.unlink(missing_ok=True)
+    for half in (output / "quarantine").glob(f".summary-{host}.json.*"):
+        half.unlink(missing_ok=True)
+
+
+def refuse_strangers(output: Path, hosts: Sequence[str]) -> None:
+    """What another job left would become a part of this dataset.
+
+    Raises:
+        DataError: there is a manifest of an instance that is none of this job's.
+    """
+    own = {f"manifest-{host}.json" for host in hosts}
+    for split in SPLITS:
+        for path in sorted((output / split).glob("manifest-*.json")):
+            if path.name not in own:
+                raise DataError(
+                    f"{path}: was written by another job (this one's hosts: {', '.join(hosts)}); "
+                    "delete it, or name another output folder"
+                )
+
+
+def log_balance(manifest: Manifest) -> None:
+    """One line: what there is, and how even the shards are."""
+    table = manifest.shards
+    columns = [table.bytes, *(files.bytes for files in table.values.values())]
+    sizes = [sum(row) / 1e6 for row in zip(*columns, strict=True)]
+    records = sum(source.records for source in manifest.sources)
+    counts = f"{records} records, {manifest.samples} samples, {len(sizes)} shards"
+    if sizes:
+        balance = max(sizes) * len(sizes) / sum(sizes)
+        counts += f" of {min(sizes):.2f} to {max(sizes):.2f} MB, largest ÷ mean {balance:.2f}"
+    log.info("%s: %s", manifest.split, counts)
+
+
+def _source(name: str, progress: Progress, split: str) -> Source:
+    part = progress.splits[split]
+    return Source(
+        name=name,
+        records=part.records,
+        duplicates=progress.duplicates,
+        quarantined=progress.quarantined,
+        samples=part.samples,
+        statistics=part.statistics,
+    )
+
+
+def _append(table: Shards, more: Shards, source: int) -> None:
+    table.file.extend(more.file)
+    table.samples.extend(more.samples)
+    table.source.extend([source] * len(more))
+    for into, files in [(table, more), *((table.values[n], more.values[n]) for n in table.values)]:
+        into.bytes.extend(files.bytes)
+        into.sha256.extend(files.sha256)

@@ -1,0 +1,95 @@
+"""What every raw object is sharded with; workers are handed this and nothing else."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from training.workloads import Column, Packing, load_packing
+
+SPLITS = ("train", "validation", "test")
+FORMAT = 1  # of what this step writes; raise it when equal settings begin to give other shards
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The settings of the job, read and checked."""
+
+    workload: str
+    config: Mapping[str, Any]
+    """The workload's settings."""
+    assets: Path | None
+    """Folder with the tokenizer.json, if there is one."""
+    key: str | None
+    validation_share: float
+    test_share: float
+    shard_bytes: int
+    max_bad_share: float
+    unique: tuple[str, ...] | None
+    output: Path
+
+    @cached_property
+    def packing(self) -> Packing:
+        """How records become samples.
+
+        Raises:
+            TrainingError: there is no such workload, or a setting of it is wrong.
+            DataError: its tokenizer is missing or cannot be used.
+        """
+        return load_packing(self.workload, self.config, self.assets)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Columns in which two duplicates are equal; empty: no duplicate is dropped."""
+        return self.packing.identity if self.unique is None else self.unique
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """All columns to read: the workload's, those of the identity, and the key."""
+        columns = {name: Column("category", required=False) for name in self.identity}
+        columns |= self.packing.columns
+        if self.key is not None:
+            key = columns.get(self.key, Column("category"))
+            columns[self.key] = replace(key, required=True)
+        return columns
+
+    @cached_property
+    def settings(self) -> str:
+        """SHA-256 over all that decides what a raw object becomes, but for this step's code."""
+        decides = {
+            "format": FORMAT,
+            "workload": [self.workload, self.config, self.packing.info],
+            "fields": [[n, f.dtype, f.shape] for n, f in self.packing.fields.items()],
+            "columns": [[n, c.kind, c.required] for n, c in self.columns.items()],
+            "split": [self.key, self.validation_share, self.test_share],
+            "shard_bytes": self.shard_bytes,
+            "identity": self.identity,
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def code(self) -> str:
+        """SHA-256 over the modules that turn a raw object into shards.
+
+        A rerun with other code does not take over what the code before it wrote.
+        """
+        here = Path(__file__).resolve().parent
+        workload = Path(sys.modules[type(self.packing).__module__].__file__ or "").parent
+        digest = hashlib.sha256()
+        for room in (here, here.parents[1] / "training/data", workload):
+            for path in sorted(room.rglob("*.py")):
+                digest.update(f"{path.relative_to(room).as_posix()}\n".encode())
+                digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a worker: with the hashes as they are here and now, without the packing.
+
+        A tokenizer does not travel between processes; every worker loads its own.
+        """
+        state = self.__dict__ | {"settings": self.settings, "code": self.code}
+        return {name: value for name, value in state.items() if name != "packing"}

@@ -1,0 +1,121 @@
+"""Bad records: written down with where they stood and why; too many of them end the job."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from errors import DataError
+from steps.shard.progress import Progress
+from steps.shard.raw import RawObject
+
+if TYPE_CHECKING:
+    from steps.shard.readers import Bad
+
+EARLY = 10_000  # records after which a file that is mostly bad is given up
+NAMED = 10  # files that a message names
+REASONS = 3  # first reasons that are kept of each file
+
+
+class Quarantine:
+    """The bad records of one raw object, streamed into ``<folder>/<unit>.jsonl``.
+
+    A line is ``{"source": …, "line": …, "reason": …, "excerpt": …}``. Without bad records there is
+    no file.
+    """
+
+    def __init__(self, folder: Path, unit: str, source: str, limit: float) -> None:
+        self.count = 0
+        self.reasons: list[str] = []
+        self.path = folder / f"{unit}.jsonl"
+        self._source, self._limit = source, limit
+        self._file: IO[str] | None = None
+
+    def add(self, bad: Sequence["Bad"], records: int) -> None:
+        """Write ``bad`` down. ``records``: good and bad ones of the object so far.
+
+        Raises:
+            DataError: the object is mostly bad: most likely it is of another kind.
+        """
+        for one in bad:
+            self._write(one)
+        self.count += len(bad)
+        if records >= EARLY and self.count > max(0.5, self._limit) * records:
+            raise DataError(
+                f"{self._source}: {self.count:,} of its first {records:,} records are bad "
+                f"({'; '.join(self.reasons)}); is it of the kind that its name says?"
+            )
+
+    def _write(self, one: "Bad") -> None:
+        if len(self.reasons) < REASONS:
+            self.reasons.append(f"line {one.line}: {one.reason}")
+        line = {"source": self._source, "line": one.line, "reason": one.reason}
+        if self._file is None:
+            self._file = self._open()
+        self._file.write(json.dumps(line | {"excerpt": one.excerpt}) + "\n")
+
+    def close(self) -> None:
+        """The file appears under its name.
+
+        Its folder is not synced: a file that a power cut takes is missed when the object's
+        progress record is checked, and the object is done again.
+        """
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            Path(self._temporary).replace(self.path)
+
+    def discard(self) -> None:
+        """The object failed: nothing of it stays."""
+        if self._file is not None:
+            self._file.close()
+            Path(self._temporary).unlink(missing_ok=True)
+
+    def _open(self) -> IO[str]:
+        prefix = f".{self.path.name}."
+        descriptor, self._temporary = tempfile.mkstemp(".tmp", prefix, self.path.parent)
+        os.chmod(descriptor, 0o644)  # mkstemp's 0600 would hide it from the next job's user
+        return open(descriptor, "w", encoding="utf-8")
+
+
+def check_share(done: Mapping[RawObject, Progress], limit: float) -> None:
+    """Look whether few enough of an instance's records are bad.
+
+    Raises:
+        DataError: more than ``limit`` of them are; says how many of which objects, and why.
+    """
+    records = sum(one.records for one in done.values())
+    bad = sum(one.quarantined for one in done.values())
+    if bad <= limit * records:
+        return
+    worst = sorted(done.items(), key=lambda item: (-item[1].quarantined, item[0].name))
+    worst = [(raw, one) for raw, one in worst if one.quarantined]
+    named = [
+        f"{raw.name}: {one.quarantined:,} of {one.records:,} ({'; '.join(one.reasons)})"
+        for raw, one in worst[:NAMED]
+    ]
+    more = f"; and {len(worst) - NAMED} more files" if len(worst) > NAMED else ""
+    raise DataError(
+        f"{bad:,} of {records:,} records are bad, more than shard.max_bad_share {limit:.4%}: "
+        f"{'; '.join(named)}{more}"
+    )
+
+
+def summary(done: Mapping[RawObject, Progress]) -> bytes:
+    """JSON of how many records of an instance were bad, for each object that has some.
+
+    It is written even when there are none: an output folder of the step is then never empty.
+    """
+    objects = {
+        raw.name: {"records": one.records, "quarantined": one.quarantined, "file": raw.unit}
+        for raw, one in sorted(done.items(), key=lambda item: item[0].name)
+        if one.quarantined
+    }
+    total = {
+        "records": sum(one.records for one in done.values()),
+        "quarantined": sum(one.quarantined for one in done.values()),
+    }
+    return json.dumps(total | {"objects": objects}, indent=1).encode()

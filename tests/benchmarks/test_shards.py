@@ -1,0 +1,43 @@
+"""The benchmark of shards runs, at a size at which its figures mean nothing, and without peers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.shards.contenders import following
+from benchmarks.shards.figures import Figure, Target
+
+
+@pytest.mark.slow
+def test_every_section_runs_and_its_figures_are_written(run_python, tmp_path: Path):
+    arguments = ["--quick", "--no-peers", "--rounds", "1", "--scratch", str(tmp_path / "scratch")]
+    outputs = ["--json", str(tmp_path / "figures.json"), "--plots", str(tmp_path / "plots")]
+    done = run_python("-m", "benchmarks.shards", *arguments, *outputs)
+    assert not done.returncode, done.stdout + done.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert not figures["not_measured"]
+    assert figures["sections"]["resume"]["ours"]["exact"]
+    assert figures["sections"]["read"]["ours"]["shuffled"]["median"] > 0
+    assert len(figures["targets"]) >= 10
+    assert figures["machine"]["cores"] and figures["versions"]["torch"]
+    drawn = {path.name for path in (tmp_path / "plots").iterdir()}
+    assert drawn == {"read.png", "resume.png", "write.png", "memory.png", "shuffle.png"}
+
+
+def test_a_ratio_is_taken_round_by_round():
+    """The machine was twice as slow in the second round, for both."""
+    ratio = Figure((10.0, 5.0, 12.0)).over(Figure((20.0, 10.0, 20.0)))
+    assert ratio.rounds == (0.5, 0.5, 0.6)
+    assert (ratio.median, ratio.low, ratio.high) == (0.5, 0.5, 0.6)
+
+
+@pytest.mark.parametrize(("sign", "met"), [("≥", True), ("≤", False)])
+def test_a_target_is_held_against_the_median(sign, met):
+    assert Target("", Figure((0.1, 2.0, 3.0)), sign, 1.5).met is met
+
+
+def test_the_state_is_asked_for_before_the_batch_that_follows_is_read():
+    batches = iter(range(100))
+    taken = [read() for read in following(batches, [3, 4, 10])]
+    assert taken == [3, 4, 10]

@@ -1,0 +1,101 @@
+"""Running the shard job in the test's own process, in a container's folders."""
+
+import gzip
+import io
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from steps.shard import job
+
+SETTINGS = {"context_length": 8, "layers": 1, "heads": 1, "dim": 8}
+ARGUMENTS = [
+    "--workload", "language_model", "--workload_config", json.dumps(SETTINGS),
+    "--key", "key", "--validation_share", "0.2", "--test_share", "0.2",
+    "--shard_mb", "0.001", "--processes", "1",
+]  # fmt: skip
+RECORDS = [{"key": f"file-{n}.py", "text": f"text number {n} of them\n"} for n in range(200)]
+
+
+def lines(records) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def as_csv(records) -> bytes:
+    sink = io.BytesIO()
+    csv.write_csv(pa.Table.from_pylist(records), sink)
+    return sink.getvalue()
+
+
+def as_parquet(records) -> bytes:
+    sink = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(records), sink)
+    return sink.getvalue()
+
+
+def five_objects() -> dict[str, bytes]:
+    """The RECORDS in five raw objects of several kinds."""
+    parts = [RECORDS[start : start + 40] for start in range(0, 200, 40)]
+    return {
+        "a.jsonl": lines(parts[0]),
+        "b/b.jsonl.gz": gzip.compress(lines(parts[1]), mtime=0),
+        "b/c.csv": as_csv(parts[2]),
+        "d.parquet": as_parquet(parts[3]),
+        "e.jsonl.zst": pa.compress(lines(parts[4]), codec="zstd", asbytes=True),
+    }
+
+
+def container(root: Path, files: Mapping[str, bytes], host: str, hosts: list[str]) -> Path:
+    """A processing container's folders with these raw objects; nothing is written twice."""
+    (root / "config").mkdir(parents=True, exist_ok=True)
+    (root / "processing/input/raw").mkdir(parents=True, exist_ok=True)
+    cluster = {"current_host": host, "hosts": hosts}
+    (root / "config/resourceconfig.json").write_text(json.dumps(cluster))
+    for name, content in files.items():
+        path = root / "processing/input/raw" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
+    return root
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Callable[..., Path]:
+    """Run one instance of the job over files given as name → content; its container's root."""
+
+    def run(files: dict[str, bytes], *arguments: str, host: str = "algo-1", hosts: int = 1) -> Path:
+        names = [f"algo-{number + 1}" for number in range(hosts)]
+        root = container(tmp_path / f"{host}-of-{hosts}", files, host, names)
+        job.main([*ARGUMENTS, *arguments, "--root", str(root)])
+        return root
+
+    return run
+
+
+@pytest.fixture
+def failure(shard, capsys) -> Callable[..., str]:
+    """The one message with which the job ends over these files."""
+
+    def run(files: dict[str, bytes], *arguments: str, **options) -> str:
+        with pytest.raises(SystemExit) as end:
+            shard(files, *arguments, **options)
+        assert end.value.code == 1
+        printed = capsys.readouterr().out
+        assert printed.rstrip().splitlines()[-1].startswith("error: ")
+        return printed.rpartition("error: ")[2].strip()
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_before(monkeypatch):
+    """The job sets the threads of its own process, which here is the tests'."""
+    monkeypatch.setenv("RAYON_NUM_THREADS", "1")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    count = pa.cpu_count()
+    yield
+    pa.set_cpu_count(count)

@@ -1,0 +1,1 @@
+"""The language model's packing, but some texts do something to the process that packs them."""

@@ -1,0 +1,1 @@
+from training.workloads.language_model.config import SPEC as SPEC

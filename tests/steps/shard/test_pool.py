@@ -1,0 +1,154 @@
+"""The pool of workers: dying workers, full disks, orphans, spare cores."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from steps.shard import pool
+from steps.shard.pace import Pace
+from steps.shard.raw import RawObject
+from tests.conftest import CHECKOUT
+from tests.steps.shard.conftest import ARGUMENTS, RECORDS, container, lines
+
+DEADLY = ["--workload", "tests.steps.shard.deadly"]
+FILES = {f"{name}.jsonl": lines(RECORDS[:50]) for name in "abcd"}
+
+
+def deed(name: str) -> bytes:
+    return lines([{"key": "k", "text": name}, *RECORDS])  # larger than the others: comes first
+
+
+@pytest.mark.parametrize(("name", "end"), [("die", "SIGKILL"), ("end", "SIGTERM")])
+def test_a_worker_that_dies_is_reported_with_its_object(failure, tmp_path, name, end):
+    message = failure(FILES | {"big.jsonl": deed(name)}, *DEADLY, "--processes", "2")
+    assert message.startswith(f"big.jsonl (0.0 MB): a worker process died over it ({end})")
+    assert "out of memory" in message
+    assert not list(tmp_path.rglob("manifest-*.json"))
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_full_disk_is_named_and_what_is_finished_stays(failure, shard, caplog, processes):
+    message = failure(FILES | {"z.jsonl": lines([{"key": "k", "text": "full"}])}, *DEADLY,
+                      "--processes", processes)  # fmt: skip
+    assert "No space left on device; raise shard.volume_gb" in message
+
+
+def test_a_defect_keeps_its_traceback(shard):
+    """What the workload raises is no error of ours."""
+    with pytest.raises(RuntimeError, match="a defect of the workload"):
+        shard(FILES | {"z.jsonl": deed("wrong")}, *DEADLY, "--processes", "2")
+
+
+def test_damaged_objects_are_collected_from_all_workers(failure):
+    files = FILES | {f"{name}.jsonl.gz": b"no gzip" for name in "xyz"}
+    message = failure(files, "--processes", "2")
+    assert [message.count(f"{name}.jsonl.gz: ") for name in "xyz"] == [1, 1, 1]
+    assert message.index("x.jsonl.gz") < message.index("y.jsonl.gz") < message.index("z.jsonl.gz")
+
+
+def start(root: Path, *arguments: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "steps.shard.job", *ARGUMENTS, *arguments, "--root", str(root)]
+    return subprocess.Popen(
+        command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_workers_die_with_the_job(tmp_path, how):
+    files = {name: deed("sleep") for name in ("a.jsonl", "b.jsonl")}
+    root = container(tmp_path / "root", files, "algo-1", ["algo-1"])
+    with start(root, *DEADLY, "--processes", "2") as job:
+        sleeping = (line for line in job.stdout if line == "sleeping\n")
+        assert next(sleeping) and next(sleeping)
+        workers = psutil.Process(job.pid).children()
+        assert len(workers) >= 2  # and Python's resource tracker
+        os.kill(job.pid, how)
+        _, alive = psutil.wait_procs(workers, timeout=5)
+        assert not alive
+        job.communicate(timeout=10)
+
+
+@pytest.mark.slow
+def test_without_the_kernels_help_a_thread_watches_the_parent(tmp_path):
+    code = (
+        "import multiprocessing, sys, time\n"
+        "from steps.shard import pool\n"
+        "def work(platform):\n"
+        "    sys.platform = platform\n"
+        "    pool._die_with_parent()\n"
+        "    print('sleeping', flush=True)\n"
+        "    time.sleep(600)\n"
+        "if __name__ == '__main__':\n"
+        "    one = multiprocessing.get_context('spawn').Process(target=work, args=('darwin',))\n"
+        "    one.start()\n"
+        "    print(one.pid, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    script = tmp_path / "parent.py"
+    script.write_text(code)
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+    with subprocess.Popen(
+        [sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        worker = psutil.Process(int(parent.stdout.readline()))
+        assert parent.stdout.readline() == "sleeping\n"
+        parent.kill()
+        worker.wait(5)
+
+
+@pytest.mark.parametrize(
+    ("objects", "processes", "expected"), [(1, 6, (1, 6)), (2, 6, (2, 3)), (4, 6, (4, 1))]
+)
+def test_spare_cores_go_to_the_tokenizer(shard, monkeypatch, objects, processes, expected):
+    started = []
+    monkeypatch.setattr(pool, "_set_threads", lambda threads: started.append((1, threads)))
+
+    def pooled(objects, plan, pace, count, threads):
+        started.append((count, threads))
+        return {one.name: message for one in objects if (message := pool._shard(one, plan, id))}
+
+    monkeypatch.setattr(pool, "_pooled", pooled)
+    shard(dict(list(FILES.items())[:objects]), "--processes", str(processes))
+    assert started == [expected]
+
+
+def test_threads_are_set_where_nobody_set_them(monkeypatch):
+    monkeypatch.delenv("RAYON_NUM_THREADS")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    pool._set_threads(3)
+    assert os.environ["RAYON_NUM_THREADS"] == "3"
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
+
+
+def test_the_log_says_how_far_the_work_is(monkeypatch, caplog):
+    monkeypatch.setattr("steps.shard.pace.INTERVAL", 0)
+    objects = [RawObject(f"{n}", Path(f"{n}"), 10**6 * (n + 1), 0, "0" * 16) for n in range(3)]
+    pace = Pace(objects)
+    with caplog.at_level("INFO"):
+        pace.read(2_500_000)
+        pace.done(objects[0])
+    first, second = caplog.messages
+    assert first.startswith("0 of 3 objects, 0.0 of 6.0 MB; 2.5 MB of records, ")
+    assert re.fullmatch(
+        r"1 of 3 objects, 1\.0 of 6\.0 MB; 2\.5 MB of records, [\d,.]+ MB/s", second
+    )
+    caplog.clear()
+    monkeypatch.setattr("steps.shard.pace.INTERVAL", 1000)
+    pace.tick()
+    assert not caplog.messages
+
+
+def test_largest_objects_come_first(tmp_path):
+    from steps.shard import raw
+
+    for name, size in (("a", 1), ("b", 3), ("c", 2), ("d", 3)):
+        (tmp_path / name).write_bytes(bytes(size))
+    assert [one.name for one in raw.find(tmp_path, "")] == ["b", "d", "c", "a"]
