@@ -49,6 +49,14 @@ class TrainConfig(BaseModel):
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of the initial weights and of the order of the samples."""
 
+    shuffle: Literal["uniform", "windowed"] = "uniform"
+    """Order of the samples in an epoch. uniform: a permutation of the whole dataset; for disks and
+    file systems (File, FSxLustre). windowed: whole shards in a shuffled order, samples shuffled
+    within windows of shards, every rank reading every shard from front to back; for FastFile."""
+
+    window_samples: int = Field(default=65536, ge=1)
+    """With windowed: samples in a window. Each rank keeps two windows of shards in memory."""
+
     log_interval: int = Field(default=10, ge=1)
     """Optimizer steps between two metric lines."""
 

@@ -6,7 +6,7 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,8 @@ from errors import TrainingError
 from training.checkpoint import Checkpoints
 from training.config import TrainConfig
 from training.data.dataset import Dataset
-from training.data.manifest import Samples
-from training.data.order import GlobalOrder, micro_batches
+from training.data.loader import Loader
+from training.data.order import Order, uniform, windowed
 from training.strategies import Strategy
 from training.workloads import Workload
 
@@ -52,6 +52,14 @@ def check_batches(config: TrainConfig, world: int) -> None:
         )
 
 
+def order(config: TrainConfig, train: Dataset) -> Order:
+    """The order of the samples that ``config.shuffle`` asks for."""
+    if config.shuffle == "windowed":
+        sizes = train.union.samples
+        return windowed(train.fingerprint, config.seed, sizes, config.window_samples)
+    return uniform(train.fingerprint, config.seed, len(train))
+
+
 class Loop:
     """Trains a workload's model.
 
@@ -77,6 +85,7 @@ class Loop:
         self._resume()
         self.wrapped = strategy.wrap(self.model)
         self._began, self._samples, self._units = time.perf_counter(), 0, 0.0
+        self._stalled = 0.0  # seconds, of all steps before the last line
 
     def train(self, train: Dataset, validation: Dataset) -> nn.Module:
         """Run to ``max_steps`` and return the trained model.
@@ -84,10 +93,9 @@ class Loop:
         Raises:
             TrainingError: the loss or the gradient is not finite, or SIGTERM asked to stop.
         """
-        order = GlobalOrder(train.fingerprint, self.config.seed, len(train))
-        with _noticing_sigterm() as stop:
+        with self._loader(train) as loader, _noticing_sigterm() as stop:
             while self.step < self.config.max_steps:
-                asked = self._train_step(train, order, stop_asked=stop())
+                asked = self._train_step(loader, stop_asked=stop())
                 self._after_step(validation)
                 if asked and self.step < self.config.max_steps:
                     self._save()
@@ -97,25 +105,31 @@ class Loop:
                     )
         return self.model
 
-    def _train_step(self, train: Dataset, order: GlobalOrder, *, stop_asked: bool) -> bool:
-        """One optimizer step; True when any rank was asked to stop."""
+    def _loader(self, train: Dataset) -> Loader:
         config, strategy = self.config, self.strategy
-        batches = micro_batches(
-            order,
-            self.step,
+        return Loader(
+            train,
+            order(config, train),
             global_batch=config.global_batch,
             micro_batch=config.micro_batch,
             rank=strategy.rank,
             world=strategy.world,
+            position=self.step * config.global_batch,
+            device=strategy.device,
         )
+
+    def _train_step(self, loader: Loader, *, stop_asked: bool) -> bool:
+        """One optimizer step; True when any rank was asked to stop."""
+        config, strategy = self.config, self.strategy
+        batches = config.global_batch // (config.micro_batch * strategy.world)
         # Dropout and the like are drawn anew from (seed, step, rank): a resumed run draws the same.
         torch.manual_seed(_mix(config.seed, self.step, strategy.rank))
         totals = torch.zeros(3, dtype=torch.float64, device=strategy.device)
         self.optimizer.zero_grad()
-        for number, indices in enumerate(batches, 1):
-            last = number == len(batches)
+        for number in range(1, batches + 1):
+            last = number == batches
             with contextlib.nullcontext() if last else strategy.accumulating(self.wrapped):
-                loss, count = self._loss(train.read(indices))
+                loss, count = self._loss(next(loader))
                 loss.backward()
             totals[0] += loss.detach()
             totals[1] += count
@@ -136,18 +150,17 @@ class Loop:
         self.step += 1
         self._samples, self._units = self._samples + config.global_batch, self._units + units
         if self.step % config.log_interval == 0 or self.step in (1, config.max_steps):
-            self._log(loss_sum / units, rate, norm)
+            self._log(loss_sum / units, rate, norm, loader.stalled)
         return bool(asked)
 
-    def _batch(self, samples: Samples) -> dict[str, Tensor]:
+    def _on_device(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         device = self.strategy.device
-        return {name: torch.from_numpy(array).to(device) for name, array in samples.items()}
+        return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
-    def _loss(self, samples: Samples) -> tuple[Tensor, Tensor]:
-        batch = self._batch(samples)
+    def _loss(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         kind = self.strategy.device.type
         with torch.autocast(kind, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
-            return self.workload.loss(self.wrapped, batch)
+            return self.workload.loss(self.wrapped, self._on_device(batch))
 
     def _check(self, value: float, what: str, mine: float) -> None:
         """Stop every rank when a number that they share is not finite; nothing is saved."""
@@ -185,14 +198,15 @@ class Loop:
         mine = range(self.strategy.rank, count, self.strategy.world)
         self.model.eval()
         for start in range(0, len(mine), self.config.micro_batch):
-            samples = validation.read(list(mine[start : start + self.config.micro_batch]))
-            loss, units = self.workload.loss(self.model, self._batch(samples))
+            samples = validation.read(mine[start : start + self.config.micro_batch])
+            batch = {name: torch.from_numpy(array) for name, array in samples.items()}
+            loss, units = self.workload.loss(self.model, self._on_device(batch))
             totals += torch.stack([loss.double(), units.double()])
         self.model.train()
         loss_sum, units = self.strategy.sum(totals).tolist()
         return loss_sum / units
 
-    def _log(self, loss: float, rate: float, norm: float) -> None:
+    def _log(self, loss: float, rate: float, norm: float, stalled: float) -> None:
         now = time.perf_counter()
         elapsed = now - self._began
         self.report(
@@ -203,9 +217,10 @@ class Loop:
                 "grad_norm": norm,
                 "samples_per_second": self._samples / elapsed,
                 "units_per_second": self._units / elapsed,
+                "data_stall": (stalled - self._stalled) / elapsed,
             }
         )
-        self._began, self._samples, self._units = now, 0, 0.0
+        self._began, self._samples, self._units, self._stalled = now, 0, 0.0, stalled
 
     def _save(self) -> None:
         if self.strategy.rank == 0:

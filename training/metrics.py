@@ -14,6 +14,7 @@ NAMES = {
     "train:grad_norm": "grad_norm",
     "train:samples_per_second": "samples_per_second",
     "train:units_per_second": "units_per_second",
+    "train:data_stall": "data_stall",
     "validation:loss": "validation_loss",
 }
 

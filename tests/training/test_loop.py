@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tests.training.trainings import history, losses, write_ragged
 from training.artifact import open_artifact
 from training.data.dataset import Dataset
-from training.data.order import GlobalOrder
+from training.data.order import uniform
 
 
 def weights(root: Path) -> dict[str, torch.Tensor]:
@@ -44,7 +44,8 @@ def test_the_loss_is_the_mean_over_all_units_of_the_global_batch(root, train):
 
     torch.manual_seed(3)
     data = Dataset(root / "input/data/train")
-    batch = torch.from_numpy(data.read(GlobalOrder(data.fingerprint, 3, 100).at(0, 8)).astype(int))
+    samples = data.read(uniform(data.fingerprint, 3, 100).at(range(8)))
+    batch = torch.from_numpy(samples["numbers"]).long()
     log_p = torch.log_softmax(Model(0.0)(batch[:, 0]), -1)
     costs = [-log_p[i, j, batch[i, 1 + j]].item() for i in range(8) for j in range(batch[i, 0])]
     assert losses(root)[1] == pytest.approx(sum(costs) / len(costs), rel=1e-6)
@@ -76,9 +77,16 @@ def test_two_ranks_give_the_curve_of_one_and_one_goes_on_from_two(root, train, r
     assert resumed == pytest.approx({step: losses(alone)[step] for step in range(6, 11)}, rel=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_resumed_run_is_bitwise_the_undisturbed_one(root, train, precision):
-    settings = {"precision": precision, "workload_config": '{"dropout": 0.5}', "micro_batch": 4}
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"precision": "float32"},
+        {"precision": "bfloat16"},
+        {"precision": "float32", "shuffle": "windowed", "window_samples": 20},
+    ],
+)
+def test_a_resumed_run_is_bitwise_the_undisturbed_one(root, train, settings):
+    settings |= {"workload_config": '{"dropout": 0.5}', "micro_batch": 4}
     undisturbed = train(root, **settings)
     disturbed = train(copy_inputs(root, "disturbed"), **settings)
     [newest] = disturbed.glob("checkpoints/*/step-00000010")
@@ -111,6 +119,32 @@ def test_learning_rate_and_throughput_are_reported(root, train):
     assert lines[1]["learning_rate"] == pytest.approx(0.01)
     assert lines[-1]["learning_rate"] == pytest.approx(0.001)
     assert all(line["units_per_second"] > line["samples_per_second"] > 0 for line in lines)
+    assert all(0 <= line["data_stall"] < 1 for line in lines)
+
+
+def test_the_share_of_time_that_is_spent_waiting_for_data_is_reported(root, train, monkeypatch):
+    read = Dataset.read
+    monkeypatch.setattr(Dataset, "read", lambda self, i: time.sleep(0.1) or read(self, i))
+    lines = [line for line in history(train(root)) if "loss" in line]
+    assert 0.5 < lines[0]["data_stall"] < 1  # nothing is there when the first step asks
+    assert min(line["data_stall"] for line in lines) < 0.1  # four steps' samples come at once
+
+
+def test_a_windowed_order_is_another_one_and_that_of_one_window_too(root, train):
+    settings = [{}, {"shuffle": "windowed", "window_samples": 20}, {"shuffle": "windowed"}]
+    curves = [losses(train(copy_inputs(root, str(n)), **s)) for n, s in enumerate(settings)]
+    assert all(len(curve) == 10 for curve in curves)
+    assert len({tuple(curve.values()) for curve in curves}) == 3
+
+
+def test_missing_shards_end_the_job_before_its_first_step(root, train, capsys):
+    victim = next((root / "input/data/validation").glob("*.npy"))
+    victim.unlink()
+    with pytest.raises(SystemExit):
+        train(root)
+    reason = (root / "output/failure").read_text()
+    assert f"{victim}: the manifest names it, but it is missing" in reason
+    assert "step=1 " not in capsys.readouterr().out
 
 
 def test_the_validation_loss_is_that_of_the_model_without_its_dropout(root, train):
@@ -153,8 +187,8 @@ def poison_rank_1(root: Path) -> int:
         shutil.rmtree(root / "input/data/train")
         write_ragged(root / "input/data/train", 100, poison_at=poison_at)
         data = Dataset(root / "input/data/train")
-        order = GlobalOrder(data.fingerprint, 0, len(data)).at(0, 80)
-        bad = (data.read(order)[:, 1] == 31).nonzero()[0]
+        order = uniform(data.fingerprint, 0, len(data)).at(range(80))
+        bad = (data.read(order)["numbers"][:, 1] == 31).nonzero()[0]
         if len(bad) and bad[0] >= 16 and bad[0] % 8 >= 4:
             return int(bad[0]) // 8 + 1
     raise AssertionError("no place for the poison")

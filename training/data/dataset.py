@@ -1,4 +1,4 @@
-"""Read a dataset: the shards of all manifests in a folder as one array of samples."""
+"""Read a dataset: the shards of all manifests in a place as one array of samples."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,29 +7,44 @@ from typing import Any
 import numpy as np
 
 from errors import DataError
-from training.data.manifest import Samples, read_manifests, row_dtype
+from training.data.gather import gather
+from training.data.manifest import Samples, parse_manifest, row_dtype
+from training.data.storage import place
+from training.data.tables import Opened, Tables
 from training.data.union import unite
 from training.data.writer import variable
 
 
 class Dataset:
-    """Samples by global index 0 … len-1, read from memory maps.
+    """Samples by global index 0 … len-1.
 
     The order of the samples is that of the shards' hashes, so it does not depend on which
-    instance wrote which shard. Opening reads the manifests and not one shard.
+    instance wrote which shard. Opening reads the manifests and not one shard; a shard is opened
+    when a sample of it is read. Safe to use from several threads.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | str, *, loaded: bool = False) -> None:
         """Read the manifests.
+
+        Args:
+            folder: a folder, or ``s3://bucket/prefix``.
+            loaded: read whole shards into memory, from front to back, instead of mapping them; so
+                it is with S3 anyway. Meant for an order that needs few shards at once.
 
         Raises:
             DataError: no manifest, a damaged one, two that disagree, or no sample.
         """
-        self.folder, self.union = folder, unite(folder, read_manifests(folder))
+        where = place(folder, loaded=loaded)
+        self.in_memory = where.in_memory
+        manifests = {
+            name: parse_manifest(f"{where}/{name}", content)
+            for name, content in where.manifests().items()
+        }
+        self.folder, self.union = folder, unite(where, manifests)
         self.fields, self.fingerprint = self.union.fields, self.union.fingerprint
         self.starts = np.concatenate(([0], np.cumsum(self.union.samples)))
-        self._variable = variable(self.fields)
-        self._maps: dict[int, list[np.ndarray]] = {}
+        self._variable, self._dtype = variable(self.fields), row_dtype(self.fields)
+        self._tables = Tables(where, self.union, self.starts)
         if not len(self):
             raise DataError(
                 f"{folder}: 0 samples; the raw data gave too little for this split "
@@ -50,20 +65,26 @@ class Dataset:
         return [source.statistics for source in self.union.sources]
 
     def read(self, indices: Sequence[int] | np.ndarray) -> Samples:
-        """Samples by global index, in the order asked for, in memory."""
-        indices = np.asarray(indices)
-        rows = np.empty(len(indices), row_dtype(self.fields))
-        values: dict[str, list] = {name: [None] * len(indices) for name in self._variable}
-        owners = np.searchsorted(self.starts, indices, side="right") - 1
-        for owner in np.unique(owners):
-            where = np.flatnonzero(owners == owner)
-            table, *flat = self._map(int(owner))
-            rows[where] = table[indices[where] - self.starts[owner]]
-            for name, array in zip(self._variable, flat, strict=True):
-                for row in where:
-                    start, stop = rows[name][row]
-                    values[name][row] = array[start:stop]
-        return self._samples(rows, values)
+        """Samples by global index, in the order asked for, in memory of their own.
+
+        Raises:
+            IndexError: there is no such sample.
+            DataError: a shard is missing or damaged.
+        """
+        indices = np.asarray(indices, np.int64)
+        if len(indices) and indices.view(np.uint64).max() >= len(self):  # a negative one is huge
+            raise IndexError(f"{self.folder}: holds samples 0 to {len(self) - 1}, not {indices}")
+        shards = np.searchsorted(self.starts, indices, side="right") - 1
+        opened = self._tables.opened(shards)
+        rows = gather(opened.origins[shards] + indices * self._dtype.itemsize, self._dtype)
+        samples: Samples = {}
+        for name, field in self.fields.items():
+            if field.shape is None:
+                self._add_values(samples, name, rows[name], shards, opened)
+            else:
+                # A row of one field is that field; of several, each is taken out.
+                samples[name] = rows[name] if len(self.fields) == 1 else rows[name].copy()
+        return samples
 
     def batches(self, size: int) -> Iterator[Samples]:
         """Everything in order, ``size`` samples at a time, at the end fewer."""
@@ -76,35 +97,37 @@ class Dataset:
         Raises:
             DataError: one is missing, or has another size.
         """
-        for shard in range(len(self.union.files)):
-            self._paths(shard)
+        self._tables.check()
 
-    def _paths(self, shard: int) -> list[Path]:
-        stem = self.union.files[shard].removesuffix(".npy")
-        names = [f"{stem}.npy", *(f"{stem}.{name}.npy" for name in self._variable)]
-        paths = [self.folder / name for name in names]
-        for path, expected in zip(paths, self.union.bytes[shard], strict=True):
-            if not path.is_file():
-                raise DataError(f"{path}: the manifest names it, but it is missing; copy it again")
-            if path.stat().st_size != expected:
-                raise DataError(
-                    f"{path}: has {path.stat().st_size} bytes, its manifest says {expected}; "
-                    "it was cut off or changed: copy it again"
-                )
-        return paths
+    def hold(self, shards: np.ndarray | None) -> None:
+        """Begin to read these shards (None: all) into memory, and forget all others.
 
-    def _map(self, shard: int) -> list[np.ndarray]:
-        if shard not in self._maps:
-            self._maps[shard] = [np.load(path, mmap_mode="r") for path in self._paths(shard)]
-        return self._maps[shard]
+        Does nothing where files are mapped.
 
-    def _samples(self, rows: np.ndarray, values: dict[str, list]) -> Samples:
-        out: Samples = {}
-        for name, field in self.fields.items():
-            if field.shape is None:
-                widths = rows[name][:, 1] - rows[name][:, 0]
-                out[name] = np.concatenate([np.empty(0, field.dtype), *values[name]])
-                out[f"{name}_offsets"] = np.concatenate(([0], np.cumsum(widths)))
-            else:
-                out[name] = np.ascontiguousarray(rows[name])
-        return out
+        Raises:
+            DataError: they take more than half of this machine's memory.
+        """
+        self._tables.hold(np.arange(len(self.union.files)) if shards is None else shards)
+
+    def _add_values(
+        self, samples: Samples, name: str, bounds: np.ndarray, shards: np.ndarray, opened: Opened
+    ) -> None:
+        """One variable-width field. ``bounds``: (start, stop) of each sample, shape (n, 2)."""
+        starts, stops = bounds[:, 0], bounds[:, 1]
+        # Neighbours in one shard lie side by side in its file: one slice for all of them.
+        breaks = np.flatnonzero((np.diff(shards) != 0) | (starts[1:] != stops[:-1])) + 1
+        first = np.concatenate(([0], breaks))[: len(shards)]
+        last = np.concatenate((breaks, [len(shards)]))[: len(shards)] - 1
+        column = self._variable.index(name)
+        pieces = [np.empty(0, self.fields[name].dtype)]
+        for shard, start, stop in zip(
+            shards[first].tolist(), starts[first], stops[last], strict=True
+        ):
+            pieces.append(opened.values[shard][column][start:stop])
+        samples[name] = np.concatenate(pieces)
+        samples[f"{name}_offsets"] = np.concatenate(([0], np.cumsum(stops - starts)))
+        if len(samples[name]) != samples[f"{name}_offsets"][-1]:
+            raise DataError(
+                f"{self.folder}: a sample's {name} lies outside its file; "
+                "python -m steps.shard.inspect --verify finds the damage"
+            )

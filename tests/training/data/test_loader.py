@@ -1,0 +1,251 @@
+"""The loader gives what the order says, ahead of time, from one thread that ends when it should."""
+
+import gc
+import itertools
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from errors import DataError
+from tests.training.data.test_dataset import FIELDS, make
+from tests.training.trainings import write_dataset
+from training.data import loader as module
+from training.data.dataset import Dataset
+from training.data.loader import Loader
+from training.data.order import Order, uniform, windowed
+
+SAMPLES = 157  # in some 15 shards
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("dataset")
+    write_dataset(folder, make(SAMPLES), FIELDS)
+    return folder
+
+
+@pytest.fixture
+def dataset(folder: Path) -> Dataset:
+    return Dataset(folder)
+
+
+def threads() -> list[str]:
+    names = (thread.name for thread in threading.enumerate())
+    return sorted(name for name in names if name.startswith(("loader", "shards")))
+
+
+def take(loader: Loader, count: int) -> list[dict[str, np.ndarray]]:
+    return [
+        {name: tensor.numpy().copy() for name, tensor in batch.items()}
+        for batch in itertools.islice(loader, count)
+    ]
+
+
+def work(loader: Loader, count: int) -> None:
+    """Take batches as a training does: with something to do between them."""
+    for _ in range(count):
+        next(loader)
+        time.sleep(0.003)
+
+
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return one.keys() == other.keys() and all(
+        one[name].dtype == other[name].dtype and np.array_equal(one[name], other[name])
+        for name in one
+    )
+
+
+def make_order(dataset: Dataset, kind: str, seed: int = 0) -> Order:
+    if kind == "uniform":
+        return uniform(dataset.fingerprint, seed, len(dataset))
+    return windowed(dataset.fingerprint, seed, dataset.union.samples, 40)
+
+
+@settings(max_examples=40)
+@given(
+    kind=st.sampled_from(["uniform", "windowed"]),
+    loaded=st.booleans(),
+    world=st.integers(1, 5),
+    micro=st.integers(1, 60),
+    accumulation=st.integers(1, 3),
+    position=st.integers(0, 1000),
+    chunk=st.integers(1, 3000),
+    data=st.data(),
+)
+def test_it_gives_what_a_plain_read_in_the_same_order_gives(
+    folder, kind, loaded, world, micro, accumulation, position, chunk, data
+):
+    """Fixed and variable fields; batches larger and smaller than a chunk and than the dataset."""
+    rank = data.draw(st.integers(0, world - 1))
+    share = micro * accumulation
+    dataset, before = Dataset(folder, loaded=loaded), module.CHUNK
+    order = make_order(dataset, kind)
+    try:
+        module.CHUNK = chunk
+        part = {"global_batch": share * world, "micro_batch": micro, "rank": rank, "world": world}
+        with Loader(dataset, order, **part, position=position) as loader:
+            for step in range(4):
+                begin = position + step * share * world
+                for number in range(accumulation):
+                    assert loader.position == begin
+                    [batch] = take(loader, 1)
+                    first = begin + rank * share + number * micro
+                    assert same(batch, dataset.read(order.at(range(first, first + micro))))
+            assert loader.position == position + 4 * share * world
+    finally:
+        module.CHUNK = before
+
+
+def test_a_resumed_loader_goes_on_where_the_other_was(dataset):
+    order = make_order(dataset, "uniform")
+    with Loader(dataset, order, global_batch=12, micro_batch=3) as loader:
+        batches = take(loader, 60)
+    for taken in (1, 4, 23, 59):
+        with Loader(dataset, order, global_batch=12, micro_batch=3) as loader:
+            take(loader, taken)
+            position = loader.position
+        assert position == taken // 4 * 12  # a batch that was begun is taken again
+        with Loader(dataset, order, global_batch=12, micro_batch=3, position=position) as loader:
+            for batch, expected in zip(take(loader, 8), batches[taken // 4 * 4 :], strict=False):
+                assert same(batch, expected)
+
+
+def test_batches_are_tensors_of_the_stored_types_that_stay_as_they_are(dataset):
+    order = make_order(dataset, "uniform")
+    with Loader(dataset, order, global_batch=4, micro_batch=4) as loader:
+        first = next(loader)
+        expected = {name: tensor.clone() for name, tensor in first.items()}
+        take(loader, 200)
+    assert first["tokens"].dtype == torch.uint16 and first["tokens"].shape == (4, 3)
+    assert first["weight"].dtype == torch.float32 and first["weight"].shape == (4,)
+    assert first["text"].dtype == torch.uint8 and first["text_offsets"].shape == (5,)
+    assert all(torch.equal(first[name], expected[name]) for name in first)
+
+
+def test_the_first_batch_waits_for_no_thread_and_for_no_more_than_itself(dataset, monkeypatch):
+    asked = []
+    read = Dataset.read
+    monkeypatch.setattr(Dataset, "read", lambda self, i: asked.append(len(i)) or read(self, i))
+    with Loader(dataset, make_order(dataset, "uniform"), global_batch=2, micro_batch=2) as loader:
+        next(loader)
+        assert asked == [2] and not threads()
+        take(loader, 100)
+    assert asked[:5] == [2, 4, 8, 16, 32]
+
+
+def test_chunks_grow_to_their_size_and_no_further(dataset, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 2000)
+    asked = []
+    read = Dataset.read
+    monkeypatch.setattr(Dataset, "read", lambda self, i: asked.append(len(i)) or read(self, i))
+    with Loader(dataset, make_order(dataset, "uniform"), global_batch=3, micro_batch=3) as loader:
+        take(loader, 300)
+    sample = dataset.union.bytes.sum() / len(dataset)
+    assert 1000 < max(asked) * sample <= 2000
+    assert sum(asked) <= 900 + (module.AHEAD + 1) * max(asked)
+
+
+def test_a_consumer_that_only_reads_needs_no_thread(dataset, monkeypatch):
+    read = Dataset.read
+    monkeypatch.setattr(Dataset, "read", lambda self, i: time.sleep(0.02) or read(self, i))
+    with Loader(dataset, make_order(dataset, "uniform"), global_batch=9, micro_batch=9) as loader:
+        take(loader, 20)
+        assert not threads()
+
+
+def test_chunks_may_be_read_in_any_order(dataset):
+    """Two threads read at once, and one may overtake the other."""
+    order = make_order(dataset, "uniform")
+    chunks = module._Chunks(dataset, order, 7, 20, 1, 2, False)
+    for first, count in ((0, 4), (4, 8), (40, 16), (12, 16), (0, 4), (44, 3)):
+        found = chunks.read(first, count)
+        wanted = [7 + k // 10 * 20 + 10 + k % 10 for k in range(first, first + count)]
+        expected = dataset.read(order.at(np.array(wanted)))
+        assert same({name: tensor.numpy() for name, tensor in found.items()}, expected)
+
+
+class Blocking(Order):
+    """An order that does not answer until it may."""
+
+    def __init__(self, order: Order) -> None:
+        self.order, self.may = order, threading.Event()
+        self.may.set()
+
+    def at(self, positions):
+        self.may.wait(10)
+        return self.order.at(positions)
+
+
+def test_time_spent_waiting_is_counted(dataset):
+    order = Blocking(make_order(dataset, "uniform"))
+    with Loader(dataset, order, global_batch=8, micro_batch=8) as loader:
+        take(loader, 20)
+        assert loader.stalled < 0.2
+        order.may.clear()
+        threading.Timer(0.5, order.may.set).start()
+        began = time.perf_counter()
+        while time.perf_counter() - began < 0.5:
+            next(loader)
+        assert 0.1 < loader.stalled < 0.8
+
+
+def test_the_thread_reads_ahead_while_nobody_waits(dataset):
+    with Loader(dataset, make_order(dataset, "uniform"), global_batch=8, micro_batch=8) as loader:
+        work(loader, 4)
+        deadline = time.monotonic() + 10
+        while not all(future.done() for _, _, future in loader._coming):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert len(loader._coming) == module.AHEAD
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_the_thread_ends_with_the_loader(folder, loaded):
+    dataset = Dataset(folder, loaded=loaded)
+    order = make_order(dataset, "windowed")
+    with pytest.raises(ZeroDivisionError):  # what a training loop may raise
+        with Loader(dataset, order, global_batch=8, micro_batch=8) as loader:
+            work(loader, 9)
+            assert "loader_0" in threads()
+            began = time.monotonic()
+            raise ZeroDivisionError
+    assert "loader_0" not in threads()
+    assert time.monotonic() - began < 1
+    forgotten = Loader(dataset, order, global_batch=8, micro_batch=8)
+    work(forgotten, 9)
+    del forgotten, dataset, loader
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while threads():
+        assert time.monotonic() < deadline, threads()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_an_error_of_the_thread_is_raised_each_time_that_its_batch_is_asked_for(tmp_path, loaded):
+    write_dataset(tmp_path, make(SAMPLES), FIELDS)
+    dataset = Dataset(tmp_path, loaded=loaded)
+    order = Order(len(dataset), lambda epoch: lambda positions: positions)
+    shard = len(dataset.union.files) - 2
+    (tmp_path / dataset.union.files[shard]).unlink()
+    good = int(dataset.starts[shard])
+    order.shards_from = lambda position: np.arange(len(dataset.union.files))
+    with Loader(dataset, order, global_batch=1, micro_batch=1) as loader:
+        given = []
+        with pytest.raises(DataError, match="missing; copy it again"):
+            given.extend(batch["tokens"] for batch in loader)
+        assert good - module.CHUNK <= len(given) <= good
+        for _ in range(3):
+            with pytest.raises(DataError, match="missing; copy it again"):
+                next(loader)
+
+
+def test_a_batch_that_ranks_cannot_share_is_refused(dataset):
+    with pytest.raises(ValueError, match="global_batch=10 is no multiple of micro"):
+        Loader(dataset, make_order(dataset, "uniform"), global_batch=10, micro_batch=4)

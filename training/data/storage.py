@@ -1,0 +1,137 @@
+"""Where a dataset's files are: a folder, mapped or read into memory, or an S3 prefix.
+
+S3 is read by pyarrow, which the readers of raw data need anyway. Objects of 32 MB in the embedded
+AWS, over loopback, it reads at 1,060 MB/s, obstore 0.12.1 at 670 and s3torchconnector 1.5.0 at 300
+(medians of 5, one stream; four streams give the same). Nothing was measured against AWS itself.
+"""
+
+import mmap
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from errors import DataError
+
+
+class Place(Protocol):
+    """A flat folder of files."""
+
+    in_memory: bool
+    """Whether ``open`` reads the whole file into memory; else it maps the file."""
+
+    def manifests(self) -> dict[str, bytes]:
+        """Content of every manifest by file name, in the order of the names."""
+
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of every file."""
+
+    def open(self, name: str) -> np.ndarray:
+        """The file as uint8.
+
+        Raises:
+            DataError: there is no such file, or it cannot be read.
+        """
+
+
+def place(where: Path | str, *, loaded: bool) -> Place:
+    """The place that ``where`` names: ``s3://bucket/prefix`` or a folder's path.
+
+    Args:
+        loaded: read the files of a folder into memory, from front to back, instead of mapping them.
+    """
+    if str(where).startswith("s3://"):
+        return Bucket(str(where))
+    return LoadedFolder(Path(where)) if loaded else Folder(Path(where))
+
+
+class Folder:
+    """A local or mounted folder, its files mapped."""
+
+    in_memory = False
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def manifests(self) -> dict[str, bytes]:
+        paths = sorted(self._path.glob("manifest-*.json"))
+        return {path.name: path.read_bytes() for path in paths}
+
+    def sizes(self) -> Mapping[str, int]:
+        with os.scandir(self._path) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries}
+
+    def open(self, name: str) -> np.ndarray:
+        try:
+            return self._read(self._path / name)
+        except FileNotFoundError:
+            raise missing(self, name) from None
+        except OSError as error:
+            raise DataError(f"{self}/{name}: cannot be read: {error}") from error
+
+    def _read(self, path: Path) -> np.ndarray:
+        with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:  # nothing cannot be mapped
+                return np.empty(0, np.uint8)
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+class LoadedFolder(Folder):
+    """A folder whose files are fast only from front to back (SageMaker's FastFile mode)."""
+
+    in_memory = True
+
+    def _read(self, path: Path) -> np.ndarray:
+        return np.fromfile(path, np.uint8)
+
+
+class Bucket:
+    """An S3 prefix, by pyarrow; credentials, region and endpoint come from the usual variables."""
+
+    in_memory = True
+
+    def __init__(self, url: str) -> None:
+        from pyarrow.fs import S3FileSystem  # takes 0.1 s, and most datasets are mounted
+
+        self._url = url.rstrip("/")
+        self._prefix = self._url.removeprefix("s3://")
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        self._s3 = S3FileSystem(region=region, endpoint_override=endpoint)
+
+    def __str__(self) -> str:
+        return self._url
+
+    def manifests(self) -> dict[str, bytes]:
+        names = sorted(
+            name for name in self.sizes() if name.startswith("manifest-") and name.endswith(".json")
+        )
+        return {name: self.open(name).tobytes() for name in names}
+
+    def sizes(self) -> Mapping[str, int]:
+        from pyarrow.fs import FileSelector
+
+        try:
+            found = self._s3.get_file_info(FileSelector(self._prefix, allow_not_found=True))
+        except OSError as error:
+            raise DataError(f"{self}: cannot be listed: {error}") from error
+        return {file.base_name: file.size for file in found}
+
+    def open(self, name: str) -> np.ndarray:
+        try:
+            with self._s3.open_input_file(f"{self._prefix}/{name}") as file:
+                return np.frombuffer(file.read_buffer(), np.uint8)
+        except FileNotFoundError:
+            raise missing(self, name) from None
+        except OSError as error:
+            raise DataError(f"{self}/{name}: cannot be read: {error}") from error
+
+
+def missing(where: Place, name: str) -> DataError:
+    """A file that a manifest names is not there."""
+    return DataError(f"{where}/{name}: the manifest names it, but it is missing; copy it again")
