@@ -1,0 +1,1 @@
+"""Shards and their loader against the limits of the machine and against other libraries."""

@@ -1,0 +1,152 @@
+"""What every part of the benchmark is given: sizes, a folder, the contenders, a progress bar."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from rich.progress import Progress
+
+from benchmarks.shards import corpus
+from benchmarks.shards.contenders import Entry
+from benchmarks.shards.figures import Figure
+from benchmarks.shards.process import ContenderFailed, Process
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is measured. The defaults take some ten minutes on two cores."""
+
+    rounds: int = 5
+    samples: int = 65_887
+    """Of 2,049 tokens: 135 million tokens, 270 MB."""
+    seconds: float = 1.0
+    """Of reading in a round."""
+    shards: int = 100_000
+    """In the synthetic manifest."""
+    text_mb: float = 8 * cores()
+    """Of text that is tokenised in a round."""
+    vocabulary: int = 16_384
+    """Of the tokenizer."""
+    files: int = 4 * cores()
+    """That the text and the table are in."""
+    memory_mb: tuple[float, ...] = (100, 200, 400)
+    """Of text in the inputs whose peak memory is compared."""
+    rows: int = 500_000 * cores()
+    """Of the table."""
+    steps: int = 30
+    """Of training."""
+    order: int = 200_000
+    """Samples whose order is looked at."""
+
+
+QUICK = Sizes(
+    rounds=2,
+    samples=1_024,
+    seconds=0.05,
+    shards=2_000,
+    text_mb=0.4,
+    vocabulary=512,
+    files=1,
+    memory_mb=(0.5,),
+    rows=5_000,
+    steps=4,
+    order=20_000,
+)
+
+
+@dataclass
+class Bench:
+    """Shared by the sections of one run."""
+
+    sizes: Sizes
+    scratch: Path
+    entries: tuple[Entry, ...]
+    """The contenders that can run here."""
+    progress: Progress
+    failed: dict[str, str] = field(default_factory=dict)
+    """Contender → why it is not measured (any more)."""
+    _started: dict[str, Process] = field(default_factory=dict)
+
+    @cached_property
+    def tokens(self) -> Path:
+        """The corpus as a flat file."""
+        path = self.scratch / "corpus.bin"
+        corpus.write_tokens(path, self.sizes.samples)
+        return path
+
+    def empty(self, name: str) -> Path:
+        """A folder below the scratch folder; what was in it is gone."""
+        path = self.scratch / name
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        return path
+
+    def rounds(self, what: str, measures: Mapping[str, Callable[[], float]]) -> dict[str, Figure]:
+        """Each measure once in every round; who begins changes from round to round.
+
+        A peer that fails is left out, and reported.
+        """
+        names = list(measures)
+        found: dict[str, list[float]] = {name: [] for name in names}
+        bar = self.progress.add_task(what, total=len(measures) * self.sizes.rounds)
+        for number in range(self.sizes.rounds):
+            turn = number % len(names)
+            for name in [name for name in names[turn:] + names[:turn] if name in found]:
+                try:
+                    found[name].append(measures[name]())
+                except ContenderFailed as error:
+                    self.leave_out(error)
+                    del found[name]
+                self.progress.advance(bar)
+        self.progress.remove_task(bar)
+        return {name: Figure(tuple(values)) for name, values in found.items()}
+
+    def processes(self, task: str) -> dict[str, Process]:
+        """The contenders of a task by module, each in its process, its own copy of the corpus
+        written and compared. One that fails is left out from then on, and reported."""
+        chosen = [e for e in self.entries if task in e.tasks and e.module not in self.failed]
+        bar = self.progress.add_task(f"{task}: every contender's own format", total=len(chosen))
+        for entry in chosen:
+            try:
+                if entry.module not in self._started:
+                    self._started[entry.module] = Process(entry)
+                self._written(self._started[entry.module])
+            except ContenderFailed as error:
+                self.leave_out(error)
+            self.progress.advance(bar)
+        self.progress.remove_task(bar)
+        started = [entry.module for entry in chosen if entry.module not in self.failed]
+        return {module: self._started[module] for module in started}
+
+    def end_processes(self) -> None:
+        """No contender is running any more: what comes now has the machine for itself."""
+        while self._started:
+            self._started.popitem()[1].close()
+
+    def folder(self, module: str) -> Path:
+        """Where a contender's copy of the corpus is."""
+        return self.scratch / "formats" / module
+
+    def leave_out(self, error: ContenderFailed) -> None:
+        """Go on without this contender, unless everything is compared with it."""
+        if error.entry.role in ("ours", "limit"):
+            raise error
+        self.failed[error.entry.module] = str(error)
+
+    def _written(self, process: Process) -> None:
+        folder = self.folder(process.entry.module)
+        if folder.exists():
+            return
+        size = self.sizes.samples
+        process.ask("write", corpus=self.tokens, folder=folder, samples=size)
+        wrong = process.ask("check", corpus=self.tokens, folder=folder)["wrong"]
+        if wrong:
+            raise ContenderFailed(process.entry, wrong)

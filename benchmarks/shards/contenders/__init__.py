@@ -1,0 +1,166 @@
+"""The ways to keep a corpus on disk and to read it, one small module each.
+
+A contender is imported only in a process of its own (``benchmarks.shards.worker``), so that one
+library's threads, allocator and imports do not disturb another's, and so that a library that cannot
+be installed beside the others may have an interpreter of its own. Nothing in this file imports any
+of them.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+WIDTH = 2049
+"""Tokens in a sample: what a model with 2,048 tokens of context is trained on."""
+
+BATCH = 32
+"""Samples in a batch."""
+
+
+class Contender(Protocol):
+    """What a module of this package holds as its class ``Contender``.
+
+    A batch is a tensor of shape (32, 2049) with memory of its own, so that a reader cannot shine
+    by not reading. Its type is the one that the library gives by itself: uint16, or int64.
+    """
+
+    def write(self, samples: "np.ndarray", folder: Path) -> None:
+        """Keep the samples, uint16 of shape (n, 2049), in the library's format; the folder is
+        empty."""
+
+    def batches(self, folder: Path, shuffled: bool) -> "Iterable[Tensor]":
+        """Open the folder. Each iteration over what comes back is one epoch of whole batches."""
+
+    def save(self, folder: Path, points: Sequence[int]) -> "Iterator[tuple[Any, Tensor]]":
+        """Read shuffled; after so many batches (ascending) the state, and the batch that follows.
+
+        ``following`` does the counting.
+        """
+
+    def resume(self, folder: Path, state: Any) -> "Tensor":
+        """Open the folder as a new process would, go to the state, read the next batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the tables say of a contender, and how its process is started."""
+
+    module: str
+    label: str
+    role: Literal["ours", "limit", "reference", "format", "peer"]
+    """limit: what the machine gives. reference: code that people write. format: a file format
+    without an order, a state or ranks. peer: a library that does what Trainyard does."""
+    distribution: str | None = None
+    """The package to install."""
+    shuffle: str = "uniform"
+    """What the library shuffles by the way that its documentation recommends."""
+    needs: tuple[str, ...] = ()
+    """Packages to import."""
+    tasks: frozenset[str] = frozenset({"read", "write", "resume"})
+
+    @property
+    def variable(self) -> str:
+        """Environment variable that names an interpreter for this contender alone."""
+        return f"TRAINYARD_BENCH_{self.module.upper()}"
+
+    @property
+    def python(self) -> str:
+        return os.environ.get(self.variable, sys.executable)
+
+    def missing(self) -> str | None:
+        """Why it cannot run, or None."""
+        if self.python == sys.executable:
+            absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        else:
+            absent = [name for name in self.needs if not _has(self.python, name)]
+        return f"{', '.join(absent)} cannot be imported" if absent else None
+
+
+READ = frozenset({"read"})
+READ_WRITE = frozenset({"read", "write"})
+
+ENTRIES = (
+    Entry("ours", "Trainyard", "ours"),
+    Entry("raw", "raw memory map", "limit", tasks=READ_WRITE),
+    Entry("rows", "memory map, row by row", "reference", tasks=READ),
+    Entry(
+        "arrow",
+        "Arrow IPC (pyarrow)",
+        "format",
+        "pyarrow",
+        "within record batches",
+        ("pyarrow",),
+        READ_WRITE,
+    ),
+    Entry(
+        "parquet",
+        "Parquet (pyarrow)",
+        "format",
+        "pyarrow",
+        "within row groups",
+        ("pyarrow",),
+        READ_WRITE,
+    ),
+    Entry("litdata", "litdata", "peer", "litdata", "chunks, and in windows of 256", ("litdata",)),
+    Entry("datatrove", "datatrove", "peer", "datatrove", needs=("datatrove",), tasks=READ_WRITE),
+    Entry("grain", "Grain (ArrayRecord)", "peer", "grain", needs=("grain", "array_record")),
+    Entry("huggingface", "Hugging Face datasets", "peer", "datasets", needs=("datasets",)),
+    Entry(
+        "webdataset",
+        "WebDataset",
+        "peer",
+        "webdataset",
+        "shards, and in a buffer of 1,000",
+        ("webdataset",),
+        frozenset({"read", "resume"}),
+    ),
+    Entry(
+        "mosaicml",
+        "MosaicML streaming (MDS)",
+        "peer",
+        "mosaicml-streaming",
+        "in blocks (py1e)",
+        ("streaming",),
+    ),
+)
+
+
+def following(batches: Iterator[Any], points: Sequence[int]) -> Iterator[Callable[[], Any]]:
+    """After each of so many batches: what reads the next one. It must be called."""
+    given = 0
+    for point in points:
+        for _ in islice(batches, point - given):
+            pass
+        yield lambda: next(batches)
+        given = point + 1
+
+
+def load(module: str) -> Contender:
+    """The contender of this module, imported now."""
+    return importlib.import_module(f"{__name__}.{module}").Contender()
+
+
+def version(entry: Entry) -> str:
+    """Of the package that a contender comes from, in the interpreter that it runs in."""
+    if entry.python == sys.executable:
+        return importlib.metadata.version(entry.distribution)
+    code = f"import importlib.metadata as m; print(m.version({entry.distribution!r}))"
+    done = subprocess.run([entry.python, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def _has(python: str, name: str) -> bool:
+    code = f"import sys, importlib.util; sys.exit(importlib.util.find_spec({name!r}) is None)"
+    return subprocess.run([python, "-c", code], check=False).returncode == 0

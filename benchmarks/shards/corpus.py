@@ -1,0 +1,81 @@
+"""What is measured on: random tokens, and the Python standard library as text."""
+
+import json
+import sysconfig
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.shards.contenders import WIDTH
+
+VOCABULARY = 50_257
+"""Token numbers of the corpus are below this, as GPT-2's are: uint16."""
+
+
+def write_tokens(path: Path, samples: int, vocabulary: int = VOCABULARY) -> None:
+    """A flat file of uniformly random tokens, uint16 of shape (samples, 2049)."""
+    random = np.random.default_rng(0)
+    with path.open("wb") as file:
+        for start in range(0, samples, 4096):
+            shape = (min(4096, samples - start), WIDTH)
+            file.write(random.integers(0, vocabulary, shape, dtype=np.uint16))
+
+
+def standard_library(limit: int | None = None) -> list[str]:
+    """The source files of this Python's standard library; ``limit``: so many bytes of them."""
+    texts, size = [], 0
+    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")):
+        if "site-packages" in path.parts:
+            continue
+        try:
+            texts.append(path.read_bytes().decode())
+        except UnicodeDecodeError:  # a few of its tests are in other encodings on purpose
+            continue
+        size += len(texts[-1])
+        if limit and size > limit:
+            break
+    return texts
+
+
+def documents(texts: list[str]) -> Iterator[str]:
+    """The texts again and again, each with a number, so that no two are equal."""
+    for number, text in enumerate(cycle(texts)):
+        yield f"# {number}\n{text}"
+
+
+def write_json_lines(folder: Path, texts: list[str], size: int, file_bytes: int) -> int:
+    """``size`` bytes of text, as JSON Lines of ``{"text": …}`` in files of ``file_bytes`` of text.
+
+    Returns:
+        Bytes of text, UTF-8.
+    """
+    folder.mkdir(parents=True)
+    source, total = documents(texts), 0
+    for number in range(max(1, round(size / file_bytes))):
+        with (folder / f"{number:05d}.jsonl").open("w") as file:
+            here = 0
+            while here < min(file_bytes, size):
+                text = next(source)
+                here += len(text.encode())
+                file.write(json.dumps({"text": text}) + "\n")
+        total += here
+    return total
+
+
+def train_tokenizer(path: Path, texts: list[str], vocabulary: int) -> None:
+    """A byte-level BPE as GPT-2's, in Hugging Face's tokenizer.json."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(path))

@@ -1,0 +1,109 @@
+"""The process of one contender: commands come in as lines of JSON, answers go out as lines of JSON.
+
+python -m benchmarks.shards.worker MODULE
+"""
+
+import gc
+import json
+import os
+import pickle
+import resource
+import shutil
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.shards.contenders import WIDTH, load
+
+
+class Worker:
+    """One contender. Methods are commands; their arguments and results are JSON."""
+
+    def __init__(self, module: str) -> None:
+        self._contender = load(module)
+        self._saved: list[tuple[bytes, np.ndarray]] = []
+
+    def write(self, corpus: str, folder: str, samples: int) -> dict[str, Any]:
+        """Seconds for writing the first ``samples`` of the corpus into a new folder."""
+        path = Path(folder)
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        source = _corpus(corpus)[:samples]
+        os.sync()  # what was written before shall not be flushed in our time
+        began = time.perf_counter()
+        self._contender.write(source, path)
+        seconds = time.perf_counter() - began
+        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {"seconds": seconds, "bytes": size, "peak_kb": peak}
+
+    def check(self, corpus: str, folder: str) -> dict[str, Any]:
+        """Whether what comes back is the corpus: in order, and shuffled without a repetition."""
+        samples = _corpus(corpus)
+        ordered = np.concatenate(_first(self._contender.batches(Path(folder), False), 3))
+        begin = int(np.flatnonzero((samples[:, :4] == ordered[0, :4]).all(axis=1))[0])
+        if not np.array_equal(ordered, samples[begin : begin + len(ordered)]):
+            return {"wrong": "the first batches in order are not consecutive samples of the corpus"}
+        shuffled = np.concatenate(_first(self._contender.batches(Path(folder), True), 8))
+        # Four tokens of 16 bits name a sample of random tokens.
+        known = {row.tobytes() for row in samples[:, :4]}
+        seen = {row.astype(np.uint16).tobytes() for row in shuffled[:, :4]}
+        if not seen <= known or len(seen) != len(shuffled):
+            return {"wrong": "shuffled batches hold samples that are repeated or not in the corpus"}
+        return {"wrong": None}
+
+    def read(self, folder: str, shuffled: bool, seconds: float) -> dict[str, Any]:
+        """Tokens a second, from the second batch on, epoch after epoch until the time is over."""
+        batches = self._contender.batches(Path(folder), shuffled)
+        iterator = iter(batches)
+        next(iterator)  # opening and filling the prefetch queues is not what is measured here
+        tokens, began = 0, time.perf_counter()
+        while True:
+            for batch in iterator:
+                tokens += batch.numel()
+                if (now := time.perf_counter()) - began > seconds:
+                    return {"tokens_per_second": tokens / (now - began)}
+            iterator = iter(batches)
+
+    def save(self, folder: str, batches: list[int]) -> dict[str, Any]:
+        """Keep the states after so many batches each, and the batches that follow."""
+        for state, following in self._contender.save(Path(folder), batches):
+            self._saved.append((pickle.dumps(state), following.numpy().copy()))
+        return {"state_bytes": max(len(state) for state, _ in self._saved)}
+
+    def resume(self, folder: str, point: int) -> dict[str, Any]:
+        """Seconds from a saved state to its next batch; ``exact``: is it the one that followed?"""
+        pickled, following = self._saved[point]
+        state = pickle.loads(pickled)
+        began = time.perf_counter()
+        batch = self._contender.resume(Path(folder), state)
+        seconds = time.perf_counter() - began
+        return {"seconds": seconds, "exact": bool(np.array_equal(batch.numpy(), following))}
+
+
+def _corpus(path: str) -> np.ndarray:
+    return np.memmap(path, np.uint16, "r").reshape(-1, WIDTH)
+
+
+def _first(batches: Any, count: int) -> list[np.ndarray]:
+    return [batch.numpy() for batch in islice(batches, count)]
+
+
+def main() -> None:
+    # Libraries print. What they print goes to stderr; the answers keep the real stdout.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    worker = Worker(sys.argv[1])
+    for line in sys.stdin:
+        command = json.loads(line)
+        answer = getattr(worker, command.pop("do"))(**command)
+        gc.collect()
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
