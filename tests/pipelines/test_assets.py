@@ -68,11 +68,10 @@ def test_the_gate_carries_no_training_code_and_nobody_carries_the_sdk():
             assert b"import sagemaker" not in content and b"from sagemaker" not in content
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_the_carried_code_is_whole(step: str, tmp_path: Path, run_python):
-    """Outside the checkout, with nothing else of ours to import, the job prints its help."""
+def carried(folder: Path, step: str) -> dict[str, str]:
+    """Write a step's code into ``folder``; an environment with nothing else of ours to import."""
     for name, content in step_code(CHECKOUT, step, None).items():
-        path = tmp_path / "code" / name
+        path = folder / "code" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     # In an editable installation a finder would bring in what the folder lacks.
@@ -81,15 +80,33 @@ def test_the_carried_code_is_whole(step: str, tmp_path: Path, run_python):
         "sys.meta_path[:] = [f for f in sys.meta_path if '__editable__' not in "
         "getattr(f, '__module__', '')]\n"
     )
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(blocker)
-    done = run_python(
-        f"code/steps/{step}/job.py",
-        "--help",
-        cwd=tmp_path,
-        env={"PYTHONPATH": f"{tmp_path}/code:{tmp_path}/site"},
-    )
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(blocker)
+    return {"PYTHONPATH": f"{folder}/code:{folder}/site"}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_carried_code_is_whole(step: str, tmp_path: Path, run_python):
+    """Outside the checkout the job prints its help."""
+    env = carried(tmp_path, step)
+    done = run_python(f"code/steps/{step}/job.py", "--help", cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_carried_shard_job_shards(tmp_path: Path, run_python):
+    """With workers, which import what the job itself does not."""
+    env = carried(tmp_path, "shard")
+    (tmp_path / "raw").mkdir()
+    for name in "ab":
+        lines = [f'{{"key": "{number}", "text": "{name} {number}"}}\n' for number in range(50)]
+        (tmp_path / f"raw/{name}.jsonl").write_text("".join(lines))
+    done = run_python(
+        "code/steps/shard/job.py", "--workload", "language_model", "--key", "key",
+        "--input", "raw", "--output", "out", "--root", "root", "--processes", "2",
+        cwd=tmp_path, env=env,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "out/train/manifest-algo-1.json").is_file()
 
 
 def test_users_own_workload_travels_with_the_code(tmp_path: Path):

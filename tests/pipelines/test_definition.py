@@ -111,11 +111,12 @@ def test_the_dag():
     ("overrides", "expected"),
     [
         ([], {"key": "key", "unique": None, "shard_mb": 64.0, "max_bad_share": 0.001}),
-        (["shard.key=null", "shard.unique=[]"], {"key": None, "unique": []}),
-        (["shard.unique=[a, b]", "shard.processes=3"], {"unique": ["a", "b"], "processes": 3}),
-        (["shard.shard_mb=0.5", "shard.max_bad_share=0"], {"shard_mb": 0.5, "max_bad_share": 0}),
+        (["shard.key=null", "shard.unique=[]", "shard.processes=3"],
+         {"key": None, "unique": [], "processes": 3}),
+        (["shard.unique=[a, b]", "shard.shard_mb=0.5", "shard.max_bad_share=0"],
+         {"unique": ["a", "b"], "shard_mb": 0.5, "max_bad_share": 0}),
     ],
-)
+)  # fmt: skip
 def test_the_shard_job_understands_what_the_step_tells_it(overrides, expected):
     from steps.shard.job import parse
 
