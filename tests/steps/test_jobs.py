@@ -252,4 +252,6 @@ def test_shards_made_for_another_workload_are_refused(trained, tmp_path):
     loop = ["--max_steps", "2", "--global_batch", "4", "--micro_batch", "4", "--learning_rate", "1"]
     arguments = ["--workload", "language_model", *loop, "--root", str(root)]
     message = refused(train_job, arguments, root / "output/failure")
-    assert "the train shards hold samples numbers uint16 (9,) made for {'kind': 'ragged'}" in message
+    assert (
+        "the train shards hold samples numbers uint16 (9,) made for {'kind': 'ragged'}" in message
+    )

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 from errors import DataError
 from steps.shard.readers import csv, json_lines, parquet, text
 from steps.shard.readers.batch import Bad, Batch
+from steps.shard.readers.raw import COMPRESSION
 
 if TYPE_CHECKING:
     from training.workloads import Column
@@ -41,19 +42,15 @@ __all__ = ["FORMATS", "Bad", "Batch", "read"]
 
 Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
 
-COMPRESSIONS = ("", ".gz", ".zst")
-FORMATS: dict[str, Reader] = {
-    **{f".txt{compression}": text.read for compression in COMPRESSIONS},
-    **{
-        f"{suffix}{compression}": json_lines.read
-        for suffix in (".jsonl", ".ndjson")
-        for compression in COMPRESSIONS
-    },
-    **{
-        f"{suffix}{compression}": csv.read
-        for suffix in (".csv", ".tsv")
-        for compression in COMPRESSIONS
-    },
+LINES: dict[str, Reader] = {
+    ".txt": text.read,
+    ".jsonl": json_lines.read,
+    ".ndjson": json_lines.read,
+    ".csv": csv.read,
+    ".tsv": csv.read,
+}
+FORMATS = {
+    **{suffix + end: reader for suffix, reader in LINES.items() for end in ("", *COMPRESSION)},
     ".parquet": parquet.read,
 }
 """Reader of each suffix that is known."""

@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from errors import DataError
@@ -202,6 +202,7 @@ def test_header_may_be_long(tmp_path: Path):
 CSV_TEXT = st.text(alphabet='",\n\ra', max_size=12).map(str.encode)
 
 
+@settings(max_examples=200, deadline=None)
 @given(beginning=CSV_TEXT, rest=CSV_TEXT)
 def test_a_giant_record_may_be_forgotten_but_for_its_state(beginning: bytes, rest: bytes):
     dialect = Dialect(",")
@@ -226,6 +227,7 @@ def test_a_line_end_in_quotes_is_no_probable_end(tails: tuple, monkeypatch: pyte
     assert Dialect(",").probable_end(data, 1, 5) == 1
 
 
+@settings(deadline=None)
 @given(st.text(alphabet='",\n\ra', max_size=30))
 def test_records_end_where_the_csv_module_says(text: str):
     data, dialect = text.encode(), Dialect(",")

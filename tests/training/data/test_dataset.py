@@ -154,7 +154,7 @@ def _edit_shards(folder: Path, **columns) -> None:
         (lambda f: _edit_shards(f, samples=[9, 9, -1, 9]), "a number is below 0"),
         (lambda f: _edit_shards(f, sha256=["ab"] * 4), "a sha256 has not 64 hexadecimal digits"),
         (lambda f: _edit_shards(f, sha256=["x" * 64] * 4), "non-hexadecimal"),
-        (lambda f: _edit_shards(f, source=[0, 1, 1, 7]), "shards.source names a source that is not there"),
+        (lambda f: _edit_shards(f, source=[0, 1, 1, 7]), "names a source that is not there"),
         (lambda f: write_dataset(f, {"tokens": make(5)["tokens"]}, TOKENS, host="algo-2"),
          "disagree about what a sample"),
         (lambda f: write_dataset(f, make(5), FIELDS, host="algo-2", workload={"kind": "other"}),
