@@ -1,5 +1,6 @@
 """The edge of every job: an error of ours ends it with one message where SageMaker looks for it."""
 
+import gc
 import logging
 import sys
 from collections.abc import Callable
@@ -18,8 +19,13 @@ def run(job: Callable[[], None], message_file: Path) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
     try:
         job()
+        return
     except TrainyardError as error:
-        message_file.parent.mkdir(parents=True, exist_ok=True)
-        message_file.write_text(str(error), encoding="utf-8")
-        print(f"error: {error}", flush=True)
-        sys.exit(1)
+        message = str(error)
+    # The error is gone here, and with its traceback all that the job held. Else the threads of a
+    # process group live on into the interpreter's end, where one that drops a tensor aborts.
+    gc.collect()
+    message_file.parent.mkdir(parents=True, exist_ok=True)
+    message_file.write_text(message, encoding="utf-8")
+    print(f"error: {message}", flush=True)
+    sys.exit(1)

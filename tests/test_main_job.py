@@ -303,6 +303,9 @@ def test_a_script_that_raises_is_shown_with_its_error(deployed, verb, tmp_path):
     (package / "config.py").write_text(
         "from training.workloads.language_model.config import SPEC\n"
     )
+    (package / "packing.py").write_text(
+        "from training.workloads.language_model.packing import Packing\n"
+    )
     (package / "workload.py").write_text("raise RuntimeError('this workload is broken')\n")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(Path("recipes/laptop.yaml").read_text())
