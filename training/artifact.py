@@ -13,7 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from errors import DataError
 from training.data.manifest import write_atomically
@@ -22,17 +22,18 @@ from training.workloads import Workload, load
 
 def save(
     folder: Path,
-    model: nn.Module,
+    weights: Mapping[str, Tensor],
     workload: Workload,
     description: Mapping[str, Any],
     history: Sequence[Mapping[str, float]],
 ) -> None:
-    """Write the artifact; config.json comes last."""
+    """Write the artifact; config.json comes last.
+
+    Args:
+        weights: the model's state on the CPU.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {
-        name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()
-    }
-    save_file(weights, folder / ".model.tmp")
+    save_file({n: tensor.contiguous() for n, tensor in weights.items()}, folder / ".model.tmp")
     (folder / ".model.tmp").replace(folder / "model.safetensors")
     for name, content in workload.files().items():
         write_atomically(folder / name, content)

@@ -1,37 +1,59 @@
 """Checkpoints that are whole or not there, and the way back to the newest whole one.
 
-    <checkpoints>/<identity>/step-00000500/state.pt        model, optimizer
-                                           complete.json   the step and state.pt's hash, last
+    <checkpoints>/<identity>/step-00000500/shard-00001-….safetensors   what a rank wrote, and where
+                                           shard-00002-….safetensors   in each tensor it belongs
+                                           complete.json               every file's hash, last
+
+Written by torch.distributed.checkpoint while the training goes on: a save only stops it for a copy
+in memory. Each rank writes its part, and a training of other ranks or another strategy reads the
+parts that it needs.
 
 SageMaker copies the folder to S3 while it grows, in any order, so a marker alone proves nothing:
-its hash has to match the file beside it.
+its hashes have to match the files beside it. On a machine that was not restarted there are only the
+files of its own ranks: the others send what is missing.
 """
 
 import hashlib
 import json
 import logging
-import os
 import shutil
+import threading
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch import Tensor
 
+from errors import TrainingError
 from training.config import TrainConfig
 from training.data.manifest import write_atomically
+from training.strategies.ranks import Ranks
 
 log = logging.getLogger(__name__)
 
 # What changes neither the weights nor their order; all else makes another training.
 IMMATERIAL = {
+    "activation_checkpointing",
+    "checkpoint_interval",
+    "collective_timeout_seconds",
+    "compile",
+    "deterministic",
+    "keep_checkpoints",
     "log_interval",
+    "micro_batch",
+    "pipeline_parallel",
+    "shard_degree",
+    "strategy",
+    "tensor_parallel",
     "validation_interval",
     "validation_samples",
-    "checkpoint_interval",
-    "keep_checkpoints",
-    "collective_timeout_seconds",
-    "strategy",
+    "zero_stage",
 }
+MARKER = "complete.json"
+CHUNK = 64 * 2**20  # bytes that are sent at once
 
 
 def identity(config: TrainConfig, workload: str, settings: str, fingerprint: str) -> str:
@@ -51,53 +73,224 @@ class Checkpoints:
     Args:
         folder: /opt/ml/checkpoints, which SageMaker keeps in step with S3.
         name: the training's ``identity``; others' checkpoints are left alone.
-        keep: how many complete checkpoints stay.
+        keep: how many complete checkpoints stay, beside the best one.
+        timeout_seconds: how long a rank waits for the others.
     """
 
-    def __init__(self, folder: Path, name: str, keep: int) -> None:
-        self._folder, self._keep = folder / name, keep
+    def __init__(
+        self, folder: Path, name: str, keep: int, ranks: Ranks, timeout_seconds: int = 120
+    ) -> None:
+        self._folder, self._keep, self._ranks = folder / name, keep, ranks
+        self._staged: dict[str, Tensor] = {}
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        # Of its own: the training's collectives go on while a checkpoint is written.
+        timeout = timedelta(seconds=timeout_seconds)
+        alone = ranks.world == 1
+        self._group = None if alone else dist.new_group(backend="gloo", timeout=timeout)
 
-    def save(self, step: int, state: dict[str, Any]) -> None:
-        """Write the state, then the marker; then delete what is older than the last ``keep``."""
-        target = self._folder / f"step-{step:08d}"
-        target.mkdir(parents=True, exist_ok=True)
-        temporary = target / ".state.pt.tmp"
-        with temporary.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        marker = {"step": step, "sha256": _sha256(temporary)}
-        temporary.replace(target / "state.pt")
-        write_atomically(target / "complete.json", json.dumps(marker).encode())
-        for old in self._complete()[: -self._keep]:
-            (old / "complete.json").unlink()  # first: what is half deleted must not look complete
-            shutil.rmtree(old)
+    def __enter__(self) -> "Checkpoints":
+        return self
 
-    def newest(self) -> tuple[int, dict[str, Any]] | None:
-        """(step, state) of the newest whole checkpoint; None when there is none."""
-        for folder in reversed(self._complete()):
-            step = _whole(folder)
-            if step is None:
-                log.warning("checkpoint %s is torn: not resumed, looking for an older one", folder)
-                continue
-            return step, torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for the last save: a process that ends before its thread does is aborted."""
+        if kind is None:
+            return self.finish()
+        try:
+            self.finish()
+        except TrainingError as error:  # of what the training failed with, or because of it
+            log.warning("%s", error)
+
+    def save(self, step: int, state: dict[str, Tensor], loss: float | None = None) -> None:
+        """Copy the state, and write it in the background. Every rank calls it.
+
+        Args:
+            loss: the validation loss at this step, if known; the lowest one's checkpoint is kept.
+
+        Raises:
+            TrainingError: the save before could not be written.
+        """
+        self.finish()
+        with torch.no_grad():
+            for name, tensor in state.items():
+                if name not in self._staged:
+                    self._staged[name] = tensor.detach().to("cpu", copy=True)
+                else:
+                    _local(self._staged[name]).copy_(_local(tensor))
+        self._thread = threading.Thread(
+            target=self._write_or_fail, args=(step, loss), name="checkpoint", daemon=True
+        )
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until the last save is complete.
+
+        Raises:
+            TrainingError: it could not be written.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise TrainingError(
+                f"{self._folder}: a checkpoint could not be written: {failure}; what it was before "
+                "is intact, and a job with the same settings and data goes on from it"
+            ) from failure
+
+    def resume(self, state: Callable[[], dict[str, Tensor]]) -> int | None:
+        """Write the newest whole checkpoint into the state's tensors; its step, None without one.
+
+        Every rank calls it; they agree on the checkpoint. ``state`` is called if there is one.
+        """
+        mine = _steps(self._folder) if self._leads else []
+        found = sorted({step for steps in self._ranks.gather(mine) for step in steps}, reverse=True)
+        for step in found:
+            if self._completed(step):
+                self._load(step, state())
+                return step
+            if self._ranks.rank == 0:
+                torn = self._at(step)
+                log.warning("checkpoint %s is torn: not resumed, looking for an older one", torn)
         return None
 
-    def _complete(self) -> list[Path]:
-        """Folders with a marker, oldest first."""
-        return sorted(marker.parent for marker in self._folder.glob("step-*/complete.json"))
+    @property
+    def _leads(self) -> bool:
+        """Whether this rank looks after its machine's folder."""
+        return self._ranks.local_rank == 0
+
+    def _at(self, step: int) -> Path:
+        return self._folder / f"step-{step:08d}"
+
+    # writing: in the background
+
+    def _write_or_fail(self, step: int, loss: float | None) -> None:
+        try:
+            self._write(step, loss)
+        except Exception as error:  # noqa: BLE001  the training's thread raises it
+            self._failure = error
+
+    def _write(self, step: int, loss: float | None) -> None:
+        """Every rank's part, then the marker, then delete what need not be kept."""
+        from torch.distributed import checkpoint as dcp
+
+        target = self._at(step)
+        if self._leads:  # before any rank writes: that takes every rank's plan
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir(parents=True)
+        # A rank that has nothing of its own to save writes no file.
+        writer = dcp.HuggingFaceStorageWriter(str(target), save_distributed=True)
+        dcp.save(
+            self._staged,
+            storage_writer=writer,
+            process_group=self._group,
+            no_dist=self._group is None,
+        )
+        own = f"shard-{self._ranks.rank + 1:05d}-*"
+        hashes = {path.name: _sha256(path) for path in target.glob(own)}
+        files = {n: h for part in self._gather(hashes) for n, h in part.items()}
+        if self._leads:
+            marker = {"step": step, "validation_loss": loss, "files": dict(sorted(files.items()))}
+            write_atomically(target / MARKER, json.dumps(marker, indent=1).encode())
+            self._prune()
+
+    def _gather(self, value: Any) -> list[Any]:
+        if self._group is None:
+            return [value]
+        every: list[Any] = [None] * self._ranks.world
+        dist.all_gather_object(every, value, group=self._group)
+        return every
+
+    def _prune(self) -> None:
+        """Keep the newest ``keep`` complete checkpoints, and the best one."""
+        steps = _steps(self._folder)
+        losses = {step: _marker(self._at(step)).get("validation_loss") for step in steps}
+        scored = {step: loss for step, loss in losses.items() if loss is not None}
+        keep = {*steps[-self._keep :], *([min(scored, key=scored.__getitem__)] if scored else [])}
+        for step in {*steps} - keep:
+            (self._at(step) / MARKER).unlink()  # first: half deleted must not look complete
+            shutil.rmtree(self._at(step))
+
+    # reading
+
+    def _completed(self, step: int) -> bool:
+        """Whether all files of a checkpoint are whole on this machine, or came from the others."""
+        target = self._at(step)
+        marker = _marker(target) if self._leads else {}
+        markers = [one for one in self._ranks.gather(marker) if one]
+        if not markers:
+            return False
+        files: dict[str, str] = markers[0]["files"]
+        whole = [n for n, h in files.items() if _sha256(target / n) == h] if self._leads else []
+        have = self._ranks.gather(whole if self._leads else None)
+        if {name for names in have if names for name in names} != {*files}:
+            return False
+        for name in sorted(files):
+            if any(names is not None and name not in names for names in have):
+                first = next(rank for rank, names in enumerate(have) if names and name in names)
+                self._send(target / name, first, name not in whole)
+        if self._leads:
+            for stray in {path.name for path in target.glob("*.safetensors")} - {*files}:
+                (target / stray).unlink()  # of an earlier attempt: the reader takes all there are
+        self._ranks.gather(None)  # nobody reads before everything is there
+        return True
+
+    def _send(self, path: Path, source: int, lacks: bool) -> None:
+        """Rank ``source``'s file to the machines that lack it; every rank takes part."""
+        mine = self._ranks.rank == source
+        size = self._ranks.gather(path.stat().st_size if mine else 0)[source]
+        receives = self._leads and lacks
+        path.parent.mkdir(parents=True, exist_ok=True)
+        log.info("%s: comes from rank %d", path, source)
+        temporary = path.with_name(f".{path.name}.tmp")
+        with (path if mine else temporary if receives else Path("/dev/null")).open(
+            "rb" if mine else "wb"
+        ) as file:
+            for start in range(0, size, CHUNK):
+                length = min(CHUNK, size - start)
+                chunk = bytearray(file.read(length)) if mine else bytearray(length)
+                dist.broadcast(torch.frombuffer(chunk, dtype=torch.uint8), source, self._group)
+                if receives:
+                    file.write(chunk)
+        if receives:
+            temporary.replace(path)
+
+    def _load(self, step: int, state: dict[str, Tensor]) -> None:
+        from torch.distributed import checkpoint as dcp
+
+        dcp.load(
+            state,
+            storage_reader=dcp.HuggingFaceStorageReader(str(self._at(step))),
+            process_group=self._group,
+            no_dist=self._group is None,
+        )
 
 
-def _whole(folder: Path) -> int | None:
-    """The checkpoint's step; None when the marker is damaged or is not that of the file."""
+def _steps(folder: Path) -> list[int]:
+    """Steps of the checkpoints with a marker, in order."""
+    found = (path.parent.name for path in folder.glob(f"step-*/{MARKER}"))
+    return sorted(int(name.removeprefix("step-")) for name in found)
+
+
+def _marker(folder: Path) -> dict[str, Any]:
+    """What the marker says; empty when there is none or it is damaged."""
     try:
-        marker = json.loads((folder / "complete.json").read_bytes())
-        whole = marker["sha256"] == _sha256(folder / "state.pt")
-        return int(marker["step"]) if whole else None
+        marker = json.loads((folder / MARKER).read_bytes())
+        safe = all("/" not in name and name.endswith(".safetensors") for name in marker["files"])
+        return marker if safe and int(marker["step"]) == int(folder.name[5:]) else {}
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
+        return {}
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Of the file's content; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """This rank's part of a DTensor."""
+    return getattr(tensor, "_local_tensor", tensor)

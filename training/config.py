@@ -5,13 +5,31 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 
+Strategy = Literal["single", "ddp", "fsdp", "deepspeed", "horovod", "smddp", "smp"]
+
+
 class TrainConfig(BaseModel):
     """Each field is a hyperparameter of the training job, and an argument of its script."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    strategy: Literal["single", "ddp"] = "ddp"
-    """How the ranks share the work: one process, or data parallel with replicated weights."""
+    strategy: Strategy = "ddp"
+    """How the data-parallel ranks share the work. single: one process. ddp: weights replicated.
+    fsdp: weights, gradients and optimizer state sharded (FSDP2). deepspeed: ZeRO. horovod, smddp,
+    smp: by these libraries, where the container has them."""
+
+    shard_degree: int = Field(default=0, ge=0)
+    """With fsdp: ranks that share one copy of the weights; 0 for all data-parallel ranks. Fewer
+    make it hybrid: sharded inside a group (a node), replicated between the groups."""
+
+    tensor_parallel: int = Field(default=1, ge=1)
+    """With ddp and fsdp: ranks that share each matrix product; best within one node."""
+
+    pipeline_parallel: int = Field(default=1, ge=1)
+    """With ddp and fsdp: stages that the model's blocks are cut into, one after another."""
+
+    zero_stage: Literal[1, 2, 3] = 1
+    """With deepspeed: what is sharded. 1: optimizer state, 2: gradients too, 3: weights too."""
 
     max_steps: int = Field(ge=1)
     """Optimizer steps of the whole training."""
@@ -25,26 +43,53 @@ class TrainConfig(BaseModel):
     learning_rate: FiniteFloat = Field(gt=0)
     """Peak learning rate, reached at the end of the warm-up."""
 
+    reference_batch: int | None = Field(default=None, ge=1)
+    """Global batch that learning_rate was found with: it is scaled by global_batch /
+    reference_batch (Goyal et al. 2017, the linear scaling rule; warm up then). None: not scaled."""
+
+    schedule: Literal["cosine", "wsd"] = "cosine"
+    """After the warm-up. cosine: half a cosine. wsd: constant, then a linear decay (warm-up,
+    stable, decay: Hu et al. 2024, MiniCPM)."""
+
+    decay_share: FiniteFloat = Field(default=0.1, gt=0, le=1)
+    """With wsd: share of max_steps at the end over which the learning rate falls."""
+
     min_learning_rate_ratio: FiniteFloat = Field(default=0.1, ge=0, le=1)
     """Learning rate at the last step, as a share of the peak."""
 
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises linearly from 0 to its peak."""
 
+    optimizer: Literal["adamw", "lamb"] = "adamw"
+    """lamb scales AdamW's step to each layer's weights, for very large global batches."""
+
     weight_decay: FiniteFloat = Field(default=0.1, ge=0)
-    """AdamW's decoupled weight decay; not applied to parameters with one dimension."""
+    """Decoupled weight decay; not applied to parameters with one dimension."""
 
     beta1: FiniteFloat = Field(default=0.9, ge=0, lt=1)
-    """AdamW's decay rate of the first moment."""
+    """Decay rate of the first moment."""
 
     beta2: FiniteFloat = Field(default=0.95, ge=0, lt=1)
-    """AdamW's decay rate of the second moment."""
+    """Decay rate of the second moment."""
+
+    ema_decay: FiniteFloat = Field(default=0.0, ge=0, lt=1)
+    """Decay per step of a moving average of the weights, which is validated and handed on in
+    their stead; 0 for none."""
 
     grad_clip: FiniteFloat = Field(default=1.0, gt=0)
     """Largest global L2 norm of the gradient; a longer one is scaled down to it."""
 
     precision: Literal["float32", "bfloat16"] = "bfloat16"
     """Type of the matrix products (autocast); weights and optimizer state stay float32."""
+
+    activation_checkpointing: bool = False
+    """Compute each block's activations anew in the backward pass instead of keeping them."""
+
+    compile: bool = False
+    """torch.compile each block: minutes at the start, faster steps."""
+
+    deterministic: bool = False
+    """Only deterministic kernels, slower ones where need be; an error where there is none."""
 
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of the initial weights and of the order of the samples."""
@@ -70,16 +115,83 @@ class TrainConfig(BaseModel):
     """Optimizer steps between two checkpoints: what an interruption costs at most."""
 
     keep_checkpoints: int = Field(default=2, ge=1)
-    """Complete checkpoints that are kept; older ones are deleted."""
+    """Newest complete checkpoints that are kept; older ones are deleted, but for the one with the
+    best validation loss."""
 
     collective_timeout_seconds: int = Field(default=120, ge=1)
     """A rank that waits longer than this for the others ends the job instead of hanging it."""
 
+    def data_parallel(self, world: int) -> int:
+        """How many of ``world`` ranks see different samples: world / (tensor × pipeline).
+
+        Raises:
+            ValueError: the strategy has no use for so many ranks; with the arithmetic.
+        """
+        split = self.tensor_parallel * self.pipeline_parallel
+        if self.strategy == "single" and world > 1:
+            raise ValueError(
+                f"strategy single cannot use {world} ranks; set train.loop.strategy to ddp, or "
+                "train.instance_count and train.processes_per_node to 1"
+            )
+        if world % split:
+            raise ValueError(
+                f"{world} ranks cannot be shared by tensor_parallel {self.tensor_parallel} × "
+                f"pipeline_parallel {self.pipeline_parallel} = {split}: choose a multiple of it"
+            )
+        data = world // split
+        if data % (self.shard_degree or data):
+            raise ValueError(
+                f"shard_degree {self.shard_degree} does not divide the {data} data-parallel ranks "
+                f"({world} ranks / {split}): choose a divisor of {data}, or 0 for all"
+            )
+        return data
+
+    def micro_batches(self, world: int) -> int:
+        """Micro-batches that a data-parallel rank takes for one optimizer step.
+
+        Raises:
+            ValueError: the global batch cannot be shared evenly; with the arithmetic.
+        """
+        data = self.data_parallel(world)
+        share = self.micro_batch * data
+        if self.global_batch % share:
+            split = "" if data == world else f" data-parallel ({world} in all)"
+            raise ValueError(
+                f"global_batch {self.global_batch} cannot be shared by {data}{split} ranks in "
+                f"micro-batches of {self.micro_batch}: {self.micro_batch} × {data} = {share} does "
+                "not divide it; choose a multiple of that"
+            )
+        count = self.global_batch // share
+        if count < self.pipeline_parallel:
+            raise ValueError(
+                f"pipeline_parallel {self.pipeline_parallel} stages need as many micro-batches to "
+                f"be busy; global_batch {self.global_batch} / (micro_batch {self.micro_batch} × "
+                f"{data} data-parallel ranks) = {count}: lower micro_batch or raise global_batch"
+            )
+        return count
+
     @model_validator(mode="after")
-    def _batches_fit(self) -> Self:
+    def _fields_fit_each_other(self) -> Self:
         if self.global_batch % self.micro_batch:
             raise ValueError(
                 f"global_batch {self.global_batch} is no multiple of micro_batch "
                 f"{self.micro_batch}; choose global_batch = micro_batch × ranks × a whole number"
+            )
+        split = self.tensor_parallel * self.pipeline_parallel
+        if split > 1 and self.strategy not in ("ddp", "fsdp"):
+            raise ValueError(
+                f"strategy {self.strategy} cannot be combined with tensor_parallel "
+                f"{self.tensor_parallel} and pipeline_parallel {self.pipeline_parallel}; set "
+                "strategy to ddp or fsdp"
+            )
+        if self.shard_degree and self.strategy != "fsdp":
+            raise ValueError(
+                f"shard_degree {self.shard_degree} is for strategy fsdp, not {self.strategy}; "
+                "leave it at 0"
+            )
+        if self.optimizer == "lamb" and self.strategy == "deepspeed":
+            raise ValueError(
+                "optimizer lamb cannot be used with strategy deepspeed, whose ZeRO cuts weights "
+                "without regard to layers; set strategy to fsdp"
             )
         return self

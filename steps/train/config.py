@@ -81,13 +81,11 @@ class TrainStepConfig(Section):
                 f"keep_alive_minutes {self.keep_alive_minutes} cannot be combined with spot: "
                 "SageMaker keeps no warm pool of spot instances; set one of the two to off"
             )
-        if self.ranks and self.loop.global_batch % (self.loop.micro_batch * self.ranks):
-            raise ValueError(
-                f"loop.global_batch {self.loop.global_batch} cannot be shared by {self.ranks} "
-                f"ranks in micro-batches of {self.loop.micro_batch}: {self.loop.micro_batch} × "
-                f"{self.ranks} = {self.loop.micro_batch * self.ranks} does not divide it; "
-                "choose a multiple of that"
-            )
+        if self.ranks:
+            try:
+                self.loop.micro_batches(self.ranks)
+            except ValueError as error:
+                raise ValueError(f"loop: {error}") from None
         if (self.input_mode == "FSxLustre") != (self.fsx is not None):
             raise ValueError("input_mode FSxLustre and the fsx section go together: set both")
         return self

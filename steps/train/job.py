@@ -88,29 +88,36 @@ def train(options: argparse.Namespace) -> None:
     workload.fit(data["train"])
     fingerprint = data["train"].fingerprint
     name = identity(config, options.workload, options.workload_config, fingerprint)
-    checkpoints = Checkpoints(root / "checkpoints", name, config.keep_checkpoints)
     history: list[dict[str, float]] = []
 
-    with started(config.strategy, config.collective_timeout_seconds) as strategy:
+    with started(config, workload) as strategy:
+        ranks = strategy.ranks
+        checkpoints = Checkpoints(
+            root / "checkpoints",
+            name,
+            config.keep_checkpoints,
+            ranks,
+            config.collective_timeout_seconds,
+        )
 
         def report(metrics: dict[str, float]) -> None:
             history.append(metrics)
-            if strategy.rank == 0:
+            if ranks.rank == 0:
                 print(metric_line(metrics), flush=True)
 
         loop = Loop(config, workload, strategy, checkpoints, report)
-        model = loop.train(data["train"], data["validation"])
-        if strategy.rank == 0:
+        weights = loop.train(data["train"], data["validation"])
+        if ranks.rank == 0:
             description: dict[str, Any] = {
                 "workload": options.workload,
                 "workload_config": settings,
                 "train_config": config.model_dump(mode="json"),
                 "train_fingerprint": fingerprint,
                 "steps": loop.step,
-                "world_size": strategy.world,
-                "parameters": sum(p.numel() for p in model.parameters()),
+                "world_size": ranks.world,
+                "parameters": sum(tensor.numel() for tensor in weights.values()),
             }
-            artifact.save(root / "model", model, workload, description, history)
+            artifact.save(root / "model", weights, workload, description, history)
 
 
 def _kind(fields: Mapping[str, Any]) -> str:

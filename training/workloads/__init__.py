@@ -12,7 +12,7 @@ one of those in this folder.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +25,7 @@ from errors import TrainingError
 if TYPE_CHECKING:
     import pyarrow as pa
     import torch
+    from torch.distributed.device_mesh import DeviceMesh
 
     from training.data.dataset import Dataset
     from training.data.manifest import Field, Samples
@@ -45,6 +46,13 @@ class WorkloadSpec:
 
     baselines: tuple[str, ...]
     """Names of the baselines that the evaluation fits."""
+
+    refuse_split: Callable[[Any, int, int], str | None] = lambda config, tensor, pipeline: (
+        "its model is made for no split: set tensor_parallel and pipeline_parallel to 1"
+        if tensor * pipeline > 1
+        else None
+    )
+    """(settings, tensor-parallel ranks, pipeline stages) → why the model cannot be split so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +118,40 @@ class Workload(Protocol):
     def model(self) -> "torch.nn.Module":
         """The model with fresh weights from torch's current random state."""
 
-    def loss(
-        self, model: "torch.nn.Module", batch: "Mapping[str, torch.Tensor]"
-    ) -> tuple["torch.Tensor", "torch.Tensor"]:
-        """(sum of the losses, number of units) of n samples, field by field in stored types.
+    def units(self, batch: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
+        """How many units (tokens, rows) n samples hold: what the loss is a mean over, 0-dim."""
 
-        A sum and a count, not a mean: ranks and micro-batches with unequal counts add up right.
+    def inputs(self, batch: "Mapping[str, torch.Tensor]") -> "tuple[torch.Tensor, ...]":
+        """What the model takes of n samples in stored types; the first dimension is n."""
+
+    def loss(
+        self, outputs: "torch.Tensor", batch: "Mapping[str, torch.Tensor]"
+    ) -> "torch.Tensor":
+        """The sum of the losses over the units of n samples, float32, 0-dim.
+
+        A sum, not a mean: ranks and micro-batches with unequal counts add up right.
+        """
+
+    def flops(self, model: "torch.nn.Module") -> float:
+        """Floating-point operations of a unit, forward and backward, of the whole model."""
+
+    def blocks(self, model: "torch.nn.Module") -> "Sequence[torch.nn.Module]":
+        """The repeated parts: sharded, recomputed and compiled one by one. May be none."""
+
+    def tensor_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> None:
+        """Split the model's weights over the ranks of a one-dimensional mesh, in place.
+
+        Raises:
+            TrainingError: the model is not made for it.
+        """
+
+    def stage(self, model: "torch.nn.Module", index: int, count: int) -> "torch.nn.Module":
+        """Stage ``index`` of ``count`` of the model; parameters keep their names.
+
+        A parameter that two stages hold is one parameter: its gradients are added up.
+
+        Raises:
+            TrainingError: the model is not made for it.
         """
 
     def evaluate(self, model: "torch.nn.Module", test: "Dataset") -> dict[str, dict[str, float]]:

@@ -37,6 +37,15 @@ class LanguageModelConfig(BaseModel):
         return self
 
 
+def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str | None:
+    """Why the model cannot be split over so many ranks and stages; None when it can."""
+    if config.heads % tensor:
+        return f"heads {config.heads} cannot be shared by tensor_parallel {tensor} ranks evenly"
+    if config.layers < pipeline:
+        return f"layers {config.layers} are too few for pipeline_parallel {pipeline} stages"
+    return None
+
+
 SPEC = WorkloadSpec(
     config=LanguageModelConfig,
     metrics={
@@ -47,4 +56,5 @@ SPEC = WorkloadSpec(
     },
     primary_metric="bits_per_byte",
     baselines=("unigram", "bigram"),
+    refuse_split=refuse_split,
 )

@@ -33,18 +33,19 @@ class Attention(nn.Module):
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.head_width = dim // heads
         self.qkv = nn.Linear(dim, 3 * dim, bias=False)
         self.out = nn.Linear(dim, dim, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """x and the result: (batch, t, dim)."""
-        batch, length, dim = x.shape
-        qkv = self.qkv(x).view(batch, length, 3, self.heads, dim // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        batch, length, _ = x.shape
+        # Head by head, so that a tensor-parallel rank's rows of the weight are whole heads.
+        qkv = self.qkv(x).view(batch, length, -1, 3, self.head_width)
+        q, k, v = qkv.permute(3, 0, 2, 1, 4)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.out(y.transpose(1, 2).reshape(batch, length, dim))
+        return self.out(y.transpose(1, 2).reshape(batch, length, -1))
 
 
 class FeedForward(nn.Module):
@@ -53,12 +54,12 @@ class FeedForward(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         hidden = 16 * -(-dim * 8 // (3 * 16))
-        self.gate_up = nn.Linear(dim, 2 * hidden, bias=False)
+        self.gate = nn.Linear(dim, hidden, bias=False)
+        self.up = nn.Linear(dim, hidden, bias=False)
         self.down = nn.Linear(hidden, dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(F.silu(gate) * up)
+        return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
 class Block(nn.Module):
@@ -77,25 +78,34 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Tokens (batch, t) → logits (batch, t, vocabulary), t at most ``context_length``."""
+    """Tokens (batch, t) → logits (batch, t, vocabulary), t at most ``context_length``.
+
+    A pipeline stage of it (see ``parallel.stage``) takes the stream (batch, t, dim) unless it is
+    the first, and gives it unless it is the last.
+    """
 
     def __init__(self, config: LanguageModelConfig, vocabulary: int) -> None:
         super().__init__()
+        self.first = self.last = True
         self.embedding = nn.Embedding(vocabulary, config.dim)
-        self.blocks = nn.ModuleList(Block(config.dim, config.heads) for _ in range(config.layers))
+        blocks = {str(n): Block(config.dim, config.heads) for n in range(config.layers)}
+        self.blocks = nn.ModuleDict(blocks)  # by name, so that a stage's have the model's names
         self.norm = nn.RMSNorm(config.dim)
+        self.head = F.linear
         cos, sin = rotary_angles(config.context_length, config.dim // config.heads)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
         self._initialise(config.layers)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        length = tokens.shape[1]
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.shape[1]
         cos, sin = self.cos[:length], self.sin[:length]
-        x = self.embedding(tokens)
-        for block in self.blocks:
+        if self.first:
+            x = self.embedding(x)
+        for block in self.blocks.values():
             x = block(x, cos, sin)
-        return F.linear(self.norm(x), self.embedding.weight)  # tied: Press & Wolf 2017
+        # Tied, Press & Wolf 2017: the embedding's weight, read the other way round.
+        return self.head(self.norm(x), self.embedding.weight) if self.last else x
 
     def _initialise(self, layers: int) -> None:
         """Normal(0, 0.02), the layers that add to the stream scaled by 1/√(2 × layers) (GPT-2)."""

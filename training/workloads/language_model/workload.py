@@ -1,6 +1,7 @@
 """The language model as a workload: model, loss, evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,9 @@ from training.workloads.language_model import baselines
 from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.packing import Packing
 from training.workloads.language_model.scores import Scores, padding
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 EVALUATION_BATCH = 16  # samples
 IGNORED = -100  # a target that costs nothing (torch's own default)
@@ -32,16 +36,42 @@ class Workload:
     def model(self) -> nn.Module:
         return Transformer(self.config, self.tokenizer.size)
 
-    def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Cross-entropy in nats, summed over the tokens; and their number, padding left out."""
+    def units(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The number of predicted tokens, padding left out."""
+        return (~padding(batch["tokens"].long(), self.tokenizer.end)).sum()
+
+    def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        return (batch["tokens"][:, :-1].long(),)
+
+    def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Cross-entropy in nats, summed over the tokens."""
         tokens = batch["tokens"].long()
-        logits = model(tokens[:, :-1]).float()
         counted = ~padding(tokens, self.tokenizer.end)
         targets = tokens[:, 1:].where(counted, IGNORED).flatten()
-        total = F.cross_entropy(
-            logits.flatten(0, 1), targets, reduction="sum", ignore_index=IGNORED
-        )
-        return total, counted.sum()
+        flat = logits.float().flatten(0, 1)
+        return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED)
+
+    def flops(self, model: nn.Module) -> float:
+        """Forward and backward of a token: 6 a weight, 12 × layers × dim × t for attention.
+
+        Chowdhery et al. 2022 (PaLM), appendix B; the embedding counts once, for the logits.
+        """
+        weights = sum(parameter.numel() for parameter in model.parameters())
+        config = self.config
+        return 6 * weights + 12 * config.layers * config.dim * config.context_length
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        return list(model.blocks.values())
+
+    def tensor_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
+        from training.workloads.language_model import parallel  # 0.7 s, for those who need it
+
+        parallel.tensor_parallel(model, mesh)
+
+    def stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
+        from training.workloads.language_model import parallel
+
+        return parallel.stage(model, index, count)
 
     def evaluate(self, model: nn.Module, test: Dataset) -> dict[str, dict[str, float]]:
         """Loss, perplexity, bits per byte and accuracy over every token of the split."""

@@ -1,6 +1,7 @@
 """Tabular classification as a workload: what is learned of the columns, loss, evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from training.workloads.tabular.features import FILE, Features
 from training.workloads.tabular.model import Classifier, Encoder, inputs
 from training.workloads.tabular.packing import Packing
 from training.workloads.tabular.scores import Metrics, labels_and_groups, metrics
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 EVALUATION_BATCH = 8192  # samples
 
@@ -47,12 +51,32 @@ class Workload:
     def model(self) -> nn.Module:
         return Classifier(self.config, self.features)
 
-    def loss(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Binary cross-entropy in nats, summed over the rows; and their number."""
-        logits = model(*inputs(batch)).float()
+    def units(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The number of rows."""
+        return torch.tensor(len(batch["label"]))
+
+    def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        return inputs(batch)
+
+    def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Binary cross-entropy in nats, summed over the rows."""
         labels = batch["label"].float()
-        total = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-        return total, torch.tensor(len(labels), device=labels.device)
+        return F.binary_cross_entropy_with_logits(logits.float(), labels, reduction="sum")
+
+    def flops(self, model: nn.Module) -> float:
+        """Forward and backward of a row: 6 for each weight of the linear layers."""
+        linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        return 6.0 * sum(layer.weight.numel() for layer in linear)
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """None: the model is small and its layers differ."""
+        return ()
+
+    def tensor_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
+        raise TrainingError("workload tabular: its model is not split; set tensor_parallel to 1")
+
+    def stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
+        raise TrainingError("workload tabular: its model is not split; set pipeline_parallel to 1")
 
     def evaluate(self, model: nn.Module, test: Dataset) -> Metrics:
         """Log loss, AUC, accuracy and Brier score over every row of the split."""

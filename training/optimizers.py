@@ -1,0 +1,143 @@
+"""AdamW and LAMB over whole or sharded weights, learning-rate schedules, averaged weights."""
+
+import math
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from training.config import TrainConfig
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """Rate of optimizer step ``step`` (from 0).
+
+    Linear warm-up to the peak; then half a cosine (Loshchilov & Hutter 2017, SGDR, equation 5,
+    without restarts), or constant and a linear decay (WSD), to ``min_learning_rate_ratio``.
+    """
+    peak = config.learning_rate
+    if config.reference_batch:
+        peak *= config.global_batch / config.reference_batch
+    if step < config.warmup_steps:
+        return peak * (step + 1) / config.warmup_steps
+    decay = config.max_steps - config.warmup_steps
+    if config.schedule == "wsd":
+        decay = min(decay, math.ceil(config.decay_share * config.max_steps))
+    begin = config.max_steps - decay
+    progress = min(1.0, max(0, step - begin) / max(1, decay - 1))
+    left = (1 + math.cos(math.pi * progress)) / 2 if config.schedule == "cosine" else 1 - progress
+    floor = config.min_learning_rate_ratio
+    return peak * (floor + (1 - floor) * left)
+
+
+def build(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
+    """The configured optimizer; norms and biases (one dimension) are not decayed.
+
+    A group holds weights of one device mesh only: DTensors of different meshes, or DTensors and
+    whole tensors, do not mix in one fused operation.
+    """
+    groups: dict[object, dict] = {}
+    for parameter in model.parameters():
+        decayed = parameter.dim() >= 2
+        group = groups.setdefault(
+            (decayed, getattr(parameter, "device_mesh", None)),
+            {"params": [], "weight_decay": config.weight_decay if decayed else 0.0},
+        )
+        group["params"].append(parameter)
+    kind = Lamb if config.optimizer == "lamb" else torch.optim.AdamW
+    options = {} if config.optimizer == "lamb" else {"fused": True}
+    betas = (config.beta1, config.beta2)
+    return kind(list(groups.values()), lr=config.learning_rate, betas=betas, **options)
+
+
+class Lamb(torch.optim.Optimizer):
+    """Adam's step, scaled to each layer by ‖weights‖ / ‖step‖ (You et al. 2020, algorithm 2).
+
+    Ours because the norms have to be those of the whole tensor where it is sharded, which the
+    implementations in libraries get wrong. As in the paper's experiments φ is the identity, and
+    the ratio is 1 where a norm is 0.
+    """
+
+    def __init__(
+        self, params: Iterable, lr: float, betas: tuple[float, float], weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: Tensor, group: dict) -> None:
+        state, (beta1, beta2) = self.state[parameter], group["betas"]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        first = state["exp_avg"].lerp_(parameter.grad, 1 - beta1)
+        second = state["exp_avg_sq"].mul_(beta2).addcmul_(
+            parameter.grad, parameter.grad, value=1 - beta2
+        )
+        number = float(state["step"])
+        denominator = (second / (1 - beta2**number)).sqrt_().add_(1e-6)
+        step = (first / (1 - beta1**number)).div_(denominator)
+        step = step.add_(parameter, alpha=group["weight_decay"])
+        weight_norm, step_norm = _norm(parameter), _norm(step)
+        ratio = weight_norm / step_norm if weight_norm > 0 and step_norm > 0 else 1.0
+        parameter.sub_(step, alpha=group["lr"] * ratio)
+
+
+def _norm(tensor: Tensor) -> float:
+    """The L2 norm; of a DTensor over all of its shards."""
+    length = torch.linalg.vector_norm(tensor)
+    return float(length.full_tensor() if hasattr(length, "full_tensor") else length)
+
+
+def moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
+    """(parameter, name → tensor) of the optimizer's state, made first where there is none yet.
+
+    A step at rate 0 over gradients of 0 makes it and leaves the weights as they are.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if not optimizer.state:
+        rates = [group["lr"] for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        optimizer.zero_grad()
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        for state in optimizer.state.values():
+            state["step"].zero_()
+    for parameter in parameters:
+        yield parameter, optimizer.state[parameter]
+
+
+class Average:
+    """An exponential moving average of the weights (Polyak & Juditsky 1992; Izmailov et al. 2018).
+
+    Sharded as the weights are: each rank averages what it holds.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self._model, self._decay = model, decay
+        self.tensors = {n: p.detach().clone() for n, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """After an optimizer step: average ← decay × average + (1 − decay) × weights."""
+        for name, parameter in self._model.named_parameters():
+            self.tensors[name].lerp_(parameter, 1 - self._decay)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange the weights and their average; a second call exchanges them back."""
+        for name, parameter in self._model.named_parameters():
+            kept = parameter.detach().clone()
+            parameter.copy_(self.tensors[name])
+            self.tensors[name].copy_(kept)

@@ -1,0 +1,52 @@
+"""How ranks share a training step. The recipe's ``strategy`` changes speed and memory, never the
+result: each of these modules gives the curve of ``single``.
+
+    single      one process; what the others build upon
+    ddp         replicated weights
+    mesh        FSDP2 (full and hybrid), tensor and pipeline parallel, on one device mesh
+    deepspeed   ZeRO 1, 2, 3
+    horovod     Horovod's optimizer, launched by mpirun
+    smddp       DDP over SageMaker's data-parallel collectives
+    smp         SageMaker's model parallelism v2
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
+from errors import TrainingError
+from training.config import TrainConfig
+from training.strategies.ranks import joined, read_ranks
+from training.strategies.single import Single as Strategy
+from training.workloads import Workload
+
+CLASSES = {
+    "single": "single.Single",
+    "ddp": "ddp.Ddp",
+    "mesh": "mesh.Mesh",
+}
+"""Where each is; imported when it is asked for, because some take seconds."""
+
+
+def kind(config: TrainConfig) -> str:
+    """The module of the strategy that a configuration asks for."""
+    split = config.tensor_parallel * config.pipeline_parallel
+    return "mesh" if config.strategy == "fsdp" or split > 1 else config.strategy
+
+
+@contextmanager
+def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
+    """Join the other ranks, and leave them at the end.
+
+    Raises:
+        TrainingError: the strategy has no use for so many ranks, or the workload's model is not
+            made for it.
+    """
+    try:
+        config.micro_batches(read_ranks()[2])
+    except ValueError as error:
+        raise TrainingError(str(error)) from None
+    module, _, name = CLASSES[kind(config)].partition(".")
+    strategy = getattr(import_module(f"{__name__}.{module}"), name)
+    with joined(config.collective_timeout_seconds) as ranks:
+        yield strategy(config, workload, ranks)

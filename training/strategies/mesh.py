@@ -1,0 +1,126 @@
+"""FSDP2, tensor and pipeline parallelism, and their combinations on one device mesh.
+
+    pipeline × replicate × shard × tensor = world size
+
+Ranks that share a matrix product are neighbours, so that they sit in one node. The data-parallel
+ranks are those of ``replicate`` × ``shard``: ``fsdp`` shards over ``shard_degree`` of them (all:
+FSDP; some: hybrid), ``ddp`` over one, which replicates.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+from training import optimizers
+from training.config import TrainConfig
+from training.strategies.pipeline import Pipeline
+from training.strategies.ranks import Ranks
+from training.strategies.single import Batch, Single, adapt_blocks
+from training.workloads import Workload
+
+
+class Mesh(Single):
+    """The model is cut into stages, then split by tensor, then sharded."""
+
+    def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
+        super().__init__(config, workload, ranks)
+        data = config.data_parallel(ranks.world)
+        shard = (config.shard_degree or data) if config.strategy == "fsdp" else 1
+        shape = (config.pipeline_parallel, data // shard, shard, config.tensor_parallel)
+        names = ("pipeline", "replicate", "shard", "tensor")
+        self.mesh = init_device_mesh(ranks.device.type, shape, mesh_dim_names=names)
+        stage, replica, part, slice_ = self.mesh.get_coordinate()
+        self.data_rank, self.data_world = replica * shard + part, data
+        self.stage, self.stages = stage, config.pipeline_parallel
+        self.scores = slice_ == 0 and stage == self.stages - 1
+        self.keeps = replica == 0 and part == 0 and slice_ == 0  # one rank of each stage
+
+    def prepare(self, model: nn.Module) -> None:
+        config, workload = self.config, self.workload
+        if self.stages > 1:
+            model = workload.stage(model, self.stage, self.stages)
+        self.model = self.forward = model.to(self.ranks.device)
+        if config.tensor_parallel > 1:
+            workload.tensor_parallel(model, self.mesh["tensor"])
+        adapt_blocks(workload.blocks(model), config)
+        if self.data_world > 1:
+            self._shard()
+        self.pipeline = Pipeline(self) if self.stages > 1 else None
+        self.optimizer = optimizers.build(config, model)
+
+    def _shard(self) -> None:
+        hybrid = self.mesh["replicate"].size() > 1
+        mesh = self.mesh["replicate", "shard"] if hybrid else self.mesh["shard"]
+        for block in self.workload.blocks(self.model):
+            fully_shard(block, mesh=mesh)
+        fully_shard(self.model, mesh=mesh)
+
+    @contextmanager
+    def accumulating(self) -> AbstractContextManager:
+        if self.data_world == 1:
+            yield
+            return
+        self.model.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            self.model.set_requires_gradient_sync(True)
+
+    def backward(self, batches: Sequence[Batch], units: float) -> Tensor:
+        if self.pipeline is None:
+            return super().backward(batches, units)
+        return self.pipeline.backward(batches, self.data_world / units)
+
+    def validate(self, batch: Batch) -> Tensor:
+        return super().validate(batch) if self.pipeline is None else self.pipeline.validate(batch)
+
+    def clip(self) -> float:
+        gradients = {n: p.grad for n, p in self.model.named_parameters() if p.grad is not None}
+        counted = gradients
+        if self.pipeline is not None:
+            self.pipeline.add_up_shared(gradients)
+            counted = {n: g for n, g in gradients.items() if n not in self.pipeline.not_counted}
+        squares = norm(list(counted.values())).square()
+        if self.pipeline is not None:
+            dist.all_reduce(squares, group=self.mesh["pipeline"].get_group())
+        total = float(squares.sqrt())
+        shrink = min(1.0, self.config.grad_clip / (total + 1e-6))  # as torch's clip_grad_norm_
+        torch._foreach_mul_([local(gradient) for gradient in gradients.values()], shrink)
+        return total
+
+    def weights(self) -> dict[str, Tensor]:
+        whole: dict[str, Tensor] = {}
+        for name, tensor in self.model.state_dict().items():
+            tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            if self.keeps:
+                whole[name] = tensor.detach().cpu()
+        if self.stages == 1:
+            return whole
+        every = [None] * self.ranks.world if self.ranks.rank == 0 else None
+        dist.gather_object(whole if self.keeps else {}, every)
+        return {name: tensor for part in every or () for name, tensor in part.items()}
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def norm(gradients: Sequence[Tensor]) -> Tensor:
+    """The L2 norm over all ranks of whole and sharded tensors, 0-dim; 0 when there are none.
+
+    DTensors of different meshes do not mix in one operation: a norm for each, then the norm of
+    these.
+    """
+    by_mesh: dict[object, list[Tensor]] = {}
+    for gradient in gradients:
+        by_mesh.setdefault(getattr(gradient, "device_mesh", None), []).append(gradient)
+    norms = [nn.utils.get_total_norm(group) for group in by_mesh.values()]
+    whole = [n.full_tensor() if isinstance(n, DTensor) else n for n in norms]
+    return torch.linalg.vector_norm(torch.stack(whole)) if whole else torch.zeros(())
