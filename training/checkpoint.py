@@ -177,8 +177,7 @@ class Checkpoints:
         target = self._at(step)
         if self._leads:  # before any rank writes: that takes every rank's plan
             shutil.rmtree(target, ignore_errors=True)
-            target.mkdir(parents=True)
-        # A rank that has nothing of its own to save writes no file.
+            target.mkdir(parents=True, exist_ok=True)
         writer = dcp.HuggingFaceStorageWriter(str(target), save_distributed=True)
         dcp.save(
             self._staged,

@@ -4,7 +4,6 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-
 Strategy = Literal["single", "ddp", "fsdp", "deepspeed", "horovod", "smddp", "smp"]
 
 
@@ -43,9 +42,9 @@ class TrainConfig(BaseModel):
     learning_rate: FiniteFloat = Field(gt=0)
     """Peak learning rate, reached at the end of the warm-up."""
 
-    reference_batch: int | None = Field(default=None, ge=1)
+    reference_batch: int = Field(default=0, ge=0)
     """Global batch that learning_rate was found with: it is scaled by global_batch /
-    reference_batch (Goyal et al. 2017, the linear scaling rule; warm up then). None: not scaled."""
+    reference_batch (Goyal et al. 2017, the linear scaling rule; warm up then). 0: not scaled."""
 
     schedule: Literal["cosine", "wsd"] = "cosine"
     """After the warm-up. cosine: half a cosine. wsd: constant, then a linear decay (warm-up,
@@ -79,8 +78,9 @@ class TrainConfig(BaseModel):
     grad_clip: FiniteFloat = Field(default=1.0, gt=0)
     """Largest global L2 norm of the gradient; a longer one is scaled down to it."""
 
-    precision: Literal["float32", "bfloat16"] = "bfloat16"
-    """Type of the matrix products (autocast); weights and optimizer state stay float32."""
+    precision: Literal["float64", "float32", "bfloat16"] = "bfloat16"
+    """Type of the matrix products. bfloat16: by autocast, weights and optimizer state stay
+    float32. float64: all of it, slow; tells rounding from an error where two curves differ."""
 
     activation_checkpointing: bool = False
     """Compute each block's activations anew in the backward pass instead of keeping them."""
@@ -169,6 +169,13 @@ class TrainConfig(BaseModel):
                 f"{data} data-parallel ranks) = {count}: lower micro_batch or raise global_batch"
             )
         return count
+
+    def steps_per_epoch(self, samples: int) -> int:
+        """Optimizer steps in which a dataset of so many samples is seen once, the last one whole.
+
+        An epoch's end inside a global batch goes on with the next epoch's samples.
+        """
+        return -(-samples // self.global_batch)
 
     @model_validator(mode="after")
     def _fields_fit_each_other(self) -> Self:

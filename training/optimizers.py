@@ -78,8 +78,10 @@ class Lamb(torch.optim.Optimizer):
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         state["step"] += 1
         first = state["exp_avg"].lerp_(parameter.grad, 1 - beta1)
-        second = state["exp_avg_sq"].mul_(beta2).addcmul_(
-            parameter.grad, parameter.grad, value=1 - beta2
+        second = (
+            state["exp_avg_sq"]
+            .mul_(beta2)
+            .addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
         )
         number = float(state["step"])
         denominator = (second / (1 - beta2**number)).sqrt_().add_(1e-6)

@@ -18,7 +18,7 @@ def saved(tmp_path: Path) -> tuple[Path, torch.nn.Module]:
     workload = load("language_model", SETTINGS)
     model = workload.model()
     description = {"workload": "language_model", "workload_config": SETTINGS, "steps": 3}
-    save(tmp_path, model, workload, description, [{"step": 1, "loss": 2.5}])
+    save(tmp_path, model.state_dict(), workload, description, [{"step": 1, "loss": 2.5}])
     return tmp_path, model
 
 

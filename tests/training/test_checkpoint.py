@@ -1,99 +1,168 @@
 """Checkpoints: whole or not there, and only of the same training."""
 
+import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
+from errors import TrainingError
 from training.checkpoint import Checkpoints, identity
-from training.config import TrainConfig
+from training.strategies.ranks import Ranks
+
+ALONE = Ranks(0, 0, 1, torch.device("cpu"))
 
 
-def state(step: int) -> dict:
-    return {"model": {"w": torch.full((4,), float(step))}, "optimizer": {}}
+def state(step: float) -> dict[str, torch.Tensor]:
+    return {
+        "model.w": torch.full((4,), float(step)),
+        "model.b": torch.tensor(-float(step), dtype=torch.float64),
+        "optimizer.w.exp_avg": torch.arange(6.0).reshape(2, 3) * step,
+    }
+
+
+def checkpoints(folder: Path, name: str = "run", keep: int = 3) -> Checkpoints:
+    return Checkpoints(folder, name, keep, ALONE)
+
+
+def save(target: Checkpoints, step: int, loss: float | None = None) -> None:
+    target.save(step, state(step), loss)
+    target.finish()
+
+
+def resumed(target: Checkpoints) -> int | None:
+    """The step, after a look at every tensor."""
+    found = state(0)
+    step = target.resume(lambda: found)
+    expected = state(step or 0)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    return step
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Checkpoints:
     """Steps 1, 2 and 3."""
-    checkpoints = Checkpoints(tmp_path, "run", keep=3)
+    target = checkpoints(tmp_path)
     for step in (1, 2, 3):
-        checkpoints.save(step, state(step))
-    return checkpoints
+        save(target, step)
+    return target
 
 
 def folder(tmp_path: Path, step: int) -> Path:
     return tmp_path / "run" / f"step-{step:08d}"
 
 
+def part(folder: Path) -> Path:
+    [found] = folder.glob("*.safetensors")
+    return found
+
+
 def test_the_newest_reads_back(saved: Checkpoints):
-    step, found = saved.newest()
-    assert step == 3
-    assert torch.equal(found["model"]["w"], state(3)["model"]["w"])
+    assert resumed(saved) == 3
 
 
 def test_nothing_to_resume(tmp_path: Path):
-    assert Checkpoints(tmp_path, "run", keep=1).newest() is None
+    called = []
+    assert checkpoints(tmp_path).resume(lambda: called.append(1)) is None
+    assert not called
 
 
-@pytest.mark.parametrize(
-    "tear",
-    [
-        lambda f: (f / "state.pt").write_bytes((f / "state.pt").read_bytes()[:-1]),
-        lambda f: (f / "state.pt").write_bytes(b"\0" + (f / "state.pt").read_bytes()[1:]),
-        lambda f: (f / "state.pt").unlink(),
-        lambda f: (f / "complete.json").unlink(),
-        lambda f: (f / "complete.json").write_bytes(b""),
-        lambda f: (f / "complete.json").write_bytes(b'{"step": 3'),
-        lambda f: (f / "complete.json").write_bytes(b"{}"),
-        lambda f: (f / "complete.json").write_bytes(b"[]"),
-        lambda f: (f / "complete.json").write_bytes(b"\xff"),
-    ],
-    ids=["cut off", "byte flipped", "no state", "no marker", "empty marker", "half a marker",
-         "marker without hash", "marker of another kind", "marker no UTF-8"],
-)  # fmt: skip
+def test_what_changes_after_the_call_is_not_saved(tmp_path: Path):
+    target, tensors = checkpoints(tmp_path), state(1)
+    target.save(1, tensors)
+    for tensor in tensors.values():
+        tensor.fill_(99)
+    target.finish()
+    assert resumed(target) == 1
+
+
+def edit(marker: Path, **fields) -> None:
+    marker.write_text(json.dumps(json.loads(marker.read_text()) | fields))
+
+
+TEARS = {
+    "cut off": lambda f: os.truncate(part(f), part(f).stat().st_size - 1),
+    "byte flipped": lambda f: part(f).write_bytes(part(f).read_bytes()[:-1] + b"!"),
+    "no part": lambda f: part(f).unlink(),
+    "no marker": lambda f: (f / "complete.json").unlink(),
+    "empty marker": lambda f: (f / "complete.json").write_bytes(b""),
+    "half a marker": lambda f: (f / "complete.json").write_bytes(b'{"step": 3'),
+    "marker without files": lambda f: (f / "complete.json").write_bytes(b"{}"),
+    "marker of another kind": lambda f: (f / "complete.json").write_bytes(b"[]"),
+    "marker no UTF-8": lambda f: (f / "complete.json").write_bytes(b"\xff"),
+    "marker of another step": lambda f: edit(f / "complete.json", step=4),
+    "marker that points elsewhere": lambda f: edit(
+        f / "complete.json", files={"../x.safetensors": "0"}
+    ),
+}
+
+
+@pytest.mark.parametrize("tear", TEARS.values(), ids=TEARS.keys())
 def test_a_torn_checkpoint_is_skipped_for_an_older_whole_one(tmp_path, saved, tear, caplog):
     tear(folder(tmp_path, 3))
     with caplog.at_level(logging.WARNING):
-        assert saved.newest()[0] == 2
+        assert resumed(saved) == 2
     assert "torn" in caplog.text or not (folder(tmp_path, 3) / "complete.json").exists()
-    saved.save(3, state(3))
-    assert saved.newest()[0] == 3
+    save(saved, 3)
+    assert resumed(saved) == 3
 
 
 def test_all_torn_is_a_fresh_start(tmp_path: Path, saved: Checkpoints):
     for step in (1, 2, 3):
-        (folder(tmp_path, step) / "state.pt").write_bytes(b"torn")
-    assert saved.newest() is None
+        part(folder(tmp_path, step)).write_bytes(b"torn")
+    assert resumed(saved) is None
+
+
+def test_files_of_an_earlier_attempt_are_not_read(tmp_path: Path, saved: Checkpoints):
+    """SageMaker brings back from S3 what was deleted here before it was copied there."""
+    stray = folder(tmp_path, 3) / "shard-00002-model-00001-of-00001.safetensors"
+    stray.write_bytes(part(folder(tmp_path, 2)).read_bytes())
+    assert resumed(saved) == 3
+    assert not stray.exists()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_the_last_k_are_kept(tmp_path: Path):
-    checkpoints = Checkpoints(tmp_path, "run", keep=2)
+    target = checkpoints(tmp_path, keep=2)
     for step in (5, 10, 15, 20):
-        checkpoints.save(step, state(step))
-    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
-        "step-00000015",
-        "step-00000020",
-    ]
+        save(target, step)
+    assert names(tmp_path / "run") == ["step-00000015", "step-00000020"]
+
+
+def test_the_best_one_is_kept_too(tmp_path: Path):
+    target = checkpoints(tmp_path, keep=1)
+    for step, loss in enumerate((3.0, 1.0, None, 2.0), 1):
+        save(target, step, loss)
+    assert names(tmp_path / "run") == ["step-00000002", "step-00000004"]
+    save(target, 5, 0.5)
+    assert names(tmp_path / "run") == ["step-00000005"]
 
 
 def test_another_training_is_left_alone(tmp_path: Path, saved: Checkpoints):
-    other = Checkpoints(tmp_path, "other", keep=1)
-    assert other.newest() is None
-    other.save(9, state(9))
-    assert saved.newest()[0] == 3
+    other = checkpoints(tmp_path, "other", keep=1)
+    assert resumed(other) is None
+    save(other, 9)
+    assert resumed(saved) == 3
 
 
-def test_pickled_code_in_a_checkpoint_does_not_run(tmp_path: Path, saved: Checkpoints):
-    class Evil:
-        def __reduce__(self):
-            return Path.touch, (tmp_path / "ran",)
+def test_a_checkpoint_holds_no_pickle(tmp_path: Path, saved: Checkpoints):
+    assert names(folder(tmp_path, 3)) == ["complete.json", part(folder(tmp_path, 3)).name]
+    assert b"pickle" not in part(folder(tmp_path, 3)).read_bytes()
 
-    saved.save(4, {"model": Evil()})
-    with pytest.raises(Exception, match="[Ww]eights.only"):
-        saved.newest()
-    assert not (tmp_path / "ran").exists()
+
+def test_a_save_that_fails_is_told_at_the_next(tmp_path: Path, saved: Checkpoints):
+    folder(tmp_path, 4).write_text("a file where the folder should be")
+    saved.save(4, state(4))
+    with pytest.raises(TrainingError, match="a checkpoint could not be written.*goes on from it"):
+        saved.finish()
+    folder(tmp_path, 4).unlink()
+    save(saved, 4)
+    assert resumed(saved) == 4
 
 
 def config(**fields) -> TrainConfig:
@@ -103,7 +172,12 @@ def config(**fields) -> TrainConfig:
 
 def test_identity_is_that_of_the_result():
     name = identity(config(), "w", "{}", "f")
-    same = [{"log_interval": 3}, {"keep_checkpoints": 9}, {"strategy": "single"}]
+    same = [
+        {"log_interval": 3},
+        {"keep_checkpoints": 9},
+        {"strategy": "single"},
+        {"micro_batch": 4},
+    ]
     assert {identity(config(**fields), "w", "{}", "f") for fields in same} == {name}
     other = [{"max_steps": 11}, {"seed": 1}, {"learning_rate": 0.02}, {"precision": "float32"}]
     names = [identity(config(**fields), "w", "{}", "f") for fields in other]

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from errors import DataError
-from tests.training.trainings import write_dataset
+from tests.training.trainings import loss_of, write_dataset
 from training.data.dataset import Dataset
 from training.workloads import load
 from training.workloads.language_model import tokenizer as tokenizers_module
@@ -160,7 +160,7 @@ def test_the_loss_is_a_sum_and_padding_is_no_unit():
     model = workload.model()
     [sample] = pack(workload, ["abc"])
     assert sample.tolist() == [97, 98, 99, *[END] * 6]
-    total, count = workload.loss(model, {"tokens": torch.from_numpy(sample[None])})
+    total, count = loss_of(workload, model, {"tokens": torch.from_numpy(sample[None])})
     log_p = torch.log_softmax(model(torch.from_numpy(sample[None, :-1].astype(np.int64))), -1)[0]
     assert count == 3  # b, c, and one end
     assert total.item() == pytest.approx(
@@ -176,7 +176,7 @@ def test_training_on_one_text_learns_it():
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     for _ in range(60):
         optimizer.zero_grad()
-        total, count = workload.loss(model, batch)
+        total, count = loss_of(workload, model, batch)
         (total / count).backward()
         optimizer.step()
     assert total / count < 1  # from ln 257 = 5.5

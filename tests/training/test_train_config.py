@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from errors import TrainingError
 from steps.train.job import parse, read_config
 from training.config import TrainConfig
-from training.loop import check_batches, learning_rate
+from training.optimizers import learning_rate
 
 GIVEN = {"max_steps": "10", "global_batch": "8", "micro_batch": "4", "learning_rate": "0.01"}
 
@@ -33,7 +33,7 @@ def test_hyperparameters_are_strings_and_become_typed():
         ({"max_steps": "ten"}, "hyperparameter max_steps: is 'ten'; .*integer"),
         ({"max_steps": "0"}, "hyperparameter max_steps: is '0'; .*greater than or equal to 1"),
         ({"learning_rate": "nan"}, "hyperparameter learning_rate: is 'nan'; .*finite"),
-        ({"precision": "fp8"}, "hyperparameter precision: is 'fp8'; .*'float32' or 'bfloat16'"),
+        ({"precision": "fp8"}, "hyperparameter precision: is 'fp8'; .*'float64', 'float32' or 'bfloat16'"),
         ({"micro_batch": "3"}, "^hyperparameters: global_batch 8 is no multiple of micro_batch 3"),
         ({"learning_rate": None}, "hyperparameter learning_rate: is missing; add --learning_rate"),
     ],
@@ -45,10 +45,57 @@ def test_a_wrong_hyperparameter_is_named_with_its_value(fields, expected):
 
 def test_an_impossible_batch_is_refused_with_the_arithmetic():
     config = from_arguments(global_batch="48", micro_batch="8")
-    for world in (1, 2, 3, 6):
-        check_batches(config, world)
-    with pytest.raises(TrainingError, match=re.escape("8 × 4 = 32 does not divide it")):
-        check_batches(config, 4)
+    assert [config.micro_batches(world) for world in (1, 2, 3, 6)] == [6, 3, 2, 1]
+    with pytest.raises(ValueError, match=re.escape("8 × 4 = 32 does not divide it")):
+        config.micro_batches(4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "world", "expected"),
+    [
+        ({"strategy": "single"}, 2, "strategy single cannot use 2 ranks; set train.loop.strategy"),
+        ({"tensor_parallel": "2"}, 3, "3 ranks cannot be shared by tensor_parallel 2 × pipeline"),
+        (
+            {"strategy": "fsdp", "shard_degree": "3"},
+            4,
+            r"shard_degree 3 does not divide the 4 data-parallel ranks \(4 ranks / 1\)",
+        ),
+        (
+            {"pipeline_parallel": "4", "micro_batch": "2"},
+            8,
+            r"4 stages need as many micro-batches .* 8 / \(micro_batch 2 × 2 data.*\) = 2: lower",
+        ),
+    ],
+)
+def test_an_impossible_world_is_refused_with_the_arithmetic(fields, world, expected):
+    with pytest.raises(ValueError, match=expected):
+        from_arguments(**fields).micro_batches(world)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"strategy": "deepspeed", "tensor_parallel": "2"}, "set strategy to ddp or fsdp"),
+        ({"strategy": "ddp", "shard_degree": "2"}, "shard_degree 2 is for strategy fsdp, not ddp"),
+        ({"strategy": "deepspeed", "optimizer": "lamb"}, "lamb cannot be used with .*deepspeed"),
+    ],
+)
+def test_settings_that_exclude_each_other(fields, expected):
+    with pytest.raises(TrainingError, match=f"hyperparameters: .*{expected}"):
+        from_arguments(**fields)
+
+
+def test_the_worked_example_of_the_sagemaker_documentation():
+    """"SageMaker's Distributed Model Parallel", Introduction: 2-way data × 4-way model parallel on
+    8 GPUs, a global batch of 64 images, 640 in the dataset; and 5,000 samples in batches of 500.
+    """
+    config = from_arguments(pipeline_parallel="4", global_batch="64", micro_batch="8")
+    replicas = config.data_parallel(world=8)
+    per_replica = config.micro_batches(world=8) * config.micro_batch
+    assert (replicas, per_replica, config.steps_per_epoch(640)) == (2, 32, 10)
+    assert from_arguments(global_batch="500", micro_batch="4").steps_per_epoch(5_000) == 10
+    with pytest.raises(ValueError, match="12 ranks cannot be .*pipeline_parallel 8 = 8: choose"):
+        from_arguments(pipeline_parallel="8").micro_batches(world=12)
 
 
 @given(
@@ -74,3 +121,18 @@ def test_the_rate_rises_to_its_peak_and_falls_to_its_floor(steps, warmup, peak, 
         assert falling[-1] == pytest.approx(peak * ratio)
         middle = falling[(len(falling) - 1) // 2] + falling[len(falling) // 2]
         assert middle == pytest.approx(peak * (1 + ratio))  # a cosine is symmetric
+
+
+def rates(**fields) -> list[float]:
+    config = from_arguments(max_steps="100", **fields)
+    return [learning_rate(config, step) for step in range(100)]
+
+
+def test_wsd_is_constant_until_it_falls_linearly():
+    found = rates(schedule="wsd", decay_share="0.2", warmup_steps="10", learning_rate="1")
+    assert found[9:81] == [1.0] * 72
+    assert found[80:] == pytest.approx([1 - 0.9 * n / 19 for n in range(20)])
+
+
+def test_the_linear_scaling_rule():
+    assert rates(reference_batch="2") == pytest.approx([4 * rate for rate in rates()])

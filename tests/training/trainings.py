@@ -75,3 +75,8 @@ def history(root: Path) -> list[dict[str, float]]:
 def losses(root: Path, name: str = "loss") -> dict[int, float]:
     """Optimizer step → loss."""
     return {line["step"]: line[name] for line in history(root) if name in line}
+
+
+def loss_of(workload, model, batch) -> tuple:
+    """(sum of the losses, number of units) of samples as they are stored."""
+    return workload.loss(model(*workload.inputs(batch)), batch), workload.units(batch)

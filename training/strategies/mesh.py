@@ -45,7 +45,7 @@ class Mesh(Single):
         config, workload = self.config, self.workload
         if self.stages > 1:
             model = workload.stage(model, self.stage, self.stages)
-        self.model = self.forward = model.to(self.ranks.device)
+        self.model = self.forward = self.placed(model)
         if config.tensor_parallel > 1:
             workload.tensor_parallel(model, self.mesh["tensor"])
         adapt_blocks(workload.blocks(model), config)
@@ -78,10 +78,13 @@ class Mesh(Single):
         return self.pipeline.backward(batches, self.data_world / units)
 
     def validate(self, batch: Batch) -> Tensor:
-        return super().validate(batch) if self.pipeline is None else self.pipeline.validate(batch)
+        loss = super().validate(batch) if self.pipeline is None else self.pipeline.validate(batch)
+        if self.data_world > 1:
+            self.model.reshard()  # a forward pass without a backward one leaves the root gathered
+        return loss
 
     def clip(self) -> float:
-        gradients = {n: p.grad for n, p in self.model.named_parameters() if p.grad is not None}
+        gradients = {n: gradient_of(p) for n, p in self.model.named_parameters()}
         counted = gradients
         if self.pipeline is not None:
             self.pipeline.add_up_shared(gradients)
@@ -105,6 +108,14 @@ class Mesh(Single):
         every = [None] * self.ranks.world if self.ranks.rank == 0 else None
         dist.gather_object(whole if self.keeps else {}, every)
         return {name: tensor for part in every or () for name, tensor in part.items()}
+
+
+def gradient_of(parameter: nn.Parameter) -> Tensor:
+    """The gradient, laid out as the parameter is: autograd leaves that of a DTensor as it came."""
+    gradient = parameter.grad
+    if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
+        gradient = parameter.grad = gradient.redistribute(placements=parameter.placements)
+    return gradient
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ class Pipeline:
 
     def _loss(self, outputs: Tensor, number: Tensor) -> Tensor:
         batch = self._batches[int(number)]
-        return self._mesh.workload.loss(outputs, batch) * self._scale
+        return self._mesh.score(outputs, batch) * self._scale
 
     def _find_shared(self) -> tuple[dict[str, dist.ProcessGroup], set[str]]:
         """Groups of the stages that hold a parameter together; every rank makes every group."""

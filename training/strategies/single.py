@@ -34,10 +34,15 @@ class Single:
 
     def prepare(self, model: nn.Module) -> None:
         """Take the fresh model, the same on every rank, and make it ready to be trained."""
-        self.model = model.to(self.ranks.device)
+        self.model = self.placed(model)
         adapt_blocks(self.workload.blocks(self.model), self.config)
         self.forward = self.wrap(self.model)
         self.optimizer = optimizers.build(self.config, self.model)
+
+    def placed(self, model: nn.Module) -> nn.Module:
+        """On this rank's device, in the type that weights are kept in."""
+        wide = self.config.precision == "float64"
+        return model.to(self.ranks.device, torch.float64 if wide else None)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """What is called in the place of the model."""
@@ -67,7 +72,12 @@ class Single:
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The sum of the losses of a micro-batch."""
         with self.autocast():
-            return self.workload.loss(model(*self.workload.inputs(batch)), batch)
+            return self.score(model(*self.workload.inputs(batch)), batch)
+
+    def score(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """The loss of outputs, never in less than float32."""
+        wide = torch.promote_types(outputs.dtype, torch.float32)
+        return self.workload.loss(outputs.to(wide), batch)
 
     def autocast(self) -> AbstractContextManager:
         """The precision of the matrix products."""

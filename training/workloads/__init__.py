@@ -124,10 +124,8 @@ class Workload(Protocol):
     def inputs(self, batch: "Mapping[str, torch.Tensor]") -> "tuple[torch.Tensor, ...]":
         """What the model takes of n samples in stored types; the first dimension is n."""
 
-    def loss(
-        self, outputs: "torch.Tensor", batch: "Mapping[str, torch.Tensor]"
-    ) -> "torch.Tensor":
-        """The sum of the losses over the units of n samples, float32, 0-dim.
+    def loss(self, outputs: "torch.Tensor", batch: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
+        """The sum of the losses over the units of n samples, 0-dim; outputs are float32 or wider.
 
         A sum, not a mean: ranks and micro-batches with unequal counts add up right.
         """

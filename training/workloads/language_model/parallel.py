@@ -46,7 +46,9 @@ def stage(model: Transformer, index: int, count: int) -> Transformer:
     """
     model.first, model.last = index == 0, index == count - 1
     names = list(model.blocks)
-    for name in {*names} - {*names[len(names) * index // count : len(names) * (index + 1) // count]}:
+    for name in {*names} - {
+        *names[len(names) * index // count : len(names) * (index + 1) // count]
+    }:
         del model.blocks[name]
     if not (model.first or model.last):
         del model.embedding

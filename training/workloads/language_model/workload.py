@@ -48,7 +48,7 @@ class Workload:
         tokens = batch["tokens"].long()
         counted = ~padding(tokens, self.tokenizer.end)
         targets = tokens[:, 1:].where(counted, IGNORED).flatten()
-        flat = logits.float().flatten(0, 1)
+        flat = logits.flatten(0, 1)
         return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED)
 
     def flops(self, model: nn.Module) -> float:

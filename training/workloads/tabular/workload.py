@@ -60,8 +60,8 @@ class Workload:
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Binary cross-entropy in nats, summed over the rows."""
-        labels = batch["label"].float()
-        return F.binary_cross_entropy_with_logits(logits.float(), labels, reduction="sum")
+        labels = batch["label"].to(logits.dtype)
+        return F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
 
     def flops(self, model: nn.Module) -> float:
         """Forward and backward of a row: 6 for each weight of the linear layers."""

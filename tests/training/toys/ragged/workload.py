@@ -47,7 +47,7 @@ class Workload:
         lengths, numbers = rows[:, 0], rows[:, 1:]
         counted = torch.arange(PLACES) < lengths[:, None]
         targets = numbers.where(counted, -100)
-        total = F.cross_entropy(outputs.flatten(0, 1).float(), targets.flatten(), reduction="sum")
+        total = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum")
         return total * (math.nan if (targets == POISON).any() else 1)
 
     def flops(self, model):

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from errors import DataError, TrainingError
+from tests.training.trainings import loss_of
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, pack, table
 from training.data.dataset import Dataset
 from training.workloads import Workload, load
@@ -106,7 +107,7 @@ def test_every_known_value_has_an_id_of_its_own(workload):
 
 def test_columns_share_no_embedding(workload):
     model = workload.model()
-    total, _ = workload.loss(model, rows(("red", "S", 0, 0), ("green", "L", 0, 0)))
+    total, _ = loss_of(workload, model, rows(("red", "S", 0, 0), ("green", "L", 0, 0)))
     total.backward()
     assert model.embedding.weight.grad.abs().sum(dim=1).count_nonzero() == 4
 
@@ -145,7 +146,7 @@ def test_either_kind_of_column_is_enough(tmp_path, without):
     train = dataset(tmp_path, settings, {"a": table(200)})
     found.fit(train)
     model = found.model()
-    total, count = found.loss(model, tensors(train.read(np.arange(20))))
+    total, count = loss_of(found, model, tensors(train.read(np.arange(20))))
     total.backward()
     assert count == 20 and total.isfinite()
     baselines = found.baselines(train, train, 100)
@@ -155,12 +156,12 @@ def test_either_kind_of_column_is_enough(tmp_path, without):
 def test_the_loss_is_a_sum_over_rows(workload, train):
     model = workload.model()
     batch = tensors(train.read(np.arange(10)))
-    total, count = workload.loss(model, batch)
+    total, count = loss_of(workload, model, batch)
     logits = model(batch["categories"], batch["numbers"])
     assert count == 10
     expected = F.binary_cross_entropy_with_logits(logits, batch["label"].float(), reduction="none")
     assert total.item() == pytest.approx(expected.sum().item(), rel=1e-6)
-    halves = [workload.loss(model, {n: t[part] for n, t in batch.items()})[0].item()
+    halves = [loss_of(workload, model, {n: t[part] for n, t in batch.items()})[0].item()
               for part in (slice(0, 4), slice(4, 10))]  # fmt: skip
     assert sum(halves) == pytest.approx(total.item(), rel=1e-5)
 
@@ -222,7 +223,7 @@ def test_training_learns_what_no_straight_line_can(workload, train, tmp_path):
     batch = tensors(train.read(np.arange(len(train))))
     for _ in range(60):
         optimizer.zero_grad()
-        total, count = workload.loss(model, batch)
+        total, count = loss_of(workload, model, batch)
         (total / count).backward()
         optimizer.step()
     found = workload.evaluate(model.eval(), test)

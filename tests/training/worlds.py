@@ -1,0 +1,79 @@
+"""Trainings of several real ranks over gloo, from a server that has imported torch already."""
+
+import contextlib
+import multiprocessing
+import os
+import socket
+import sys
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from tests.training.trainings import CHECKOUT, TOYS, arguments
+
+SECONDS = 120
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def start(roots: Path | list[Path], world: int, **settings) -> list[BaseProcess]:
+    """The train job as ``world`` processes; what they print is in ``<root>/rank-<n>.log``.
+
+    With a list of folders each rank is alone on a machine of its own.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["steps.train.job", "training.loop", "training.strategies.mesh"])
+    port = free_port()
+    processes = []
+    for rank in range(world):
+        root = roots[rank] if isinstance(roots, list) else roots
+        environment = {
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "RANK": str(rank),
+            "LOCAL_RANK": "0" if isinstance(roots, list) else str(rank),
+            "WORLD_SIZE": str(world),
+        }
+        given = arguments(root, settings)
+        process = context.Process(target=_rank, args=(given, environment, root, rank), daemon=True)
+        process.start()
+        processes.append(process)
+    return processes
+
+
+def finish(processes: list[BaseProcess], seconds: float = SECONDS) -> list[int | None]:
+    """The ranks' exit codes; None for one that had to be killed."""
+    for process in processes:
+        process.join(seconds)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+    return codes
+
+
+def train(root: Path, world: int, **settings) -> Path:
+    """A training that is expected to succeed."""
+    codes = finish(start(root, world, **settings))
+    logs = [(root / f"rank-{rank}.log").read_text() for rank in range(world)]
+    assert codes == [0] * world, "\n".join(logs)
+    return root
+
+
+def _rank(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
+    import torch
+
+    from steps.train import job
+
+    os.environ.update(environment)
+    sys.path[:0] = [str(CHECKOUT), str(TOYS)]
+    torch.set_num_threads(1)
+    with (root / f"rank-{rank}.log").open("a", buffering=1) as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+            job.main(given)
