@@ -10,6 +10,7 @@ import torch
 
 from errors import TrainingError
 from training.checkpoint import Checkpoints, identity
+from training.config import TrainConfig
 from training.strategies.ranks import Ranks
 
 ALONE = Ranks(0, 0, 1, torch.device("cpu"))
