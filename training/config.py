@@ -27,7 +27,7 @@ class TrainConfig(BaseModel):
     pipeline_parallel: int = Field(default=1, ge=1)
     """With ddp and fsdp: stages that the model's blocks are cut into, one after another."""
 
-    zero_stage: Literal[1, 2, 3] = 1
+    zero_stage: int = Field(default=1, ge=1, le=3)
     """With deepspeed: what is sharded. 1: optimizer state, 2: gradients too, 3: weights too."""
 
     max_steps: int = Field(ge=1)
