@@ -18,6 +18,7 @@ import json
 import logging
 import shutil
 import threading
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -33,6 +34,8 @@ from training.data.manifest import write_atomically
 from training.strategies.ranks import Ranks
 
 log = logging.getLogger(__name__)
+# What a single process means by no_dist, and need not be told of.
+warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
 
 # What changes neither the weights nor their order; all else makes another training.
 IMMATERIAL = {

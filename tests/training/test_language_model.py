@@ -150,7 +150,7 @@ def test_the_model_sees_no_later_token():
 def test_the_model_sees_where_a_token_stands():
     torch.manual_seed(0)
     model = load("language_model", SMALL | {"layers": 1}).model()
-    model.blocks[0].attention.out.weight.data.normal_()
+    model.blocks["0"].attention.out.weight.data.normal_()
     one, other = model(torch.tensor([[1, 2, 3]])), model(torch.tensor([[2, 1, 3]]))
     assert not torch.allclose(one[:, 2], other[:, 2], atol=1e-4)
 

@@ -33,7 +33,10 @@ def test_hyperparameters_are_strings_and_become_typed():
         ({"max_steps": "ten"}, "hyperparameter max_steps: is 'ten'; .*integer"),
         ({"max_steps": "0"}, "hyperparameter max_steps: is '0'; .*greater than or equal to 1"),
         ({"learning_rate": "nan"}, "hyperparameter learning_rate: is 'nan'; .*finite"),
-        ({"precision": "fp8"}, "hyperparameter precision: is 'fp8'; .*'float64', 'float32' or 'bfloat16'"),
+        (
+            {"precision": "fp8"},
+            "hyperparameter precision: is 'fp8'; .*'float64', 'float32' or 'bfloat16'",
+        ),
         ({"micro_batch": "3"}, "^hyperparameters: global_batch 8 is no multiple of micro_batch 3"),
         ({"learning_rate": None}, "hyperparameter learning_rate: is missing; add --learning_rate"),
     ],
@@ -86,7 +89,7 @@ def test_settings_that_exclude_each_other(fields, expected):
 
 
 def test_the_worked_example_of_the_sagemaker_documentation():
-    """"SageMaker's Distributed Model Parallel", Introduction: 2-way data × 4-way model parallel on
+    """ "SageMaker's Distributed Model Parallel", Introduction: 2-way data × 4-way model parallel on
     8 GPUs, a global batch of 64 images, 640 in the dataset; and 5,000 samples in batches of 500.
     """
     config = from_arguments(pipeline_parallel="4", global_batch="64", micro_batch="8")

@@ -1,0 +1,82 @@
+"""The strategies that are compared, and the training that they are compared on."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.data.manifest import Manifest, Source, write_manifest
+from training.data.writer import ShardWriter
+from training.workloads import load_packing
+
+MODEL = {"context_length": 32, "layers": 4, "heads": 4, "dim": 32}
+SETTINGS: dict[str, Any] = {
+    "workload": "language_model",
+    "workload_config": json.dumps(MODEL),
+    "max_steps": 100,
+    "global_batch": 16,
+    "micro_batch": 4,
+    "learning_rate": 0.001,
+    "warmup_steps": 10,
+    "validation_interval": 50,
+    "checkpoint_interval": 50,
+    "log_interval": 1,
+}
+
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "single": (1, {"strategy": "single"}),
+    "accumulation 1": (1, {"strategy": "single", "micro_batch": 16}),
+    "accumulation 2": (1, {"strategy": "single", "micro_batch": 8}),
+    "accumulation 8": (1, {"strategy": "single", "micro_batch": 2}),
+    "DDP × 2": (2, {"strategy": "ddp"}),
+    "DDP × 4": (4, {"strategy": "ddp"}),
+    "FSDP2 × 2": (2, {"strategy": "fsdp"}),
+    "FSDP2 × 4": (4, {"strategy": "fsdp"}),
+    "hybrid 2 × 2": (4, {"strategy": "fsdp", "shard_degree": 2}),
+    "tensor × 2": (2, {"tensor_parallel": 2}),
+    "pipeline × 2": (2, {"pipeline_parallel": 2}),
+    "pipeline × 4": (4, {"pipeline_parallel": 4}),
+    "DDP × 2, tensor × 2": (4, {"tensor_parallel": 2}),
+    "FSDP2 × 2, pipeline × 2": (4, {"strategy": "fsdp", "pipeline_parallel": 2}),
+    "tensor × 2, pipeline × 2": (4, {"tensor_parallel": 2, "pipeline_parallel": 2}),
+    "FSDP2 × 2, tensor × 2, pipeline × 2": (
+        8,
+        {"strategy": "fsdp", "tensor_parallel": 2, "pipeline_parallel": 2},
+    ),
+}
+"""Name → (world size, what differs from SETTINGS)."""
+
+
+def write_data(folder: Path) -> None:
+    """A train and a validation split of ragged lists of tokens, the same on every machine.
+
+    A sample holds 2 to 32 tokens, the rest is padding: micro-batches hold unequal counts.
+    """
+    packing = load_packing("language_model", MODEL)
+    random = np.random.default_rng(0)
+    words = [random.integers(97, 123, size) for size in random.integers(2, 8, 60)]
+    for split, samples in (("train", 400), ("validation", 37)):
+        rows = np.full((samples, MODEL["context_length"] + 1), packing.tokenizer.end, np.uint16)
+        for row, length in zip(rows, random.integers(2, 33, samples), strict=True):
+            text = np.concatenate([words[n] for n in random.zipf(1.5, 20) % len(words)])
+            row[: min(length, len(text))] = text[:length]
+        writer = ShardWriter(folder / split, "algo-1", packing.fields, 2000)
+        writer.add({"tokens": rows})
+        shards = writer.close()
+        source = Source(name="text", records=samples, samples=samples)
+        manifest = Manifest(
+            split=split,
+            fields=packing.fields,
+            workload=packing.info,
+            sources=[source],
+            shards=shards,
+        )
+        write_manifest(manifest, folder / split / "manifest-algo-1.json")
+
+
+def container(data: Path, root: Path) -> Path:
+    """A training container's folders over a copy of the data."""
+    shutil.copytree(data, root / "input/data")
+    return root

@@ -1,0 +1,119 @@
+"""A strategy changes speed and memory, never the curve; and any goes on from any other.
+
+In float64, where rounding is 1e-16 and everything larger is an error.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks.strategies.__main__ import GOLDEN, distance
+from benchmarks.strategies.cases import CASES, SETTINGS, container, write_data
+from steps.train import job
+from tests.training import worlds
+from tests.training.trainings import arguments, losses
+from training.strategies.single import Single
+
+STEPS = 8
+EXACT = 1e-12  # relative
+SHORT = SETTINGS | {
+    "precision": "float64",
+    "max_steps": STEPS,
+    "checkpoint_interval": 2,
+    "validation_interval": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_data(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(data, tmp_path_factory) -> Path:
+    """A single process's training."""
+    return run_here(container(data, tmp_path_factory.mktemp("alone")), micro_batch=16)
+
+
+def run_here(root: Path, **settings) -> Path:
+    job.main(arguments(root, SHORT | {"strategy": "single"} | settings))
+    return root
+
+
+def off(root: Path, reference: Path) -> float:
+    """The largest relative difference of the steps that ``root`` has, in both losses."""
+    every = [losses(reference, name) for name in ("loss", "validation_loss")]
+    mine = [losses(root, name) for name in ("loss", "validation_loss")]
+    return max(
+        distance(curve, {step: whole[step] for step in curve})
+        for curve, whole in zip(mine, every, strict=True)
+    )
+
+
+def test_the_curve_is_the_golden_one(data, tmp_path):
+    """Recorded by ``python -m benchmarks.strategies --precision float64 --golden``."""
+    golden = json.loads(GOLDEN.read_text())
+    root = container(data, tmp_path)
+    job.main(arguments(root, SETTINGS | {"precision": "float64", "strategy": "single"}))
+    for name, key in (("loss", "losses"), ("validation_loss", "validation_losses")):
+        expected = {int(step): value for step, value in golden[key].items()}
+        assert distance(losses(root, name), expected) < 1e-9  # other machines, other kernels
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 4, 8])
+def test_accumulation_of_ragged_micro_batches(data, alone, tmp_path, micro_batch):
+    assert off(run_here(container(data, tmp_path), micro_batch=micro_batch), alone) < EXACT
+
+
+def test_a_mean_of_means_would_be_found(data, alone, tmp_path, monkeypatch):
+    """What most loops do: each micro-batch's mean, averaged. Counts are unequal here."""
+
+    def backward(self, batches, units):
+        total = 0.0
+        for batch in batches:
+            loss = self.loss(self.forward, batch)
+            (loss / self.workload.units(batch) / len(batches)).backward()
+            total = total + loss.detach().double()
+        return total
+
+    monkeypatch.setattr(Single, "backward", backward)
+    assert off(run_here(container(data, tmp_path), micro_batch=4), alone) > 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DDP × 4",
+        "hybrid 2 × 2",
+        "tensor × 2",
+        "pipeline × 2",
+        "FSDP2 × 2, tensor × 2, pipeline × 2",
+    ],
+)
+def test_every_strategy_gives_the_curve_of_one_process(data, alone, tmp_path, name):
+    world, differs = CASES[name]
+    root = worlds.train(container(data, tmp_path), world, **(SHORT | differs))
+    assert off(root, alone) < EXACT
+    assert len(losses(root)) == STEPS
+    whole, mine = (len((r / "model/model.safetensors").read_bytes()) for r in (alone, root))
+    assert whole == mine  # the artifact holds all stages and shards
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_under_another_strategy_and_world_size(data, alone, tmp_path):
+    """Each resumes from a checkpoint that the one before it has written."""
+    root = container(data, tmp_path)
+    names = ["DDP × 2", "hybrid 2 × 2", "pipeline × 2", "DDP × 4"]
+    for resumes_at, name in zip((0, 2, 4, 6), names, strict=True):
+        for checkpoint in root.glob("checkpoints/*/step-*"):
+            if int(checkpoint.name[5:]) != resumes_at:
+                shutil.rmtree(checkpoint)
+        world, differs = CASES[name]
+        worlds.train(root, world, **(SHORT | differs))
+        assert list(losses(root)) == list(range(resumes_at + 1, STEPS + 1)), name
+        assert off(root, alone) < EXACT, name
