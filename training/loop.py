@@ -80,8 +80,9 @@ class Loop:
                         f"stopped by SIGTERM after step {self.step}; a checkpoint is saved, and a "
                         "job with the same settings and data goes on from it"
                     )
-        with self._averaged():
-            return self.strategy.weights()
+        if self.average is not None:
+            self.average.swap()
+        return self.strategy.weights()
 
     def _loader(self, train: Dataset) -> Loader:
         config, strategy = self.config, self.strategy

@@ -1,0 +1,142 @@
+"""Optimizers over whole and sharded weights, and the average of the weights."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.strategies.__main__ import distance
+from benchmarks.strategies.cases import SETTINGS, container, write_data
+from steps.train import job
+from tests.training import worlds
+from tests.training.trainings import arguments, losses
+from training.artifact import open_artifact
+from training.config import TrainConfig
+from training.data.dataset import Dataset
+from training.optimizers import Average, build, moments
+
+SHORT = SETTINGS | {
+    "precision": "float64",
+    "max_steps": 6,
+    "validation_interval": 3,
+    "checkpoint_interval": 3,
+}
+
+
+def config(**fields) -> TrainConfig:
+    given = {"max_steps": 10, "global_batch": 8, "micro_batch": 8, "learning_rate": 0.01}
+    return TrainConfig.model_validate(given | fields)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3)).double()
+
+
+def take(trained: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    inputs = torch.arange(20, dtype=torch.float64).reshape(5, 4).sin()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        trained(inputs).square().sum().backward()
+        optimizer.step()
+
+
+def test_lamb_is_the_algorithm_of_the_paper():
+    """Algorithm 2 of You et al. 2020 in numpy's words, two steps of one matrix."""
+    weight = nn.Parameter(torch.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=torch.float64))
+    holder = nn.Module()
+    holder.weight = weight
+    settings = config(optimizer="lamb", weight_decay=0.1, beta1=0.9, beta2=0.99)
+    optimizer = build(settings, holder)
+    x, m, v = weight.detach().numpy().copy(), 0.0, 0.0
+    for step in (1, 2):
+        weight.grad = weight.detach().cos() * step
+        g = weight.grad.numpy().copy()
+        m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+        ratio = (m / (1 - 0.9**step)) / ((v / (1 - 0.99**step)) ** 0.5 + 1e-6)
+        update = ratio + 0.1 * x
+        x = x - 0.01 * (x**2).sum() ** 0.5 / (update**2).sum() ** 0.5 * update
+        optimizer.step()
+        assert weight.detach().numpy() == pytest.approx(x, rel=1e-12)
+
+
+def test_norms_and_biases_are_not_decayed():
+    trained = model()
+    before = copy.deepcopy(trained.state_dict())
+    optimizer = build(config(weight_decay=1.0), trained)
+    for parameter in trained.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    changed = {n for n, t in trained.state_dict().items() if not torch.equal(t, before[n])}
+    assert changed == {"0.weight"}
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_making_the_state_changes_nothing(kind):
+    one, other = model(), model()
+    first, second = (build(config(optimizer=kind), each) for each in (one, other))
+    for _, state in moments(second):
+        assert all(not tensor.any() for tensor in state.values())
+    assert all(parameter.grad is None for parameter in other.parameters())
+    for trained, optimizer in ((one, first), (other, second)):
+        take(trained, optimizer, 3)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_the_average_of_the_weights():
+    trained = model()
+    average = Average(trained, 0.75)
+    seen = [trained[0].weight.detach().clone()]
+    optimizer = build(config(), trained)
+    for _ in range(3):
+        take(trained, optimizer, 1)
+        average.update()
+        seen.append(trained[0].weight.detach().clone())
+    expected = seen[0] * 0.75**3 + sum(seen[n] * 0.25 * 0.75 ** (3 - n) for n in (1, 2, 3))
+    average.swap()
+    assert torch.allclose(trained[0].weight, expected, rtol=1e-12)
+    average.swap()
+    assert torch.equal(trained[0].weight, seen[-1])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_data(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_lamb_and_the_average_are_the_same_over_shards(data, tmp_path):
+    """Three ranks: no weight divides evenly among them, so a shard's norm is not a third."""
+    settings = SHORT | {"optimizer": "lamb", "ema_decay": 0.9, "global_batch": 12}
+    alone = container(data, tmp_path / "alone")
+    job.main(arguments(alone, settings | {"strategy": "single"}))
+    sharded = worlds.train(container(data, tmp_path / "three"), 3, **settings, strategy="fsdp")
+    for name in ("loss", "validation_loss"):
+        assert distance(losses(sharded, name), losses(alone, name)) < 1e-11
+
+
+def test_the_average_is_what_is_validated_and_handed_on_and_resumed(data, tmp_path):
+    root = container(data, tmp_path)
+    job.main(arguments(root, SHORT | {"strategy": "single", "ema_decay": 0.5}))
+    workload, found, _ = open_artifact(root / "model")
+    validation = Dataset(root / "input/data/validation")
+    expected = workload.evaluate(found, validation)["loss"]["value"]
+    assert losses(root, "validation_loss")[6] == pytest.approx(expected, rel=1e-5)
+
+    whole = losses(root, "validation_loss")[6]
+    for newest in root.glob("checkpoints/*/step-00000006/complete.json"):
+        newest.unlink()
+    job.main(arguments(root, SHORT | {"strategy": "single", "ema_decay": 0.5}))
+    assert list(losses(root)) == [4, 5, 6]
+    assert losses(root, "validation_loss")[6] == whole
+
+
+def test_recomputed_activations_change_nothing(data, tmp_path):
+    kept, recomputed = container(data, tmp_path / "kept"), container(data, tmp_path / "recomputed")
+    settings = SHORT | {"strategy": "single", "deterministic": True}
+    job.main(arguments(kept, settings))
+    job.main(arguments(recomputed, settings | {"activation_checkpointing": True}))
+    assert losses(kept) == losses(recomputed)
