@@ -1,7 +1,7 @@
 """The trained model as it is handed on: weights as safetensors, and what it takes to use them.
 
-model.safetensors   weights
-config.json         workload, its settings, how it was trained, on which data
+model.safetensors   weights, under the names that Workload.export gives them
+config.json         what others read the weights with; workload, its settings, how it was trained
 history.jsonl       the metric lines of the training
 tokenizer.json      when the workload has one
 """
@@ -24,7 +24,7 @@ def save(
     folder: Path,
     weights: Mapping[str, Tensor],
     workload: Workload,
-    description: Mapping[str, Any],
+    description: dict[str, Any],
     history: Sequence[Mapping[str, float]],
 ) -> None:
     """Write the artifact; config.json comes last.
@@ -33,13 +33,15 @@ def save(
         weights: the model's state on the CPU.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({n: tensor.contiguous() for n, tensor in weights.items()}, folder / ".model.tmp")
+    exported, config = workload.export(weights)
+    whole = {name: tensor.contiguous() for name, tensor in exported.items()}
+    save_file(whole, folder / ".model.tmp", {"format": "pt"})
     (folder / ".model.tmp").replace(folder / "model.safetensors")
     for name, content in workload.files().items():
         write_atomically(folder / name, content)
     lines = "".join(json.dumps(line) + "\n" for line in history)
     write_atomically(folder / "history.jsonl", lines.encode())
-    write_atomically(folder / "config.json", json.dumps(description, indent=1).encode())
+    write_atomically(folder / "config.json", json.dumps(config | description, indent=1).encode())
 
 
 def open_artifact(folder: Path) -> tuple[Workload, nn.Module, dict[str, Any]]:
@@ -61,8 +63,8 @@ def open_artifact(folder: Path) -> tuple[Workload, nn.Module, dict[str, Any]]:
     workload = load(name, settings, folder)
     model = workload.model()
     try:
-        model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (RuntimeError, SafetensorError) as error:
+        model.load_state_dict(workload.restore(load_file(folder / "model.safetensors")))
+    except (RuntimeError, KeyError, SafetensorError) as error:
         first = str(error).splitlines()[0]
         raise DataError(f"{folder}: the weights are not those of config.json: {first}") from None
     return workload, model.eval(), description

@@ -53,3 +53,23 @@ def test_damage_is_named(saved, damage, expected):
 def edit(folder: Path, **fields) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_the_language_model_loads_without_our_code(tmp_path):
+    """With Hugging Face's transformers; a text longer than a head is wide, so positions matter."""
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    settings = {"context_length": 24, "layers": 2, "heads": 2, "dim": 16}
+    workload = load("language_model", settings)
+    model = workload.model()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+    description = {"workload": "language_model", "workload_config": settings, "steps": 3}
+    save(tmp_path, model.state_dict(), workload, description, [])
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
+    tokens = torch.randint(0, 257, (2, 24))
+    with torch.no_grad():
+        assert torch.allclose(theirs(tokens).logits, model(tokens), atol=1e-4)
+    assert theirs.config.eos_token_id == workload.tokenizer.end

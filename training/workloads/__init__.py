@@ -152,6 +152,14 @@ class Workload(Protocol):
             TrainingError: the model is not made for it.
         """
 
+    def export(
+        self, weights: "Mapping[str, torch.Tensor]"
+    ) -> "tuple[Mapping[str, torch.Tensor], dict[str, Any]]":
+        """The model's state under names that others know, and what config.json says of it."""
+
+    def restore(self, weights: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
+        """The state that ``export`` was given. Raises: KeyError: a weight is missing."""
+
     def evaluate(self, model: "torch.nn.Module", test: "Dataset") -> dict[str, dict[str, float]]:
         """Metric → ``value`` and ``standard_error`` on the test split, on the model's device."""
 

@@ -1,14 +1,14 @@
 """The language model as a workload: model, loss, evaluation."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.data.dataset import Dataset
-from training.workloads.language_model import baselines
+from training.workloads.language_model import baselines, portable
 from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.packing import Packing
 from training.workloads.language_model.scores import Scores, padding
@@ -72,6 +72,14 @@ class Workload:
         from training.workloads.language_model import parallel
 
         return parallel.stage(model, index, count)
+
+    def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
+        """As Hugging Face's Llama."""
+        found = portable.export(self.config, weights)
+        return found, portable.describe(self.config, found, self.tokenizer.end)
+
+    def restore(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return portable.restore(self.config, weights)
 
     def evaluate(self, model: nn.Module, test: Dataset) -> dict[str, dict[str, float]]:
         """Loss, perplexity, bits per byte and accuracy over every token of the split."""

@@ -1,7 +1,7 @@
 """Tabular classification as a workload: what is learned of the columns, loss, evaluation."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -77,6 +77,13 @@ class Workload:
 
     def stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
         raise TrainingError("workload tabular: its model is not split; set pipeline_parallel to 1")
+
+    def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
+        """As they are: there is no common format for such a model."""
+        return weights, {}
+
+    def restore(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return weights
 
     def evaluate(self, model: nn.Module, test: Dataset) -> Metrics:
         """Log loss, AUC, accuracy and Brier score over every row of the split."""
