@@ -10,8 +10,9 @@ from typing import Any
 from benchmarks.shards.bench import Bench
 from benchmarks.shards.contenders import WIDTH
 from benchmarks.shards.figures import Section, Target
+from training.data.columns import parse_manifest
 from training.data.dataset import Dataset
-from training.data.manifest import Field, Manifest, Shards, Source, parse_manifest, write_manifest
+from training.data.manifest import Field, Manifest, Shards, Source, write_manifest
 
 SHARDS_OF_A_SOURCE = 10
 

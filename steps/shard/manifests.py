@@ -8,7 +8,7 @@ from errors import DataError
 from steps.shard.plan import SPLITS, Plan
 from steps.shard.progress import Progress
 from steps.shard.raw import RawObject
-from training.data.manifest import Files, Manifest, Shards, Source, write_atomically
+from training.data.manifest import Files, Manifest, Shards, Source, manifest_json, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def contents(manifests: Sequence[Manifest], plan: Plan, host: str) -> dict[Path,
             out[plan.output / one.split / name] = content
     for one in manifests:
         path = plan.output / one.split / f"manifest-{host}.json"
-        out[path] = one.model_dump_json(indent=1).encode()
+        out[path] = manifest_json(one)
     return out
 
 

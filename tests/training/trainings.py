@@ -1,6 +1,7 @@
 """Datasets of the toy workload, the train job's arguments, and what a training left behind."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,22 @@ def write_dataset(
     )
     write_manifest(manifest, folder / f"manifest-{host}.json")
     return manifest
+
+
+def read_manifests(folder: Path) -> dict[str, Manifest]:
+    """Every manifest in the folder by file name, as docs/shards.md says how to read one."""
+    found = {}
+    for path in sorted(folder.glob("manifest-*.json")):
+        whole = json.loads(path.read_text())
+        columns, shards = whole["sources"], whole["shards"]
+        whole["sources"] = [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ]
+        shards["file"] = shards["file"].split()
+        for table in (shards, *shards["values"].values()):
+            table["sha256"] = re.findall("." * 64, table["sha256"])
+        found[path.name] = Manifest(**whole)
+    return found
 
 
 def arguments(root: Path, settings: dict) -> list[str]:

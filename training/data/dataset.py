@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from errors import DataError
+from training.data.columns import parse_manifest
 from training.data.gather import gather
-from training.data.manifest import Samples, parse_manifest, row_dtype
+from training.data.manifest import Samples, row_dtype
 from training.data.storage import place
 from training.data.tables import Opened, Tables
 from training.data.union import unite
@@ -107,7 +108,7 @@ class Dataset:
         Raises:
             DataError: they take more than half of this machine's memory.
         """
-        self._tables.hold(np.arange(len(self.union.files)) if shards is None else shards)
+        self._tables.hold(np.arange(len(self.union.names)) if shards is None else shards)
 
     def _add_values(
         self, samples: Samples, name: str, bounds: np.ndarray, shards: np.ndarray, opened: Opened

@@ -1,28 +1,40 @@
 """Manifests: what one instance wrote into a folder of shards.
 
 A manifest is written last, so a shard that no manifest names is not part of the dataset.
-docs/shards.md describes the format for people who read it without Trainyard.
+docs/shards.md describes the format for people who read it without Trainyard. Here is what writes
+it; columns.py reads it.
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic import Field as Constraint
+from pydantic_core import to_json
 
-from errors import DataError
+FORMAT = 3
 
-FORMAT = 2
+SUFFIX = ".npy"
+"""What the name of a shard's file ends with."""
+
+BLANK = " "
+"""Stands between the names of files."""
+
+NAME = re.compile(r"[!-.0-\[\]-~]+\.npy")  # ASCII without blanks, slashes and backslashes
+HASH = re.compile("[0-9a-f]{64}")
 
 Samples = dict[str, np.ndarray]
 """n samples by field: (n, *shape); of a variable-width field its values one after the other, and
 under ``<field>_offsets`` n + 1 int64 numbers: sample i is ``values[offsets[i]:offsets[i + 1]]``."""
 
 Count = Annotated[int, Constraint(ge=0)]
+FieldName = Annotated[str, Constraint(pattern=r"^[^/\\]+$")]
+"""A part of the names of files, if the field's width varies."""
 
 
 class Frozen(BaseModel):
@@ -38,7 +50,7 @@ class Field(Frozen):
         "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
         "float16", "float32", "float64",
     ]  # fmt: skip
-    shape: tuple[int, ...] | None = ()
+    shape: tuple[Count, ...] | None = ()
     """Of one sample: () for a number; None for a flat array whose width varies."""
 
 
@@ -66,7 +78,7 @@ class Files(Frozen):
 
 
 class Shards(Files):
-    """The shards as a table, column by column: 100,000 rows are read in a fraction of a second."""
+    """The shards as a table, column by column."""
 
     file: list[str] = []
     samples: list[int] = []
@@ -78,7 +90,6 @@ class Shards(Files):
     def __len__(self) -> int:
         return len(self.file)
 
-    # Checked column by column, not value by value: that would double the time to open a dataset.
     @model_validator(mode="after")
     def _columns_fit(self) -> Self:
         tables = [self, *self.values.values()]
@@ -88,29 +99,30 @@ class Shards(Files):
             raise ValueError("the columns are of different lengths")
         if any(column and min(column) < 0 for column in numbers):
             raise ValueError("a number is below 0")
-        if any(set(map(len, column)) - {64} for column in hashes):
+        if not all(HASH.fullmatch(sha256) for column in hashes for sha256 in column):
             raise ValueError("a sha256 has not 64 hexadecimal digits")
-        for column in hashes:
-            bytes.fromhex("".join(column))  # a ValueError names what is no hexadecimal digit
         # A name leads to a file beside the manifest, nowhere else.
-        joined = "\n".join((*self.file, ""))
-        if "/" in joined or "\\" in joined or joined.count(".npy\n") != len(self.file):
-            raise ValueError("a file is no name of a shard: <name>.npy, without a folder")
+        if not all(map(NAME.fullmatch, self.file)):
+            raise ValueError("a file is no name of a shard: <name>.npy, without a folder or blank")
         return self
 
 
-class Manifest(Frozen):
-    """What one instance wrote for one split."""
+class Head(Frozen):
+    """A manifest in JSON, its tables not yet looked at."""
 
-    # Hardly a string stands twice: looking each up in a cache takes as long as parsing it.
-    model_config = ConfigDict(cache_strings="none")
-
-    format: Literal[2] = FORMAT
+    format: Literal[3] = FORMAT
     split: str
-    fields: dict[str, Field]
+    fields: dict[FieldName, Field]
     """Fields of a sample, in the order in which they stand in a row."""
     workload: dict[str, Any]
     """What the workload needs to know again to read its samples (tokenizer and the like)."""
+    sources: Any
+    shards: Any
+
+
+class Manifest(Head):
+    """What one instance wrote for one split, as it is put together to be written."""
+
     sources: list[Source]
     shards: Shards
 
@@ -140,9 +152,30 @@ def row_dtype(fields: Mapping[str, Field]) -> np.dtype:
     )
 
 
+def manifest_json(manifest: Manifest) -> bytes:
+    """The manifest as it is written: tables column by column, names and hashes as one string each.
+
+    So 100,000 shards are read without an object for each of their names and hashes. They stand in
+    the order of their hashes, so nobody has to sort what one instance wrote.
+    """
+    whole = manifest.model_dump(mode="json")
+    whole["sources"] = {
+        name: [source[name] for source in whole["sources"]] for name in Source.model_fields
+    }
+    shards = whole["shards"]
+    rows = sorted(range(len(manifest.shards)), key=shards["sha256"].__getitem__)
+    for table in (shards, *shards["values"].values()):
+        for name in table.keys() - {"values"}:
+            table[name] = [table[name][row] for row in rows]
+    shards["file"] = BLANK.join(shards["file"])
+    for table in (shards, *shards["values"].values()):
+        table["sha256"] = "".join(table["sha256"])
+    return to_json(whole, indent=1)
+
+
 def write_manifest(manifest: Manifest, path: Path) -> None:
     """A manifest is whole or not there."""
-    write_atomically(path, manifest.model_dump_json(indent=1).encode())
+    write_atomically(path, manifest_json(manifest))
 
 
 def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
@@ -173,27 +206,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def parse_manifest(name: str, content: bytes) -> Manifest:
-    """A manifest from its JSON.
-
-    Raises:
-        DataError: it is damaged, or of another format.
-    """
-    try:
-        return Manifest.model_validate_json(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "file"
-        raise DataError(f"{name}: {field}: {first['msg']}; shard the data again") from None
-
-
-def read_manifests(folder: Path) -> dict[str, Manifest]:
-    """Every manifest in the folder by file name, in the order of their names.
-
-    Raises:
-        DataError: one is damaged, or of another format.
-    """
-    paths = sorted(folder.glob("manifest-*.json"))
-    return {path.name: parse_manifest(str(path), path.read_bytes()) for path in paths}

@@ -56,7 +56,7 @@ class Tables:
         self._weights = (
             union.bytes.sum(axis=1)
             if where.in_memory
-            else np.full(len(union.files), union.bytes.shape[1])
+            else np.full(len(union.names), union.bytes.shape[1])
         )
         self._least = self._limit = MEMORY if where.in_memory else _most_maps()
         self._lock = threading.Lock()
@@ -118,7 +118,7 @@ class Tables:
                 self._check_size(name, sizes[name], size)
 
     def _nothing(self) -> Opened:
-        return Opened(np.full(len(self._union.files), CLOSED))
+        return Opened(np.full(len(self._union.names), CLOSED))
 
     def _closed(self, shards: np.ndarray) -> np.ndarray:
         closed = shards[self._opened.origins[shards] == CLOSED]
@@ -141,7 +141,7 @@ class Tables:
         rows, *values = (self._array(*entry) for entry in entries)
         if len(rows) != self._union.samples[shard]:
             raise DataError(
-                f"{self._place}/{self._union.files[shard]}: holds {len(rows)} samples, its "
+                f"{self._place}/{self._names(shard)[0]}: holds {len(rows)} samples, its "
                 f"manifest says {self._union.samples[shard]}; shard the data again"
             )
         return rows, values
@@ -179,7 +179,7 @@ class Tables:
             )
 
     def _names(self, shard: int) -> list[str]:
-        file = self._union.files[shard]
+        file = self._union.names[shard].decode()
         stem = file.removesuffix(".npy")
         return [file, *(f"{stem}.{name}.npy" for name in self._variable)]
 

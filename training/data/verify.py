@@ -28,7 +28,7 @@ def verify(folder: Path, union: Union, advance: Callable[[int], None]) -> Iterat
         advance: called with the number of bytes that were just read.
     """
     expected = [
-        (name, int(size), sha256)
+        (name, int(size), sha256.tobytes().hex())
         for file, sizes, hashes in zip(union.files, union.bytes, union.sha256, strict=True)
         for name, size, sha256 in zip(file_names(file, union), sizes, hashes, strict=True)
     ]

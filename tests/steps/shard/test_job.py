@@ -19,14 +19,15 @@ from tests.steps.shard.conftest import (
     five_objects,
     lines,
 )
+from tests.training.trainings import read_manifests
 from training.data.dataset import Dataset
-from training.data.manifest import Source, read_manifests
+from training.data.manifest import Source
 
 
 def texts(folder: Path) -> list[str]:
     """The documents of a split that one raw object gave, in the order they were packed in."""
     [manifest] = read_manifests(folder).values()
-    shards = [np.load(folder / file)["tokens"] for file in manifest.shards.file]
+    shards = [np.load(folder / file)["tokens"] for file in sorted(manifest.shards.file)]
     samples = np.concatenate(shards)
     stream = [samples[0, 0], *samples[:, 1:].ravel()]
     text = bytes(t if t < 256 else 0 for t in stream).decode()

@@ -53,7 +53,7 @@ def _remove_manifest(output: Path) -> None:
 
 def _change_manifest(output: Path) -> None:
     path = output / "test" / HOST
-    path.write_bytes(path.read_bytes().replace(b'"quarantined": 0', b'"quarantined": 1'))
+    path.write_bytes(path.read_bytes().replace(b'"format": 3', b'"format": 4'))
 
 
 def _remove_shard(output: Path) -> None:

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from errors import DataError
 from tests.training.trainings import write_dataset
+from training.data.columns import Columns, parse_manifest
 from training.data.dataset import Dataset
-from training.data.manifest import Field, Manifest, Shards, Source
+from training.data.manifest import Field, Manifest, Shards, Source, manifest_json
 from training.data.union import unite
 
 FIELDS = {"x": Field(dtype="uint16", shape=(3,))}
 
 
-def manifest(objects: dict[str, list[int]], **kind) -> Manifest:
+def manifest(objects: dict[str, list[int]], **kind) -> Columns:
     """Raw objects by name with their shards, each given by a number that stands for its hash."""
     shards = Shards()
     for index, (name, contents) in enumerate(objects.items()):
@@ -29,7 +30,8 @@ def manifest(objects: dict[str, list[int]], **kind) -> Manifest:
             shards.source.append(index)
     sources = [Source(name=n, records=1, samples=sum(c) + len(c)) for n, c in objects.items()]
     given = {"split": "train", "fields": FIELDS, "workload": {"kind": "test"}} | kind
-    return Manifest(sources=sources, shards=shards, **given)
+    written = Manifest(sources=sources, shards=shards, **given)
+    return parse_manifest("m", manifest_json(written))
 
 
 contents = st.lists(st.integers(0, 10_000), max_size=4)

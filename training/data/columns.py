@@ -1,0 +1,218 @@
+"""Manifests as they are read: a row a shard, an array a column.
+
+100,000 shards are opened in the time that ``json.loads`` takes for their manifest, so no value is
+touched one by one: a column is checked as a whole, and only when it is wrong its first wrong value
+is looked for. Measured with 100,000 shards of 10,000 raw objects: 12 ms for jiter's parse, 8 for
+all that is checked and computed here and in union.py; pydantic, value by value, took 100.
+"""
+
+import binascii
+import struct
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from errors import DataError
+from training.data.manifest import BLANK, SUFFIX, Field, Head, Source
+
+TABLES = {"sources": tuple(Source.model_fields), "values": ("bytes", "sha256")}
+TABLES["shards"] = (*TABLES["values"], "file", "samples", "source", "values")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """One manifest."""
+
+    split: str
+    fields: Mapping[str, Field]
+    workload: Mapping[str, Any]
+    sources: Mapping[str, list]
+    """The fields of ``Source``, each as a column."""
+    files: np.ndarray
+    """Names of the shards' files: bytes, shape (shards,)."""
+    samples: np.ndarray
+    """Samples in each shard, int64."""
+    source: np.ndarray
+    """Row of ``sources`` that each shard comes from, int64."""
+    bytes: np.ndarray
+    """Sizes of each shard's files, shape (shards, 1 + variable-width fields), int64."""
+    sha256: np.ndarray
+    """Their hashes, shape (shards, 1 + variable-width fields), 32 bytes each (V32)."""
+
+
+class _Wrong(ValueError):
+    """Something in a manifest is not what it has to be."""
+
+    def __init__(self, field: str, found: object, expected: str) -> None:
+        text = repr(found)
+        super().__init__(f"{field}: {text[:80]}{'…' * (len(text) > 80)}; expected {expected}")
+
+
+def parse_manifest(name: str, content: bytes) -> Columns:
+    """A manifest from its JSON.
+
+    Raises:
+        DataError: it is damaged, or of another format.
+    """
+    try:
+        return _columns(_parsed(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
+    except _Wrong as error:
+        reason = str(error)
+    raise DataError(f"{name}: {reason}; shard the data again") from None
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        # Hardly a string stands twice: looking each up in a cache takes as long as parsing it.
+        return from_json(content, cache_strings="none")
+    except ValueError as error:
+        raise _Wrong("file", bytes(content[:40]), f"JSON ({error})") from None
+
+
+def _columns(whole: Any) -> Columns:
+    head = Head.model_validate(whole)
+    sources, shards = _table("sources", head.sources), _table("shards", head.shards)
+    variable = [name for name, field in head.fields.items() if field.shape is None]
+    values = shards["values"]
+    _check_keys("shards.values", values, variable)
+    places = {"shards": shards} | {
+        f"shards.values.{name}": _table("values", values[name], f"shards.values.{name}")
+        for name in variable
+    }
+    files = _names(shards["file"])
+    count = len(files)
+    columns = Columns(
+        split=head.split,
+        fields=head.fields,
+        workload=head.workload,
+        sources=_sources(sources),
+        files=files,
+        samples=_numbers("shards.samples", shards["samples"], count),
+        source=_numbers("shards.source", shards["source"], count),
+        bytes=_beside([_numbers(f"{p}.bytes", t["bytes"], count) for p, t in places.items()]),
+        sha256=_beside([_hashes(f"{p}.sha256", t["sha256"], count) for p, t in places.items()]),
+    )
+    if count and columns.source.max() >= len(columns.sources["name"]):
+        expected = f"a row of sources, of which there are {len(columns.sources['name'])}"
+        raise _Wrong("shards.source", int(columns.source.max()), expected)
+    return columns
+
+
+def _table(kind: str, found: Any, place: str | None = None) -> dict[str, Any]:
+    """An object with exactly the keys of such a table."""
+    _check_keys(place or kind, found, TABLES[kind])
+    return found
+
+
+def _check_keys(place: str, found: Any, keys: Collection[str]) -> None:
+    expected = f"an object with the keys {', '.join(keys)}" if keys else "an object without a key"
+    if not isinstance(found, dict):
+        raise _Wrong(place, found, expected)
+    for key in found.keys() ^ set(keys):
+        raise _Wrong(f"{place}.{key}", found.get(key, "nothing"), expected)
+
+
+def _sources(table: Mapping[str, Any]) -> Mapping[str, list]:
+    names = _typed("sources.name", table["name"], str)
+    for name in ("records", "duplicates", "quarantined", "samples"):
+        _numbers(f"sources.{name}", table[name], len(names))
+    statistics = _typed("sources.statistics", table["statistics"], dict)
+    _check_length("sources.statistics", statistics, len(names))
+    return table
+
+
+def _typed(place: str, column: Any, kind: type) -> list:
+    """A list of nothing but this type."""
+    if not isinstance(column, list):
+        raise _Wrong(place, column, "a list")
+    if not set(map(type, column)) <= {kind}:
+        row = next(row for row, value in enumerate(column) if type(value) is not kind)
+        raise _Wrong(f"{place}[{row}]", column[row], {str: "a string", dict: "an object"}[kind])
+    return column
+
+
+def _numbers(place: str, column: Any, count: int) -> np.ndarray:
+    """``count`` whole numbers from 0 up, int64."""
+    if not isinstance(column, list):
+        raise _Wrong(place, column, "a list")
+    _check_length(place, column, count)
+    try:
+        packed = struct.pack(f"={count}q", *column)  # half the time of np.array, and no 1.5, no "1"
+    except struct.error:
+        row = next(row for row, value in enumerate(column) if not _whole(value))
+        raise _Wrong(f"{place}[{row}]", column[row], "a whole number below 2^63") from None
+    numbers = np.frombuffer(packed, np.int64)
+    if count and numbers.min() < 0:
+        row = int(numbers.argmin())
+        raise _Wrong(f"{place}[{row}]", column[row], "a number from 0 up")
+    return numbers
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _hashes(place: str, text: Any, count: int) -> np.ndarray:
+    """The hashes, one after the other in hexadecimal digits: shape (count,), V32."""
+    if not isinstance(text, str):
+        raise _Wrong(place, text, "a string")
+    if len(text) != 64 * count:
+        raise _Wrong(
+            place, f"{len(text)} digits", f"{64 * count}: 64 for each of the {count} shards"
+        )
+    try:
+        raw = binascii.unhexlify(text)  # unlike bytes.fromhex it passes over no white space
+    except ValueError as error:
+        raise _Wrong(place, text, f"nothing but hexadecimal digits ({error})") from None
+    return np.frombuffer(raw, "V32")
+
+
+def _names(text: Any) -> np.ndarray:
+    """Names of shards with a blank between them: bytes, shape (n,).
+
+    A name leads to a file beside the manifest, nowhere else.
+    """
+    expected = f"names like 0123-00000{SUFFIX} with a blank between them, no folder"
+    if not isinstance(text, str):
+        raise _Wrong("shards.file", text, expected)
+    if not text:
+        return np.empty(0, "S1")
+    if not text.isascii() or "/" in text or "\\" in text:
+        names = text.split(BLANK)
+        wrong = next(n for n in names if not n.isascii() or "/" in n or "\\" in n)
+        raise _Wrong("shards.file", wrong, expected)
+    letters = text.encode()
+    raw = np.frombuffer(letters, np.uint8)
+    ends = np.append(np.flatnonzero(raw == ord(BLANK)), len(raw))
+    widths = np.diff(ends, prepend=-1) - 1
+    if widths.min() <= len(SUFFIX):
+        raise _Wrong("shards.file", text.split(BLANK)[int(widths.argmin())], expected)
+    fours = np.ndarray(len(raw) - 3, "<u4", letters, strides=(1,))  # four letters, from any on
+    good = fours[ends - len(SUFFIX)] == int.from_bytes(SUFFIX.encode(), "little")
+    if not good.all():
+        raise _Wrong("shards.file", text.split(BLANK)[int(good.argmin())], expected)
+    if raw.min() < ord(BLANK):
+        raise _Wrong("shards.file", chr(raw.min()), expected)
+    width = int(widths.max())
+    if widths.min() < width:
+        return np.array(text.split(BLANK), "S")
+    return np.ndarray(len(ends), f"S{width}", letters, strides=(width + 1,))  # no copy
+
+
+def _check_length(place: str, column: list, count: int) -> None:
+    if len(column) != count:
+        raise _Wrong(
+            place, f"{len(column)} values", f"{count}: a table's columns are of one length"
+        )
+
+
+def _beside(columns: list[np.ndarray]) -> np.ndarray:
+    """Columns of one length, shape (n,), as one array of shape (n, columns)."""
+    return columns[0][:, None] if len(columns) == 1 else np.stack(columns, axis=1)
