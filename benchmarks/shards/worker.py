@@ -25,7 +25,6 @@ class Worker:
 
     def __init__(self, module: str) -> None:
         self._contender = load(module)
-        self._saved: list[tuple[bytes, np.ndarray]] = []
 
     def write(self, corpus: str, folder: str, samples: int) -> dict[str, Any]:
         """Seconds for writing the first ``samples`` of the corpus into a new folder."""
@@ -69,15 +68,18 @@ class Worker:
                     return {"tokens_per_second": tokens / (now - began)}
             iterator = iter(batches)
 
-    def save(self, folder: str, batches: list[int]) -> dict[str, Any]:
-        """Keep the states after so many batches each, and the batches that follow."""
-        for state, following in self._contender.save(Path(folder), batches):
-            self._saved.append((pickle.dumps(state), following.numpy().copy()))
-        return {"state_bytes": max(len(state) for state, _ in self._saved)}
+    def save(self, folder: str, batches: list[int], states: str) -> dict[str, Any]:
+        """Write down the states after so many batches each, and the batches that follow."""
+        saved = [
+            (pickle.dumps(state), following.numpy().copy())
+            for state, following in self._contender.save(Path(folder), batches)
+        ]
+        Path(states).write_bytes(pickle.dumps(saved))
+        return {"state_bytes": max(len(state) for state, _ in saved)}
 
-    def resume(self, folder: str, point: int) -> dict[str, Any]:
+    def resume(self, folder: str, point: int, states: str) -> dict[str, Any]:
         """Seconds from a saved state to its next batch; ``exact``: is it the one that followed?"""
-        pickled, following = self._saved[point]
+        pickled, following = pickle.loads(Path(states).read_bytes())[point]
         state = pickle.loads(pickled)
         began = time.perf_counter()
         batch = self._contender.resume(Path(folder), state)

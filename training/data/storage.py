@@ -59,8 +59,13 @@ class Folder:
         return str(self._path)
 
     def manifests(self) -> dict[str, bytes]:
-        paths = sorted(self._path.glob("manifest-*.json"))
-        return {path.name: path.read_bytes() for path in paths}
+        try:
+            names = sorted(filter(_is_manifest, os.listdir(self._path)))
+        except (FileNotFoundError, NotADirectoryError):
+            names = []
+        except OSError as error:
+            raise DataError(f"{self}: cannot be listed: {error}") from error
+        return {name: (self._path / name).read_bytes() for name in names}
 
     def sizes(self) -> Mapping[str, int]:
         with os.scandir(self._path) as entries:
@@ -68,17 +73,20 @@ class Folder:
 
     def open(self, name: str) -> np.ndarray:
         try:
-            return self._read(self._path / name)
+            return self._read(f"{self._path}/{name}")
         except FileNotFoundError:
             raise missing(self, name) from None
         except OSError as error:
             raise DataError(f"{self}/{name}: cannot be read: {error}") from error
 
-    def _read(self, path: Path) -> np.ndarray:
-        with path.open("rb") as file:
-            if not os.fstat(file.fileno()).st_size:  # nothing cannot be mapped
+    def _read(self, path: str) -> np.ndarray:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if not os.fstat(descriptor).st_size:  # nothing cannot be mapped
                 return np.empty(0, np.uint8)
-            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+            return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
+        finally:
+            os.close(descriptor)
 
 
 class LoadedFolder(Folder):
@@ -86,7 +94,7 @@ class LoadedFolder(Folder):
 
     in_memory = True
 
-    def _read(self, path: Path) -> np.ndarray:
+    def _read(self, path: str) -> np.ndarray:
         return np.fromfile(path, np.uint8)
 
 
@@ -108,9 +116,7 @@ class Bucket:
         return self._url
 
     def manifests(self) -> dict[str, bytes]:
-        names = sorted(
-            name for name in self.sizes() if name.startswith("manifest-") and name.endswith(".json")
-        )
+        names = sorted(filter(_is_manifest, self.sizes()))
         return {name: self.open(name).tobytes() for name in names}
 
     def sizes(self) -> Mapping[str, int]:
@@ -130,6 +136,10 @@ class Bucket:
             raise missing(self, name) from None
         except OSError as error:
             raise DataError(f"{self}/{name}: cannot be read: {error}") from error
+
+
+def _is_manifest(name: str) -> bool:
+    return name.startswith("manifest-") and name.endswith(".json")
 
 
 def missing(where: Place, name: str) -> DataError:
