@@ -77,6 +77,12 @@ def _parsed(content: bytes) -> Any:
 
 
 def _columns(whole: Any) -> Columns:
+    """What was parsed, checked.
+
+    Raises:
+        ValidationError: a field of ``Head`` is wrong.
+        _Wrong: something in a table is.
+    """
     head = Head.model_validate(whole)
     sources, shards = _table("sources", head.sources), _table("shards", head.shards)
     variable = [name for name, field in head.fields.items() if field.shape is None]

@@ -205,7 +205,10 @@ def _most_maps() -> int:
 @functools.cache
 def _begin(dtype: np.dtype) -> bytes:
     """How the file of an array of one dimension begins, up to the number of its elements, as the
-    writer writes it: where this is found, nothing has to be parsed, which takes 0.1 ms."""
+    writer writes it: where this is found, nothing has to be parsed, which takes 0.1 ms.
+
+    The length of the header is a part of it. With another one (numbers of one digit) it is parsed.
+    """
     header, _ = npy(np.empty(0, dtype))
     return header[: header.index(SHAPE) + len(SHAPE)]
 

@@ -154,7 +154,7 @@ def _digests(hashes: np.ndarray) -> np.ndarray:
 
 def _order(table: Mapping[str, np.ndarray]) -> np.ndarray | slice | None:
     """The rows by hash; None if something stands twice, or 64 bits do not tell the hashes apart."""
-    keys = table["digest"].copy().view(">u8").reshape(-1, 4)[:, 0].astype(np.uint64)
+    keys = np.ascontiguousarray(table["digest"]).view(">u8").reshape(-1, 4)[:, 0].astype(np.uint64)
     if not _distinct(_mixed(table["names"])):
         return None
     if (keys[1:] > keys[:-1]).all():

@@ -136,11 +136,6 @@ def _edit(folder: Path, **fields) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-def _edit_shards(folder: Path, **columns) -> None:
-    manifest = json.loads((folder / "manifest-algo-1.json").read_text())
-    _edit(folder, shards=manifest["shards"] | columns)
-
-
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [

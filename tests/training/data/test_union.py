@@ -58,6 +58,8 @@ def test_it_does_not_matter_who_wrote_what(objects, data):
     for column in ("files", "samples", "bytes", "sha256"):
         assert (getattr(alone, column) == getattr(spread, column)).all()
     assert all(alone.bytes[:, 0] - 99 == alone.samples)  # rows stay together
+    rows = [(row.tobytes(), name) for [row], name in zip(spread.sha256, spread.files, strict=True)]
+    assert rows == sorted(rows)
 
 
 def test_the_fingerprint_names_the_content_and_what_a_sample_is():
