@@ -2,8 +2,7 @@
 
 100,000 shards are opened in the time that ``json.loads`` takes for their manifest, so no value is
 touched one by one: a column is checked as a whole, and only when it is wrong its first wrong value
-is looked for. Measured with 100,000 shards of 10,000 raw objects: 12 ms for jiter's parse, 8 for
-all that is checked and computed here and in union.py; pydantic, value by value, took 100.
+is looked for. pydantic, value by value, took four times as long.
 """
 
 import binascii
