@@ -33,10 +33,11 @@ def column_hashes(column: pa.Array) -> np.ndarray:
     """Of each value, uint64 (n,); a missing value and NaN have a hash too."""
     if pa.types.is_floating(column.type):
         return hash_array(column.fill_null(float("nan")).to_numpy(zero_copy_only=False))
-    if column.nbytes < REPEATED * len(column):
-        encoded = column.dictionary_encode()
-        distinct = np.append(_strings(encoded.dictionary), NULL)
-        return distinct[encoded.indices.fill_null(len(distinct) - 1).to_numpy()]
+    if pa.types.is_string(column.type) and column.nbytes < REPEATED * len(column):
+        column = column.dictionary_encode()
+    if pa.types.is_dictionary(column.type):
+        distinct = np.append(_strings(column.dictionary), NULL)
+        return distinct[column.indices.fill_null(len(distinct) - 1).to_numpy()]
     out = _strings(column.fill_null(""))
     out[column.is_null().to_numpy(zero_copy_only=False)] = NULL
     return out

@@ -60,8 +60,8 @@ class Column:
     """A column of the raw records."""
 
     kind: Literal["text", "category", "number"]
-    """``text``: a string. ``category``: a string, integer or boolean, given as a string.
-    ``number``: given as float64."""
+    """``text``: a string. ``category``: a string, integer or boolean, given as a
+    string, in a ``pa.DictionaryArray``. ``number``: given as float64."""
 
     required: bool = True
     """Whether a record without a value is bad, and quarantined."""

@@ -60,7 +60,8 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     """The file's records in its order, in batches of about 4 MiB of raw data, or one record.
 
     ``records`` of a batch has the columns that are declared, in that order, as ``pa.string()``
-    (text, category) and ``pa.float64()`` (number). A file without records gives no batch.
+    (text), a dictionary of strings (category) and ``pa.float64()`` (number). A dictionary may hold
+    values of no record. A file without records gives no batch.
 
     Raises:
         DataError: a suffix that is not known (at once); a file that cannot be read as a whole, or

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from training.workloads import Column
 
 EXCERPT_CHARACTERS = 200
-TYPES = {"text": pa.string(), "category": pa.string(), "number": pa.float64()}
+CATEGORY = pa.dictionary(pa.int32(), pa.string())
+TYPES = {"text": pa.string(), "category": CATEGORY, "number": pa.float64()}
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,20 @@ class Batch:
 def schema(columns: Mapping[str, "Column"]) -> pa.Schema:
     """Of the records, for these columns."""
     return pa.schema([(name, TYPES[column.kind]) for name, column in columns.items()])
+
+
+def parsed_schema(columns: Mapping[str, "Column"]) -> pa.Schema:
+    """The same for parsers: categories as strings, which are ``encoded`` later.
+
+    pyarrow's CSV parser can give dictionaries by itself; it takes longer than both together.
+    """
+    plain = [pa.string() if kind == CATEGORY else kind for kind in schema(columns).types]
+    return pa.schema(zip(columns, plain, strict=True))
+
+
+def encoded(column: pa.Array, kind: str) -> pa.Array:
+    """A category's strings as a dictionary; any other column as it is."""
+    return column.dictionary_encode() if kind == "category" else column
 
 
 def excerpt(raw: bytes) -> str:

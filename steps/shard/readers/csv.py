@@ -20,7 +20,16 @@ import pyarrow as pa
 import pyarrow.csv
 
 from errors import DataError
-from steps.shard.readers.batch import Bad, Batch, bad_batch, excerpt, merged, schema
+from steps.shard.readers.batch import (
+    Bad,
+    Batch,
+    bad_batch,
+    encoded,
+    excerpt,
+    merged,
+    parsed_schema,
+    schema,
+)
 from steps.shard.readers.dialect import Dialect
 from steps.shard.readers.names import check_names
 from steps.shard.readers.raw import (
@@ -216,7 +225,10 @@ class Table:
             table = self._parse(data, start, stop, _skipper(bad, number) if skip else None)
         except ValueError:  # pa.ArrowInvalid, or its message is not UTF-8
             return None
-        arrays = [_completed(table[name].combine_chunks()) for name in self.columns]
+        arrays = [
+            encoded(_completed(table[name].combine_chunks()), column.kind)
+            for name, column in self.columns.items()
+        ]
         records = pa.RecordBatch.from_arrays(arrays, schema=schema(self.columns))
         if lacks_required(records, self.columns):
             return None
@@ -242,7 +254,7 @@ class Table:
     @cached_property
     def _conversion(self) -> pyarrow.csv.ConvertOptions:
         return pyarrow.csv.ConvertOptions(
-            column_types=schema(self.columns), include_columns=list(self.columns)
+            column_types=parsed_schema(self.columns), include_columns=list(self.columns)
         )
 
     @cached_property

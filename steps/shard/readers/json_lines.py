@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from steps.shard.readers.batch import Bad, Batch, excerpt, schema
+from steps.shard.readers.batch import Bad, Batch, encoded, excerpt, parsed_schema, schema
 from steps.shard.readers.raw import CR, Block
 from steps.shard.readers.text import read_lines, refuse_nul
 from steps.shard.readers.values import (
@@ -79,7 +79,7 @@ def _object_lines(block: Block) -> np.ndarray | None:
 
 def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     """By pyarrow, as one block; ``ValueError`` when anything is amiss."""
-    wanted = schema(columns)
+    wanted = parsed_schema(columns)
     table = pyarrow.json.read_json(
         pa.BufferReader(block.buffer),
         pyarrow.json.ReadOptions(use_threads=False, block_size=len(block.codes) + 1),
@@ -90,8 +90,9 @@ def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     arrays = []
     for field in wanted:
         array = table[field.name].combine_chunks().cast(field.type)
-        arrays.append(without_infinities(array) if field.type == pa.float64() else array)
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+        array = without_infinities(array) if field.type == pa.float64() else array
+        arrays.append(encoded(array, columns[field.name].kind))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
 
 
 def _as_written(block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
@@ -99,7 +100,7 @@ def _as_written(block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
 
     Its first value tells; where others differ, pyarrow refuses the block.
     """
-    wanted = schema(columns)
+    wanted = parsed_schema(columns)
     for name, value in _first_values(block, columns).items():
         if isinstance(value, Integer):
             wanted = wanted.set(wanted.get_field_index(name), pa.field(name, pa.int64()))

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from errors import DataError
-from steps.shard.readers.batch import EXCERPT_CHARACTERS, Bad, Batch, schema
+from steps.shard.readers.batch import EXCERPT_CHARACTERS, Bad, Batch, encoded, schema
 from steps.shard.readers.names import check_names
 from steps.shard.readers.raw import CHUNK_BYTES, MAX_RECORD_BYTES
 from steps.shard.readers.values import BadRecord, decoded, without_infinities
@@ -135,11 +135,17 @@ def _batch_rows(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column
 
 def _parts(found: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The same rows, in parts that are about a chunk, or one row, once values are repeated."""
+    repeated = [
+        (pc.binary_length(array.dictionary), array.indices)
+        for array in found.columns
+        if pa.types.is_dictionary(array.type) and _is_text(array.type.value_type)
+    ]
+    if sum(pc.max(lengths).as_py() or 0 for lengths, _ in repeated) * len(found) < CHUNK_BYTES:
+        yield found  # most often
+        return
     sizes = np.zeros(len(found), np.int64)
-    for array in found.columns:
-        if pa.types.is_dictionary(array.type) and _is_text(array.type.value_type):
-            lengths = pc.binary_length(array.dictionary).take(array.indices)
-            sizes += pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False)
+    for lengths, indices in repeated:
+        sizes += pc.fill_null(lengths.take(indices), 0).to_numpy(zero_copy_only=False)
     parts = np.cumsum(sizes) // CHUNK_BYTES
     bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1), len(found)]
     for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
@@ -157,17 +163,40 @@ def _batch(found: pa.RecordBatch, columns: Mapping[str, "Column"], number: int) 
         return Batch(records, lines, [])
     bad = [Bad(number + row, reasons[row], _excerpt(records, row)) for row in sorted(reasons)]
     good = np.setdiff1d(np.arange(len(records)), list(reasons))
-    return Batch(records.take(pa.array(good)), lines[good], bad)
+    # Anew: a dictionary must not keep what is no UTF-8.
+    kept = [
+        encoded(_plain(array), column.kind)
+        for array, column in zip(
+            records.take(pa.array(good)).columns, columns.values(), strict=True
+        )
+    ]
+    return Batch(pa.RecordBatch.from_arrays(kept, schema=records.schema), lines[good], bad)
 
 
 def _converted(array: pa.Array, kind: str) -> pa.Array:
     """As declared; text is not checked yet. Integers beyond 2**53 are rounded."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    if kind == "category" and pa.types.is_dictionary(array.type):
+        values = _as(pa.string(), array.dictionary)
+        if _stays(values, len(array)):
+            return pa.DictionaryArray.from_arrays(_as(pa.int32(), array.indices), values)
+    array = _plain(array)
     if kind == "number":
-        array = array.cast(pa.float64(), safe=False)
-        return without_infinities(array)
-    return array if array.type == pa.string() else array.cast(pa.string(), safe=False)
+        return without_infinities(_as(pa.float64(), array))
+    return encoded(_as(pa.string(), array), kind)
+
+
+def _stays(values: pa.StringArray, rows: int) -> bool:
+    """Whether a dictionary is that of these rows, more or less: a row group's may be much larger,
+    or hold a bad value of a row elsewhere."""
+    return len(values) <= rows and not values.null_count and not _bad_texts("", values)
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _as(kind: pa.DataType, array: pa.Array) -> pa.Array:
+    return array if array.type == kind else array.cast(kind, safe=False)
 
 
 def _reasons(records: pa.RecordBatch, columns: Mapping[str, "Column"]) -> dict[int, str]:
@@ -183,8 +212,12 @@ def _reasons(records: pa.RecordBatch, columns: Mapping[str, "Column"]) -> dict[i
     return reasons
 
 
-def _bad_texts(name: str, array: pa.StringArray) -> dict[int, str]:
+def _bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> dict[int, str]:
     """Row → why it is bad. Text that is all ASCII needs no closer look, nor does short text."""
+    if pa.types.is_dictionary(array.type):
+        values = _bad_texts(name, array.dictionary)
+        rows = enumerate(array.indices.to_pylist() if values else ())
+        return {row: values[index] for row, index in rows if index in values}
     bounds = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
     content = np.frombuffer(array.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
     reasons = {}
@@ -212,7 +245,7 @@ def _excerpt(records: pa.RecordBatch, row: int) -> str:
     """The row's declared columns."""
     shown = []
     for name, array in zip(records.schema.names, records.columns, strict=True):
-        raw = array[row : row + 1]
+        raw = _plain(array[row : row + 1])
         if raw.type == pa.string():
             value = raw.cast(pa.binary())[0].as_py()
             value = value and value[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace")

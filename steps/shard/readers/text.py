@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from errors import DataError
-from steps.shard.readers.batch import Bad, Batch, bad_batch, excerpt, merged, schema
+from steps.shard.readers.batch import Bad, Batch, bad_batch, encoded, excerpt, merged, schema
 from steps.shard.readers.raw import FANOUT, PIECE_BYTES, Block, line_blocks
 from steps.shard.readers.values import BadRecord, decoded
 
@@ -107,5 +107,8 @@ def refuse_nul(raw: bytes) -> None:
 
 def _records(texts: pa.StringArray, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     fields = schema(columns)
-    arrays = [texts if f.name == COLUMN else pa.nulls(len(texts), f.type) for f in fields]
+    arrays = [
+        encoded(texts, columns[COLUMN].kind) if f.name == COLUMN else pa.nulls(len(texts), f.type)
+        for f in fields
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=fields)

@@ -181,3 +181,23 @@ def test_damage_is_found_by_the_checksums(tmp_path: Path):
     write(tmp_path, "a.parquet", whole[:place] + b"N" + whole[place + 1 :])
     with pytest.raises(DataError, match="cannot be read as Parquet to its end .*CRC"):
         read_all(path)
+
+
+def test_a_dictionary_in_the_file_stays_one_for_a_category(tmp_path: Path, monkeypatch):
+    """Also where it has more values than the batch has rows, or none that is UTF-8."""
+    values = [b"%d" % (i % 40) for i in range(400)]
+    values[7] = values[320] = b"\xff"
+    values[9] = None
+    texts = pa.array(values, pa.binary())
+    invalid = pa.Array.from_buffers(pa.string(), 400, texts.buffers())
+    path = table(tmp_path / "a.parquet", {"use_dictionary": True}, text=invalid)
+    for rows in (1 << 16, 100, 10):
+        monkeypatch.setattr(parquet, "MAX_ROWS", rows)
+        columns = {"text": Column("category", required=False)}
+        found, lines, bad = read_all(path, columns)
+        assert [line for line in range(1, 401) if line not in lines] == [8, 321]
+        assert found == [(v and v.decode(),) for v in values if v != b"\xff"]
+        assert set(reasons(bad).values()) == {"column 'text' is not UTF-8 (at byte 1)"}
+        assert bad[0].excerpt == "text: '\\\\xff'"
+        for batch in read(path, columns):
+            assert len(batch.records["text"].dictionary) <= len(batch.lines) + 1

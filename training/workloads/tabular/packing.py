@@ -1,6 +1,7 @@
 """Rows to samples: category values as hashes, numbers as float32, the label as 0 or 1."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from errors import DataError
 from training.data.manifest import Field, Samples
 from training.workloads import Column
 from training.workloads.tabular.config import TabularConfig
-from training.workloads.tabular.statistics import MISSING, Moments, Statistics
+from training.workloads.tabular.statistics import MISSING, Moments, Statistics, Tally
 
 
 class Packing:
@@ -42,6 +43,7 @@ class Packing:
         self.fields = {name: field for name, field in fields.items() if field.shape != (0,)}
         if config.group is not None:
             self.fields["group"] = Field(dtype="int64")
+        self._codes = Codes()
         self.info: dict[str, Any] = {
             "categories": list(config.categories),
             "numbers": list(config.numbers),
@@ -55,15 +57,16 @@ class Packing:
         return {}
 
     def packer(self) -> "RowPacker":
-        return RowPacker(self.config, self.fields)
+        return RowPacker(self.config, self.fields, self._codes)
 
 
 class RowPacker:
     """Every row is a sample of its own; nothing waits for ``flush``."""
 
-    def __init__(self, config: TabularConfig, fields: Mapping[str, Field]) -> None:
-        self._config, self._fields = config, fields
-        self._statistics = Statistics.none(config.categories, config.numbers)
+    def __init__(self, config: TabularConfig, fields: Mapping[str, Field], codes: "Codes") -> None:
+        self._config, self._fields, self._codes = config, fields, codes
+        self._moments = Moments.none(len(config.numbers))
+        self._tallies = {name: Tally() for name in config.categories}
 
     def add(self, records: pa.RecordBatch) -> Samples:
         """One sample a row.
@@ -73,15 +76,17 @@ class RowPacker:
         """
         categories = np.empty((len(records), len(self._config.categories)), np.int64)
         for index, name in enumerate(self._config.categories):
-            categories[:, index] = self._counted(name, Encoded(records.column(name)))
-        numbers = np.empty((len(records), len(self._config.numbers)), np.float32)
-        for index, name in enumerate(self._config.numbers):
-            numbers[:, index] = _float32(name, records.column(name))
-        self._statistics.moments = self._statistics.moments.merged(Moments.of(numbers))
+            categories[:, index] = self._counted(name, records.column(name))
         positive = _floats(records.column(self._config.label)) > self._config.label_above
-        found = {"categories": categories, "numbers": numbers, "label": positive.astype(np.uint8)}
+        found = {
+            "categories": categories,
+            "numbers": self._measured(records),
+            "label": positive.view(np.uint8),
+        }
         if self._config.group is not None:
-            found["group"] = Encoded(records.column(self._config.group)).hashes()
+            found["group"] = self._codes.of(
+                self._config.group, records.column(self._config.group)
+            ).hashes
         return {name: found[name] for name in self._fields}
 
     def flush(self) -> Samples:
@@ -90,31 +95,69 @@ class RowPacker:
 
     def statistics(self) -> dict[str, Any]:
         """Count, mean and M2 of each number; each category's values, their hashes and counts."""
-        return self._statistics.as_json()
+        categories = {name: tally.values() for name, tally in self._tallies.items()}
+        return Statistics(self._config.numbers, self._moments, categories).as_json()
 
-    def _counted(self, name: str, column: "Encoded") -> np.ndarray:
-        counts = np.bincount(column.index, minlength=len(column.values) + 1)
-        table = self._statistics.categories[name]
-        table.add(column.values, column.codes.tolist(), counts[:-1].tolist())
-        if counts[-1]:
-            table.add([None], [MISSING], [int(counts[-1])])
-        return column.hashes()
+    def _counted(self, name: str, column: pa.Array) -> np.ndarray:
+        """Hashes of a category's values, int64 (rows,)."""
+        found = self._codes.of(name, column)
+        counts = np.bincount(found.index, minlength=len(found.codes))
+        self._tallies[name].add(found.values, found.codes, counts)
+        return found.hashes
+
+    def _measured(self, records: pa.RecordBatch) -> np.ndarray:
+        """The numbers, float32 (rows, columns)."""
+        block = np.empty((len(self._config.numbers), len(records)), np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # is an error of ours, below
+            for row, name in zip(block, self._config.numbers, strict=True):
+                row[:] = _floats(records.column(name))
+            moments = Moments.of(block.T)
+        for index in np.flatnonzero(~np.isfinite(moments.mean)):
+            _refuse_infinite(self._config.numbers[index], records, block[index])
+        self._moments = self._moments.merged(moments)
+        return np.ascontiguousarray(block.T)
 
 
+@dataclass(frozen=True)
 class Encoded:
-    """A column of strings by its distinct values, so that each of them is hashed once."""
+    """A column of strings by its distinct values."""
 
-    def __init__(self, column: pa.Array) -> None:
-        encoded = column.dictionary_encode()
-        self.values: list[str] = encoded.dictionary.to_pylist()
-        self.codes = value_hashes(self.values)
-        """Of each value, int64."""
-        self.index = encoded.indices.fill_null(len(self.values)).to_numpy()
-        """Of each row into values; one more for a missing one."""
+    values: pa.Array
+    """Distinct ones, and last null."""
+    codes: np.ndarray
+    """What stands for each value, int64."""
+    index: np.ndarray
+    """Of each row into values, int32."""
 
+    @property
     def hashes(self) -> np.ndarray:
         """Of each row, int64."""
-        return np.append(self.codes, MISSING)[self.index]
+        return self.codes[self.index]
+
+
+class Codes:
+    """Hashes the values of a dictionary once, when it comes again with other rows.
+
+    So it does: three splits share those of a batch, and the batches of a Parquet row group.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[pa.Array, pa.Array, np.ndarray]] = {}
+        """Column → the dictionary that it had; that with a null behind it, and their codes."""
+
+    def of(self, name: str, column: pa.Array) -> Encoded:
+        """The column of this name: strings, or a dictionary of them."""
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        dictionary, indices = column.dictionary, column.indices
+        if name not in self._last or not dictionary.equals(self._last[name][0]):
+            values = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
+            codes = np.append(value_hashes(dictionary.to_pylist()), MISSING)
+            self._last[name] = dictionary, values, codes
+        _, values, codes = self._last[name]
+        if indices.null_count:
+            indices = indices.fill_null(len(dictionary))
+        return Encoded(values, codes, indices.to_numpy())
 
 
 def value_hashes(values: list[str]) -> np.ndarray:
@@ -126,11 +169,7 @@ def _floats(column: pa.Array) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 
-def _float32(name: str, column: pa.Array) -> np.ndarray:
-    wide = _floats(column)
-    with np.errstate(over="ignore"):  # is an error of ours, below
-        narrow = wide.astype(np.float32)
+def _refuse_infinite(name: str, records: pa.RecordBatch, narrow: np.ndarray) -> None:
     if np.isinf(narrow).any():
-        value = wide[np.isinf(narrow)][0]
+        value = _floats(records.column(name))[np.isinf(narrow)][0]
         raise DataError(f"column {name}: {value:g} is too large for a float32; scale the column")
-    return narrow

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 MISSING = 0  # stands for the hash of a missing value
 
@@ -29,11 +30,18 @@ class Moments:
     @classmethod
     def of(cls, values: np.ndarray) -> "Moments":
         """Of ``values``, shape (rows, columns); NaN is a missing value."""
-        wide = values.astype(np.float64)
-        there = ~np.isnan(wide)
-        count = there.sum(axis=0, dtype=np.float64)
-        mean = wide.sum(axis=0, where=there) / np.maximum(count, 1)
-        return cls(count, mean, np.square(wide - mean).sum(axis=0, where=there))
+        wide = values.T.astype(np.float64, order="C")  # a row of it lies in one piece
+        count, total = np.full(len(wide), float(len(values))), wide.sum(axis=1)
+        gaps = np.flatnonzero(np.isnan(total))  # few columns have any
+        missing = np.isnan(wide[gaps])
+        count[gaps] -= missing.sum(axis=1)
+        total[gaps] = wide[gaps].sum(axis=1, where=~missing)
+        mean = total / np.maximum(count, 1)
+        wide -= mean[:, None]
+        np.square(wide, out=wide)
+        m2 = wide.sum(axis=1)
+        m2[gaps] = wide[gaps].sum(axis=1, where=~missing)
+        return cls(count, mean, m2)
 
     def merged(self, other: "Moments") -> "Moments":
         """Of both parts' rows (Chan, Golub & LeVeque 1983, equations 1.5a and 1.5b)."""
@@ -60,6 +68,49 @@ class Values:
         for value, code, count in zip(values, hashes, counts, strict=True):
             self.counts[value] = self.counts.get(value, 0) + count
             self.hashes[value] = code
+
+
+class Tally:
+    """The same while rows come in: the hashes in order, so that many are looked up at once."""
+
+    def __init__(self) -> None:
+        self._hashes = np.empty(0, np.int64)
+        self._counts = np.empty(0, np.int64)
+        self._order = np.empty(0, np.int64)
+        """Of each hash: how many values were seen before it."""
+        self._values: list[str | None] = []
+        """As they were first seen."""
+
+    def add(self, values: pa.Array, hashes: np.ndarray, counts: np.ndarray) -> None:
+        """Add rows: the values, the hash of each (int64), and how many rows have it (may be 0)."""
+        used = np.flatnonzero(counts)
+        hashes, counts = hashes[used], counts[used]
+        places = np.searchsorted(self._hashes, hashes)
+        known = places < len(self._hashes)
+        known[known] = self._hashes[places[known]] == hashes[known]
+        if not known.all():
+            self._learn(values.take(used[~known]).to_pylist(), hashes[~known])
+            places = np.searchsorted(self._hashes, hashes)
+        np.add.at(self._counts, places, counts)
+
+    def _learn(self, values: list[str | None], hashes: np.ndarray) -> None:
+        fresh, first = np.unique(hashes, return_index=True)
+        places = np.searchsorted(self._hashes, fresh)
+        ranks = np.empty_like(first)
+        ranks[np.argsort(first)] = np.arange(len(first))
+        self._order = np.insert(self._order, places, len(self._values) + ranks)
+        self._counts = np.insert(self._counts, places, 0)
+        self._hashes = np.insert(self._hashes, places, fresh)
+        self._values += [values[index] for index in np.sort(first)]
+
+    def values(self) -> Values:
+        """In the order in which they were first seen."""
+        by_age = np.argsort(self._order)
+        hashes, counts = self._hashes[by_age].tolist(), self._counts[by_age].tolist()
+        return Values(
+            dict(zip(self._values, counts, strict=True)),
+            dict(zip(self._values, hashes, strict=True)),
+        )
 
 
 @dataclass

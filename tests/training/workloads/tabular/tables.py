@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from steps.shard.readers.batch import TYPES
 from training.data.dataset import Dataset
 from training.data.manifest import Manifest, Samples, Source, write_manifest
 from training.data.writer import ShardWriter
@@ -41,11 +42,10 @@ def table(rows: int, seed: int = 0) -> pd.DataFrame:
 
 
 def batch(frame: pd.DataFrame, packing: Packing) -> pa.RecordBatch:
-    """As a reader gives it: categories as strings, numbers as float64, else null."""
-    types = {"category": pa.string(), "number": pa.float64()}
+    """As a reader gives it: categories in a dictionary, numbers as float64, else null."""
     return pa.record_batch(
         {
-            name: pa.array(list(frame[name]), types[column.kind], from_pandas=True)
+            name: pa.array(list(frame[name]), TYPES[column.kind], from_pandas=True)
             for name, column in packing.columns.items()
         }
     )

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,8 @@ from errors import DataError, TrainingError
 from tests.training.workloads.tabular.tables import SETTINGS, batch, pack, table
 from training.data.writer import check_samples
 from training.workloads import load_packing
-from training.workloads.tabular.statistics import MISSING, Moments, Statistics
+from training.workloads.tabular.packing import Codes, value_hashes
+from training.workloads.tabular.statistics import MISSING, Moments, Statistics, Tally
 
 
 def test_a_sample_is_a_row():
@@ -147,3 +149,33 @@ def test_a_number_beyond_float32_is_named():
 def test_impossible_settings_are_refused(change, expected):
     with pytest.raises(TrainingError, match=expected):
         load_packing("tabular", SETTINGS | change)
+
+
+counted = st.lists(st.dictionaries(st.none() | st.sampled_from("abcdefgh"), st.integers(0, 3)))
+
+
+@given(counted)
+def test_a_tally_counts_as_a_dictionary_does(parts):
+    tally, expected = Tally(), {}
+    code = {value: (7919 * (index + 3)) % 101 for index, value in enumerate("abcdefgh")}
+    for part in parts:
+        hashes = np.array([code.get(value, MISSING) for value in part], np.int64)
+        tally.add(pa.array(list(part), pa.string()), hashes, np.array([*part.values()], np.int64))
+        for value, count in part.items():
+            if count:
+                expected[value] = expected.get(value, 0) + count
+    found = tally.values()
+    assert list(found.counts.items()) == list(expected.items())  # in this order, too
+    assert found.hashes == {value: code.get(value, MISSING) for value in expected}
+
+
+@given(st.lists(st.lists(st.none() | st.sampled_from("abc"), max_size=4), max_size=5))
+def test_values_are_hashed_the_same_whatever_dictionary_they_stand_in(parts):
+    codes = Codes()
+    for part in parts:
+        column = pa.array(["unused", *part]).dictionary_encode()[1:]
+        found = codes.of("name", column)
+        expected = [MISSING if v is None else int(value_hashes([v])[0]) for v in part]
+        assert found.hashes.tolist() == expected
+        assert found.values.take(pa.array(found.index)).to_pylist() == part
+        assert codes.of("name", pa.array(part, pa.string())).hashes.tolist() == expected
