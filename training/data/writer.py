@@ -48,7 +48,7 @@ class ShardWriter:
         """
         count = check_samples(samples, self._fields)
         if count:
-            size = int(_sizes(samples, self._fields, count).sum())
+            size = int(_sizes(samples, self._fields).sum())
             self._parts.append((samples, size))
             self.samples += count
             self._waiting += size
@@ -58,49 +58,47 @@ class ShardWriter:
     def close(self) -> Shards:
         """Write what is left. The table of all shards; their ``source`` is 0."""
         if self._parts:
-            waiting, ends = self._join(self._waiting)
+            waiting, ends = self._take(self._waiting)
             pieces = -(-int(ends[-1]) // self._limit)
             cuts = np.searchsorted(ends, ends[-1] * np.arange(1, pieces + 1) / pieces) + 1
             for start, stop in zip([0, *cuts[:-1]], np.minimum(cuts, len(ends)), strict=True):
                 if stop > start:
-                    self._write(part(waiting, self._fields, start, stop))
+                    self._write(between(waiting, self._fields, start, stop))
         self._wait()
         self._thread.shutdown()
         return self._shards
 
     def _cut(self) -> None:
         """Write one shard of what waits."""
-        head, ends = self._join(self._limit)
+        head, ends = self._take(self._limit)
         stop = max(1, int(np.searchsorted(ends, self._limit, side="right")))
-        self._write(part(head, self._fields, 0, stop))
+        self._write(between(head, self._fields, 0, stop))
         size = int(ends[stop - 1])
-        if stop < len(ends):
-            rest = part(head, self._fields, stop, len(ends))
-            self._parts.appendleft((rest, int(ends[-1]) - size))
+        rest = between(head, self._fields, stop, len(ends))  # of the last part only
+        self._parts.extendleft((samples, int(ends[-1]) - size) for samples in rest)
         self._waiting -= size
 
-    def _join(self, size: int) -> tuple[Samples, np.ndarray]:
+    def _take(self, size: int) -> tuple[list[Samples], np.ndarray]:
         """Take at least ``size`` bytes of what waits; and after each sample the bytes so far."""
-        taken = []
+        taken, sizes = [], []
         while self._parts and size > 0:
             samples, bytes_ = self._parts.popleft()
             taken.append(samples)
+            sizes.append(_sizes(samples, self._fields))
             size -= bytes_
-        samples = join(taken, self._fields)
-        count = check_samples(samples, self._fields)
-        return samples, np.cumsum(_sizes(samples, self._fields, count))
+        return taken, np.cumsum(np.concatenate(sizes))
 
-    def _write(self, samples: Samples) -> None:
+    def _write(self, parts: list[Samples]) -> None:
         stem = f"{self._stem}-{len(self._shards):05d}"
-        rows = self._rows(samples)
-        files = {f"{stem}.npy": rows}
+        files = {f"{stem}.npy": self._rows(parts)}
         for name in variable(self._fields):
             values = np.dtype(self._fields[name].dtype).newbyteorder("<")
-            files[f"{stem}.{name}.npy"] = np.ascontiguousarray(samples[name], values)
+            flat = [np.ascontiguousarray(samples[name], values) for samples in parts]
+            files[f"{stem}.{name}.npy"] = flat
         self._shards.file.append(f"{stem}.npy")
-        self._shards.samples.append(len(rows))
+        self._shards.samples.append(sum(count_of(samples, self._fields) for samples in parts))
         self._shards.source.append(0)
-        contents = {file: npy(array) for file, array in files.items()}
+        contents = {file: npy(arrays) for file, arrays in files.items()}
         self._wait()
         self._writing = self._thread.submit(_write_all, self._folder, contents)
         tables = [self._shards, *self._shards.values.values()]
@@ -108,20 +106,25 @@ class ShardWriter:
             table.bytes.append(sum(len(piece) for piece in content))
             table.sha256.append(_sha256(content))
 
-    def _rows(self, samples: Samples) -> np.ndarray:
+    def _rows(self, parts: list[Samples]) -> list[np.ndarray]:
         """One element a sample; no copy where the samples already lie as the file wants them."""
         if len(self._fields) == 1 and not variable(self._fields):
-            [array] = samples.values()
-            array = np.ascontiguousarray(array, self._dtype[0].base)
-            return array.reshape(len(array), -1).view(self._dtype)[:, 0]
-        rows = np.empty(check_samples(samples, self._fields), self._dtype)
-        for name, field in self._fields.items():
-            if field.shape is None:
-                offsets = samples[f"{name}_offsets"]
-                rows[name] = np.stack([offsets[:-1], offsets[1:]], axis=1)
-            else:
-                rows[name] = samples[name]
-        return rows
+            [name] = self._fields
+            base = self._dtype[0].base
+            arrays = [np.ascontiguousarray(samples[name], base) for samples in parts]
+            return [array.reshape(len(array), -1).view(self._dtype)[:, 0] for array in arrays]
+        counts = [count_of(samples, self._fields) for samples in parts]
+        rows = np.empty(sum(counts), self._dtype)
+        written = dict.fromkeys(variable(self._fields), 0)  # values of the parts before
+        for samples, piece in zip(parts, np.split(rows, np.cumsum(counts)[:-1]), strict=True):
+            for name, field in self._fields.items():
+                if field.shape is None:
+                    offsets = samples[f"{name}_offsets"] + written[name]
+                    piece[name][:, 0], piece[name][:, 1] = offsets[:-1], offsets[1:]
+                    written[name] += len(samples[name])
+                else:
+                    piece[name] = samples[name]
+        return [rows]
 
     def _wait(self) -> None:
         if self._writing:
@@ -159,17 +162,6 @@ def check_samples(samples: Samples, fields: Mapping[str, Field]) -> int:
     return counts.pop()
 
 
-def join(parts: list[Samples], fields: Mapping[str, Field]) -> Samples:
-    """The samples of all parts in one."""
-    if len(parts) == 1:
-        return parts[0]
-    out = {name: np.concatenate([samples[name] for samples in parts]) for name in fields}
-    for name in variable(fields):
-        widths = np.concatenate([np.diff(samples[f"{name}_offsets"]) for samples in parts])
-        out[f"{name}_offsets"] = np.concatenate(([0], np.cumsum(widths)))
-    return out
-
-
 def part(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -> Samples:
     """Samples ``start`` … ``stop - 1``; views where that is possible."""
     out = {}
@@ -183,16 +175,41 @@ def part(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -
     return out
 
 
-def npy(array: np.ndarray) -> list[bytes | memoryview]:
-    """The array as numpy's own file format, version 1.0: header and content."""
+def between(
+    parts: list[Samples], fields: Mapping[str, Field], start: int, stop: int
+) -> list[Samples]:
+    """Samples ``start`` … ``stop - 1`` of all parts together; views, in as many parts."""
+    out, before = [], 0
+    for samples in parts:
+        count = count_of(samples, fields)
+        first, last = max(start - before, 0), min(stop - before, count)
+        if first < last:
+            out.append(part(samples, fields, first, last))
+        before += count
+    return out
+
+
+def npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
+    """Arrays, one after the other, in numpy's own file format, version 1.0: header and content."""
+    described = np.lib.format.header_data_from_array_1_0(arrays[0])
+    described["shape"] = (sum(map(len, arrays)),)
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
-    return [header.getvalue(), memoryview(array.view(np.uint8)) if len(array) else b""]
+    np.lib.format.write_array_header_1_0(header, described)
+    return [
+        header.getvalue(),
+        *(memoryview(array.view(np.uint8)) for array in arrays if len(array)),
+    ]
 
 
-def _sizes(samples: Samples, fields: Mapping[str, Field], count: int) -> np.ndarray:
+def count_of(samples: Samples, fields: Mapping[str, Field]) -> int:
+    """How many samples these are, of which ``check_samples`` was satisfied."""
+    name, field = next(iter(fields.items()))
+    return len(samples[f"{name}_offsets"]) - 1 if field.shape is None else len(samples[name])
+
+
+def _sizes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
     """Bytes that each sample takes in its shard."""
-    sizes = np.full(count, row_dtype(fields).itemsize)
+    sizes = np.full(count_of(samples, fields), row_dtype(fields).itemsize)
     for name in variable(fields):
         sizes += np.diff(samples[f"{name}_offsets"]) * np.dtype(fields[name].dtype).itemsize
     return sizes

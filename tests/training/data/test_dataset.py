@@ -13,7 +13,7 @@ from errors import DataError
 from tests.training.trainings import read_manifests, write_dataset
 from training.data.dataset import Dataset
 from training.data.manifest import Field, Shards
-from training.data.writer import ShardWriter, join, part
+from training.data.writer import ShardWriter, part, variable
 
 FIELDS = {
     "tokens": Field(dtype="uint16", shape=(3,)),
@@ -42,6 +42,17 @@ def rows(samples) -> list[tuple]:
     return list(zip(map(bytes, samples["tokens"]), samples["weight"].tolist(), texts, strict=True))
 
 
+def join(parts, fields):
+    """The samples of all parts in one."""
+    if len(parts) == 1:
+        return parts[0]
+    out = {name: np.concatenate([samples[name] for samples in parts]) for name in fields}
+    for name in variable(fields):
+        widths = np.concatenate([np.diff(samples[f"{name}_offsets"]) for samples in parts])
+        out[f"{name}_offsets"] = np.concatenate(([0], np.cumsum(widths)))
+    return out
+
+
 @settings(max_examples=25)  # every shard is an fsync
 @given(
     pieces=st.lists(st.integers(0, 30), min_size=1, max_size=6),
@@ -66,6 +77,13 @@ def test_what_is_written_is_read_back_in_shards_of_even_size(pieces, shard_bytes
         in_order = [np.load(Path(name) / file) for file in shards.file]
         written = np.concatenate([shard["tokens"] for shard in in_order] or [together["tokens"]])
         assert (written == together["tokens"]).all()
+        texts = [
+            values[start:stop].tobytes()
+            for file, shard in zip(shards.file, in_order, strict=True)
+            for values in [np.load(Path(name) / f"{file.removesuffix('.npy')}.text.npy")]
+            for start, stop in shard["text"]
+        ]
+        assert texts == [text for _, _, text in rows(together)]
     if not sum(pieces):
         return
     with TemporaryDirectory() as name:
