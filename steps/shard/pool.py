@@ -19,8 +19,11 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -49,8 +52,8 @@ def shard_all(objects: Sequence[RawObject], plan: Plan, processes: int) -> list[
     if count == 1:
         _set_threads(threads)
         damaged = {}
-        for raw in objects:
-            if message := _shard(raw, plan, pace.read):
+        for raw, message in _each(objects, plan, pace.read):
+            if message:
                 damaged[raw.name] = message
             pace.done(raw)
     else:
@@ -73,17 +76,60 @@ def room_on(output: Path) -> Iterator[None]:
         ) from None
 
 
-def _shard(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> str | None:
-    """Shard one object; what is wrong with it, if it cannot be read."""
+def _each(
+    objects: Iterable[RawObject], plan: Plan, advance: Callable[[int], None]
+) -> Iterator[tuple[RawObject, str | None]]:
+    """Shard one object after the other; each when it is finished, and what is wrong with it.
+
+    While the disk takes the last shards of one object the next is read, but no further than one
+    shard's worth of it: what waits for the disk is in memory.
+    """
     # Only who shards pays for pandas and the readers (0.5 s), not the job that waits for it.
     from steps.shard import unit
 
+    before: tuple[RawObject, Future] | None = None
+    with ThreadPoolExecutor(1) as disk:
+        for raw in objects:
+            hold = _Hold(advance, before and before[1], plan.shard_bytes)
+            with _named(raw, plan.output):
+                try:
+                    rest = unit.shard(raw, plan, hold.advance)
+                except DataError as error:
+                    rest = partial(str, error)
+            if before:
+                yield _ended(*before, plan)
+            before = raw, disk.submit(rest)
+        if before:
+            yield _ended(*before, plan)
+
+
+class _Hold:
+    """Holds up who reads an object when it has read so much while that before is unfinished."""
+
+    def __init__(self, advance: Callable[[int], None], before: Future | None, limit: int) -> None:
+        self._advance, self._before, self._left = advance, before, limit
+
+    def advance(self, size: int) -> None:
+        self._left -= size
+        if self._before and self._left < 0:
+            futures.wait([self._before])
+        self._advance(size)
+
+
+def _ended(raw: RawObject, rest: Future, plan: Plan) -> tuple[RawObject, str | None]:
+    with _named(raw, plan.output):
+        return raw, rest.result()
+
+
+@contextmanager
+def _named(raw: RawObject, output: Path) -> Iterator[None]:
+    """What is raised within names the object, or that there is no room."""
     try:
-        with room_on(plan.output):
-            unit.shard(raw, plan, advance)
-    except DataError as error:
-        return str(error)
-    return None
+        with room_on(output):
+            yield
+    except Exception as error:
+        error.add_note(f"The raw object was {raw.name}.")
+        raise
 
 
 class _Worker:
@@ -92,19 +138,28 @@ class _Worker:
     def __init__(self, plan: Plan, threads: int) -> None:
         self.pipe, theirs = SPAWN.Pipe()
         self.raw: RawObject | None = None
+        """It is read."""
+        self.written: RawObject | None = None
+        """It was read, and is on its way to the disk."""
         self.process = SPAWN.Process(target=_serve, args=(theirs, plan, threads), daemon=True)
         self.process.start()
         theirs.close()  # else the pipe would not end with the worker
 
-    def give(self, raw: RawObject) -> None:
+    @property
+    def busy(self) -> bool:
+        return bool(self.raw or self.written)
+
+    def give(self, raw: RawObject | None) -> None:
+        """An object, or word that there is none any more."""
         self.raw = raw
         try:
             self.pipe.send(raw)
         except OSError:
             pass  # it is dead: reading from the pipe will say so
 
-    def hear(self, pace: Pace) -> str | None:
-        """One message: of progress, or that the object is done and what is wrong with it.
+    def hear(self, pace: Pace, waiting: deque[RawObject]) -> tuple[str, str] | None:
+        """One message: of progress, or that an object was read, and it gets another of those that
+        wait. What is wrong with an object: its name and the message.
 
         Raises:
             TrainyardError: the worker cannot go on, or is dead.
@@ -119,16 +174,21 @@ class _Worker:
             return None
         if kind == "failed":
             raise content
-        raw, self.raw = self.raw, None
+        if kind == "next":
+            self.written = self.raw
+            self.give(waiting.popleft() if waiting else None)
+            return None
+        raw, self.written = self.written, None
         pace.done(raw)
-        return content
+        return (raw.name, content) if content else None
 
     def _obituary(self) -> str:
         self.process.join()
         status = self.process.exitcode
         end = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        raw = self.raw or self.written
         return (
-            f"{self.raw.name} ({self.raw.bytes / 1e6:,.1f} MB): a worker process died over it "
+            f"{raw.name} ({raw.bytes / 1e6:,.1f} MB): a worker process died over it "
             f"({end}). SIGKILL most often means out of memory: take an instance type with more "
             "of it for each core, or lower shard.processes"
         )
@@ -144,14 +204,11 @@ def _pooled(
         for _ in range(count):
             crew.append(_Worker(plan, threads))
             crew[-1].give(waiting.popleft())
-        while busy := {worker.pipe: worker for worker in crew if worker.raw}:
+        while busy := {worker.pipe: worker for worker in crew if worker.busy}:
             for pipe in wait(list(busy), INTERVAL):
-                worker = busy[pipe]
-                name = worker.raw.name
-                if message := worker.hear(pace):
+                if found := busy[pipe].hear(pace, waiting):
+                    name, message = found
                     damaged[name] = message
-                if not worker.raw and waiting:
-                    worker.give(waiting.popleft())
             pace.tick()
     finally:  # what a killed worker had begun is begun again by the next run
         for worker in crew:
@@ -162,21 +219,25 @@ def _pooled(
 
 
 def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
-    """What a worker does, until it is killed."""
+    """What a worker does, until there is nothing more to do or it is killed."""
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends us
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
     _set_threads(threads)
-    while True:
-        raw = pipe.recv()
-        try:
-            message = _shard(raw, plan, lambda size: pipe.send(("read", size)))
-        except TrainyardError as error:
-            pipe.send(("failed", error))
-        except Exception:  # noqa: BLE001 (the job raises it again, with this traceback)
-            pipe.send(("failed", RuntimeError(f"{raw.name}:\n{traceback.format_exc()}")))
-        else:
+    try:
+        for _, message in _each(_given(pipe), plan, lambda size: pipe.send(("read", size))):
             pipe.send(("done", message))
+    except TrainyardError as error:
+        pipe.send(("failed", error))
+    except Exception:  # noqa: BLE001 (the job raises it again, with this traceback)
+        pipe.send(("failed", RuntimeError(traceback.format_exc())))
+
+
+def _given(pipe: Connection) -> Iterator[RawObject]:
+    """The objects that the job gives this worker; the next one when it asks for it."""
+    while (raw := pipe.recv()) is not None:
+        yield raw
+        pipe.send(("next", None))
 
 
 def _set_threads(threads: int) -> None:

@@ -25,9 +25,11 @@ from training.data.verify import sha256_of
 from training.data.writer import ShardWriter
 
 
-def shard(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> None:
-    """Write the shards of ``raw``, its quarantine file, and last its progress record.
+def shard(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
+    """Read ``raw``, and begin to write its last shards.
 
+    The function that is returned waits until all of them, and the quarantine file, are on the
+    disk, and writes the progress record, which comes last. Another thread may call it.
     ``advance`` is called with the bytes that each batch of records takes in memory.
 
     Raises:
@@ -41,20 +43,26 @@ def shard(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> None:
             advance(batch.nbytes)
             for number, outlet in enumerate(outlets):
                 outlet.add(_of(batch, splits == number))
-        quarantine.close()
+        for outlet in outlets:
+            outlet.finish()
     except DataError as error:
         quarantine.discard()
         raise DataError(str(error).replace(str(raw.path), raw.name)) from None
-    done = Progress(
-        identity=progress.identity(raw, plan),
-        records=records.count,
-        duplicates=records.duplicates,
-        quarantined=quarantine.count,
-        reasons=quarantine.reasons,
-        quarantine=sha256_of(quarantine.path) if quarantine.count else None,
-        splits={split: outlet.close() for split, outlet in zip(SPLITS, outlets, strict=True)},
-    )
-    progress.write(done, raw, plan)
+
+    def finish() -> None:
+        quarantine.close()
+        done = Progress(
+            identity=progress.identity(raw, plan),
+            records=records.count,
+            duplicates=records.duplicates,
+            quarantined=quarantine.count,
+            reasons=quarantine.reasons,
+            quarantine=sha256_of(quarantine.path) if quarantine.count else None,
+            splits={split: outlet.close() for split, outlet in zip(SPLITS, outlets, strict=True)},
+        )
+        progress.write(done, raw, plan)
+
+    return finish
 
 
 class Records:
@@ -108,9 +116,14 @@ class _Outlet:
             self._records += len(records)
             self._writer.add(self._packer.add(records))
 
-    def close(self) -> Part:
+    def finish(self) -> None:
+        """No more records come: the last shards are on their way to the disk."""
         if self._records:
             self._writer.add(self._packer.flush())
+        self._writer.finish()
+
+    def close(self) -> Part:
+        """What it gave, once it is on the disk."""
         shards = self._writer.close()
         return Part(
             records=self._records,

@@ -55,8 +55,8 @@ class ShardWriter:
             while self._waiting >= 2 * self._limit:
                 self._cut()
 
-    def close(self) -> Shards:
-        """Write what is left. The table of all shards; their ``source`` is 0."""
+    def finish(self) -> None:
+        """Begin to write what is left: several writers then do so at once. No more is added."""
         if self._parts:
             waiting, ends = self._take(self._waiting)
             pieces = -(-int(ends[-1]) // self._limit)
@@ -64,6 +64,10 @@ class ShardWriter:
             for start, stop in zip([0, *cuts[:-1]], np.minimum(cuts, len(ends)), strict=True):
                 if stop > start:
                     self._write(between(waiting, self._fields, start, stop))
+
+    def close(self) -> Shards:
+        """Write what is left. The table of all shards; their ``source`` is 0."""
+        self.finish()
         self._wait()
         self._thread.shutdown()
         return self._shards

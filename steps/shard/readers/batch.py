@@ -61,6 +61,11 @@ def parsed_schema(columns: Mapping[str, "Column"]) -> pa.Schema:
     return pa.schema(zip(columns, plain, strict=True))
 
 
+def in_one(column: pa.ChunkedArray) -> pa.Array:
+    """The column of a table as one array; no copy where it is one chunk."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
 def encoded(column: pa.Array, kind: str) -> pa.Array:
     """A category's strings as a dictionary; any other column as it is."""
     return column.dictionary_encode() if kind == "category" else column

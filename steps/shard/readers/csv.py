@@ -26,6 +26,7 @@ from steps.shard.readers.batch import (
     bad_batch,
     encoded,
     excerpt,
+    in_one,
     merged,
     parsed_schema,
     schema,
@@ -226,7 +227,7 @@ class Table:
         except ValueError:  # pa.ArrowInvalid, or its message is not UTF-8
             return None
         arrays = [
-            encoded(_completed(table[name].combine_chunks()), column.kind)
+            encoded(_completed(in_one(table[name])), column.kind)
             for name, column in self.columns.items()
         ]
         records = pa.RecordBatch.from_arrays(arrays, schema=schema(self.columns))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from steps.shard.readers.batch import Bad, Batch, encoded, excerpt, parsed_schema, schema
+from steps.shard.readers.batch import Bad, Batch, encoded, excerpt, in_one, parsed_schema, schema
 from steps.shard.readers.raw import CR, Block
 from steps.shard.readers.text import read_lines, refuse_nul
 from steps.shard.readers.values import (
@@ -89,7 +89,7 @@ def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     )
     arrays = []
     for field in wanted:
-        array = table[field.name].combine_chunks().cast(field.type)
+        array = in_one(table[field.name]).cast(field.type)
         array = without_infinities(array) if field.type == pa.float64() else array
         arrays.append(encoded(array, columns[field.name].kind))
     return pa.RecordBatch.from_arrays(arrays, schema=schema(columns))

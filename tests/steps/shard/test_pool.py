@@ -115,7 +115,7 @@ def test_spare_cores_go_to_the_tokenizer(shard, monkeypatch, objects, processes,
 
     def pooled(objects, plan, pace, count, threads):
         started.append((count, threads))
-        return {one.name: message for one in objects if (message := pool._shard(one, plan, id))}
+        return {one.name: message for one, message in pool._each(objects, plan, id) if message}
 
     monkeypatch.setattr(pool, "_pooled", pooled)
     shard(dict(list(FILES.items())[:objects]), "--processes", str(processes))

@@ -74,12 +74,12 @@ class RowPacker:
         Raises:
             DataError: a number is too large for a float32.
         """
-        categories = np.empty((len(records), len(self._config.categories)), np.int64)
-        for index, name in enumerate(self._config.categories):
-            categories[:, index] = self._counted(name, records.column(name))
+        categories = np.empty((len(self._config.categories), len(records)), np.int64)
+        for row, name in zip(categories, self._config.categories, strict=True):
+            self._count(name, records.column(name), row)
         positive = _floats(records.column(self._config.label)) > self._config.label_above
         found = {
-            "categories": categories,
+            "categories": np.ascontiguousarray(categories.T),
             "numbers": self._measured(records),
             "label": positive.view(np.uint8),
         }
@@ -98,12 +98,12 @@ class RowPacker:
         categories = {name: tally.values() for name, tally in self._tallies.items()}
         return Statistics(self._config.numbers, self._moments, categories).as_json()
 
-    def _counted(self, name: str, column: pa.Array) -> np.ndarray:
-        """Hashes of a category's values, int64 (rows,)."""
+    def _count(self, name: str, column: pa.Array, hashes: np.ndarray) -> None:
+        """Put the hashes of a category's values into ``hashes``, int64 (rows,), and count them."""
         found = self._codes.of(name, column)
         counts = np.bincount(found.index, minlength=len(found.codes))
         self._tallies[name].add(found.values, found.codes, counts)
-        return found.hashes
+        np.take(found.codes, found.index, out=hashes, mode="clip")  # "raise" would copy
 
     def _measured(self, records: pa.RecordBatch) -> np.ndarray:
         """The numbers, float32 (rows, columns)."""
