@@ -1,7 +1,8 @@
 """Text to tokens and how many bytes each token stands for: plain bytes, or a tokenizer.json."""
 
 import json
-from itertools import chain, pairwise
+from array import array
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -83,10 +84,11 @@ class FileTokenizer:
         """The tokens of all texts, each followed by the end token, uint32."""
         total = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False))
         cuts = np.flatnonzero(np.diff(total // BATCH_BYTES)) + 1
-        parts = []
+        tokens = array("I")  # takes a list of numbers in half the time that numpy needs
         for start, stop in pairwise([0, *cuts.tolist(), len(texts)]):
             group = texts.slice(start, stop - start).to_pylist()
             encodings = self._tokenizer.encode_batch_fast(group, add_special_tokens=False)
-            ids = chain.from_iterable(chain(one.ids, (self.end,)) for one in encodings)
-            parts.append(np.fromiter(ids, np.uint32))
-        return np.concatenate(parts)
+            for one in encodings:
+                tokens.fromlist(one.ids)
+                tokens.append(self.end)
+        return np.frombuffer(tokens, np.uint32)
