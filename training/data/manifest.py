@@ -8,7 +8,8 @@ it; columns.py reads it.
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -179,24 +180,40 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
 
 
 def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
-    """The file appears under its name with all of its content, or not at all.
+    """The file appears under its name with all of its content, or not at all."""
+    begin_atomically(path, *parts)()
+
+
+def begin_atomically(path: Path, *parts: bytes | memoryview) -> Callable[[], None]:
+    """Write a file that has no name yet; the function that is returned waits until it is on the
+    disk, and gives it its name. Another thread may call it.
 
     The temporary name is unique: a process that was believed dead may still write the same file.
     """
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    temporary = Path(name)
+    temporary, file = Path(name), open(descriptor, "wb")
     try:
-        with open(descriptor, "wb") as file:
-            os.chmod(descriptor, 0o644)  # mkstemp's 0600 would hide it from the next job's user
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        os.chmod(descriptor, 0o644)  # mkstemp's 0600 would hide it from the next job's user
+        for part in parts:
+            file.write(part)
+        file.flush()
     except BaseException:
+        with suppress(OSError):  # it would flush again, and fail again
+            file.close()
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+
+    def finish() -> None:
+        try:
+            with file:
+                os.fsync(descriptor)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+    return finish
 
 
 def _sync_folder(folder: Path) -> None:

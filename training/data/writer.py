@@ -3,13 +3,13 @@
 import hashlib
 import io
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from training.data.manifest import Field, Files, Samples, Shards, row_dtype, write_atomically
+from training.data.manifest import Field, Files, Samples, Shards, begin_atomically, row_dtype
 
 
 class ShardWriter:
@@ -18,7 +18,8 @@ class ShardWriter:
     No shard is larger than ``shard_bytes`` (unless one sample is), and none much smaller than half
     of that unless there are not enough samples: a shard is written when two are waiting, and what
     is left at the end is shared evenly. While a thread writes one shard the next is collected, so
-    memory holds four shards at most.
+    memory holds four shards at most. Another thread waits for the disk: a shard is flushed while
+    the next is written.
 
     Args:
         folder: where shards go; made if it is missing.
@@ -36,8 +37,9 @@ class ShardWriter:
         self._dtype = row_dtype(fields)
         self._parts: deque[tuple[Samples, int]] = deque()  # with their bytes
         self._waiting = 0  # bytes of all of them
-        self._thread = ThreadPoolExecutor(1)
+        self._thread, self._disk = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self._writing: Future | None = None
+        self._flushing: Future | None = None
         self._shards = Shards(values={name: Files() for name in variable(fields)})
 
     def add(self, samples: Samples) -> None:
@@ -69,7 +71,10 @@ class ShardWriter:
         """Write what is left. The table of all shards; their ``source`` is 0."""
         self.finish()
         self._wait()
+        if self._flushing:
+            self._flushing.result()
         self._thread.shutdown()
+        self._disk.shutdown()
         return self._shards
 
     def _cut(self) -> None:
@@ -104,7 +109,7 @@ class ShardWriter:
         self._shards.source.append(0)
         contents = {file: npy(arrays) for file, arrays in files.items()}
         self._wait()
-        self._writing = self._thread.submit(_write_all, self._folder, contents)
+        self._writing = self._thread.submit(self._put, contents)
         tables = [self._shards, *self._shards.values.values()]
         for table, content in zip(tables, contents.values(), strict=True):  # while it is written
             table.bytes.append(sum(len(piece) for piece in content))
@@ -129,6 +134,13 @@ class ShardWriter:
                 else:
                     piece[name] = samples[name]
         return [rows]
+
+    def _put(self, contents: Mapping[str, list[bytes | memoryview]]) -> None:
+        """Write files, and have them flushed; of two shards at once and no more."""
+        begun = [begin_atomically(self._folder / file, *c) for file, c in contents.items()]
+        before, self._flushing = self._flushing, self._disk.submit(_finish, begun)
+        if before:
+            before.result()
 
     def _wait(self) -> None:
         if self._writing:
@@ -226,6 +238,6 @@ def _sha256(content: list[bytes | memoryview]) -> str:
     return digest.hexdigest()
 
 
-def _write_all(folder: Path, contents: Mapping[str, list[bytes | memoryview]]) -> None:
-    for name, content in contents.items():
-        write_atomically(folder / name, *content)
+def _finish(begun: list[Callable[[], None]]) -> None:
+    for finish in begun:
+        finish()
