@@ -209,7 +209,7 @@ def _begin(dtype: np.dtype) -> bytes:
 
     The length of the header is a part of it. With another one (numbers of one digit) it is parsed.
     """
-    header, _ = npy(np.empty(0, dtype))
+    header, *_ = npy([np.empty(0, dtype)])
     return header[: header.index(SHAPE) + len(SHAPE)]
 
 
