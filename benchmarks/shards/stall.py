@@ -81,8 +81,8 @@ def _train(folder: Path, checkpoints: Path, steps: int) -> list[dict[str, float]
     )
     lines: list[dict[str, float]] = []
     train = Dataset(folder)
-    with started(config.strategy, config.collective_timeout_seconds) as strategy:
-        workload = load("language_model", MODEL)
-        saved = Checkpoints(checkpoints, "stall", 1)
+    workload = load("language_model", MODEL)
+    with started(config, workload) as strategy:
+        saved = Checkpoints(checkpoints, "stall", 1, strategy.ranks)
         Loop(config, workload, strategy, saved, lines.append).train(train, train)
     return lines
