@@ -7,6 +7,7 @@ ranks are those of ``replicate`` × ``shard``: ``fsdp`` shards over ``shard_degr
 FSDP; some: hybrid), ``ddp`` over one, which replicates.
 """
 
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, contextmanager
 
@@ -23,6 +24,10 @@ from training.strategies.pipeline import Pipeline
 from training.strategies.ranks import Ranks
 from training.strategies.single import Batch, Single, adapt_blocks
 from training.workloads import Workload
+
+
+# Logits that were gathered over tensor-parallel ranks are a view; nothing writes into them.
+warnings.filterwarnings("ignore", ".*returned a view tensor")
 
 
 class Mesh(Single):
@@ -126,12 +131,17 @@ def local(tensor: Tensor) -> Tensor:
 def norm(gradients: Sequence[Tensor]) -> Tensor:
     """The L2 norm over all ranks of whole and sharded tensors, 0-dim; 0 when there are none.
 
-    DTensors of different meshes do not mix in one operation: a norm for each, then the norm of
-    these.
+    A part counts on every rank that has another one; what is replicated counts once.
     """
-    by_mesh: dict[object, list[Tensor]] = {}
+    alike: dict[tuple, list[Tensor]] = {}
     for gradient in gradients:
-        by_mesh.setdefault(getattr(gradient, "device_mesh", None), []).append(gradient)
-    norms = [nn.utils.get_total_norm(group) for group in by_mesh.values()]
-    whole = [n.full_tensor() if isinstance(n, DTensor) else n for n in norms]
-    return torch.linalg.vector_norm(torch.stack(whole)) if whole else torch.zeros(())
+        layout = (getattr(gradient, "device_mesh", None), getattr(gradient, "placements", ()))
+        alike.setdefault(layout, []).append(local(gradient))
+    squares = []
+    for (mesh, placements), parts in alike.items():
+        square = nn.utils.get_total_norm(parts).square()
+        for dimension, placement in enumerate(placements):
+            if not placement.is_replicate():
+                dist.all_reduce(square, group=mesh.get_group(dimension))
+        squares.append(square)
+    return torch.stack(squares).sum().sqrt() if squares else torch.zeros(())
