@@ -118,6 +118,20 @@ class TrainConfig(BaseModel):
     """Newest complete checkpoints that are kept; older ones are deleted, but for the one with the
     best validation loss."""
 
+    tensorboard: bool = False
+    """Write TensorBoard's event files, which SageMaker copies to S3 while the job runs. Off by
+    default: AWS's images lack the package, so each start would install it."""
+
+    mlflow_tracking_uri: str = Field(default="environment", pattern=r"^\S+$")
+    """Where MLflow keeps the metrics: a URI, or the ARN of a managed tracking server. local: a file
+    in the job's output. environment: what MLFLOW_TRACKING_URI says, nowhere without it. off."""
+
+    profile_steps: int = Field(default=0, ge=0, le=100)
+    """Optimizer steps of which rank 0 writes a torch.profiler trace; 0 for none."""
+
+    profile_at: int = Field(default=10, ge=1)
+    """The first of them."""
+
     collective_timeout_seconds: int = Field(default=120, ge=1)
     """A rank that waits longer than this for the others ends the job instead of hanging it."""
 
@@ -183,6 +197,11 @@ class TrainConfig(BaseModel):
             raise ValueError(
                 f"global_batch {self.global_batch} is no multiple of micro_batch "
                 f"{self.micro_batch}; choose global_batch = micro_batch × ranks × a whole number"
+            )
+        if self.profile_steps and self.profile_at + self.profile_steps - 1 > self.max_steps:
+            raise ValueError(
+                f"profile_at {self.profile_at} + profile_steps {self.profile_steps} goes beyond "
+                f"max_steps {self.max_steps}: the trace would never be written; lower one of them"
             )
         split = self.tensor_parallel * self.pipeline_parallel
         if split > 1 and self.strategy not in ("ddp", "fsdp"):

@@ -7,23 +7,26 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from errors import TrainingError
+from training import devices
 from training.checkpoint import Checkpoints
+from training.clock import PARTS
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.order import Order, uniform, windowed
 from training.optimizers import Average, learning_rate
+from training.profiler import Trace
+from training.reports import Reports
 from training.strategies import Strategy
 from training.workloads import Workload
 
 log = logging.getLogger(__name__)
-
-Report = Callable[[dict[str, float]], None]
 
 
 def order(config: TrainConfig, train: Dataset) -> Order:
@@ -38,7 +41,8 @@ class Loop:
     """Trains a workload's model.
 
     Args:
-        report: called on every rank with each metric line; rank 0's caller prints it.
+        reports: gets each metric line, on every rank.
+        traces: folder for the trace of ``config.profile_steps``.
     """
 
     def __init__(
@@ -47,21 +51,28 @@ class Loop:
         workload: Workload,
         strategy: Strategy,
         checkpoints: Checkpoints,
-        report: Report,
+        reports: Reports,
+        traces: Path,
     ) -> None:
         self.config, self.workload, self.strategy = config, workload, strategy
-        self.checkpoints, self.report = checkpoints, report
+        self.checkpoints, self.reports = checkpoints, reports
         self.ranks = strategy.ranks
         self.micro_batches = config.micro_batches(self.ranks.world)
         torch.use_deterministic_algorithms(config.deterministic)
         torch.manual_seed(config.seed)
-        strategy.prepare(workload.model())
+        model = workload.model()
+        self._flops, self._peak = workload.flops(model), devices.peak(self.ranks.device)
+        strategy.prepare(model)
         self.average = Average(strategy.model, config.ema_decay) if config.ema_decay else None
         self.step, self._resumed, self._saved = 0, False, -1
         self._validated: tuple[int, float] | None = None
         self._resume()
         self._began, self._samples, self._units = time.perf_counter(), 0, 0.0
         self._stalled = 0.0  # seconds, of all steps before the last line
+        traced = config.profile_steps if self.ranks.rank == 0 else 0
+        self._trace = Trace(traces, config.profile_at, traced)
+        strategy.clock.read()
+        strategy.clock.skip()
 
     def train(self, train: Dataset, validation: Dataset) -> dict[str, Tensor]:
         """Run to ``max_steps``; the trained weights, on rank 0.
@@ -71,7 +82,8 @@ class Loop:
         """
         with self.checkpoints, self._loader(train) as loader, _noticing_sigterm() as stop:
             while self.step < self.config.max_steps:
-                asked = self._train_step(loader, stop_asked=stop())
+                with self._trace.around(self.step + 1):
+                    asked = self._train_step(loader, stop_asked=stop())
                 self._after_step(validation)
                 if asked and self.step < self.config.max_steps:
                     self._save()
@@ -99,10 +111,12 @@ class Loop:
 
     def _train_step(self, loader: Loader, *, stop_asked: bool) -> bool:
         """One optimizer step; True when any rank was asked to stop."""
-        strategy = self.strategy
+        strategy, clock = self.strategy, self.strategy.clock
         batches = [self._on_device(next(loader)) for _ in range(self.micro_batches)]
+        clock.mark("data")
         counts = torch.stack([self.workload.units(batch) for batch in batches])
         units, asked = self._agree(float(counts.sum()), stop_asked)
+        clock.mark("communication")
         if self._resumed:
             strategy.rehearse(batches[0])
             self._resumed = False
@@ -110,7 +124,9 @@ class Loop:
         torch.manual_seed(_mix(self.config.seed, self.step, strategy.data_rank))
         total = strategy.backward(batches, units)
         mine = float(total)
+        clock.mark("forward_backward")
         loss = float(strategy.sum(total.clone()))
+        clock.mark("communication")
         self._check(loss, "loss", mine)
         norm = strategy.clip()
         self._check(norm, "gradient norm", norm)
@@ -118,6 +134,7 @@ class Loop:
         strategy.update(rate)
         if self.average is not None:
             self.average.update()
+        clock.mark("optimizer")
         self.step += 1
         self._samples += self.config.global_batch
         self._units += units
@@ -158,7 +175,7 @@ class Loop:
         )
 
     def _after_step(self, validation: Dataset) -> None:
-        config = self.config
+        config, clock = self.config, self.strategy.clock
         if self.step % config.validation_interval == 0 or self.step == config.max_steps:
             began = time.perf_counter()
             with self._averaged():
@@ -169,10 +186,12 @@ class Loop:
                     "lower learning_rate"
                 )
             self._validated = self.step, loss
-            self.report({"step": self.step, "validation_loss": loss})
+            self.reports.line({"step": self.step, "validation_loss": loss})
             self._began += time.perf_counter() - began  # not training time
+        clock.skip()
         if self.step % config.checkpoint_interval == 0 or self.step == config.max_steps:
             self._save()
+            clock.mark("checkpoint")
 
     @torch.no_grad()
     def _validate(self, validation: Dataset) -> float:
@@ -196,19 +215,38 @@ class Loop:
 
     def _log(self, loss: float, rate: float, norm: float, stalled: float) -> None:
         now = time.perf_counter()
-        elapsed = now - self._began
-        self.report(
-            {
-                "step": self.step,
-                "loss": loss,
-                "learning_rate": rate,
-                "grad_norm": norm,
-                "samples_per_second": self._samples / elapsed,
-                "units_per_second": self._units / elapsed,
-                "data_stall": (stalled - self._stalled) / elapsed,
-            }
-        )
+        elapsed, world = now - self._began, self.ranks.world
+        units = self._units / elapsed
+        steps = self._samples / self.config.global_batch
+        seconds, memory = self._gathered()
+        metrics = {
+            "step": self.step,
+            "loss": loss,
+            "learning_rate": rate,
+            "grad_norm": norm,
+            "samples_per_second": self._samples / elapsed,
+            "units_per_second": units,
+            "units_per_second_per_rank": units / world,
+            "step_seconds": elapsed / steps,
+            **{f"{part}_seconds": value / steps for part, value in seconds.items()},
+            "data_stall": (stalled - self._stalled) / elapsed,
+            "memory_mb": memory,
+        }
+        if self._peak:
+            # Chowdhery et al. 2022 (PaLM), appendix B: recomputed activations do not count.
+            metrics["mfu"] = units * self._flops / (world * self._peak)
+        self.reports.line(metrics)
         self._began, self._samples, self._units, self._stalled = now, 0, 0.0, stalled
+
+    def _gathered(self) -> tuple[dict[str, float], float]:
+        """(seconds of each part since the last line, mean over the ranks; the largest memory)."""
+        ranks = self.ranks
+        mine = [*self.strategy.clock.read().values(), devices.peak_memory(ranks.device)]
+        table = torch.zeros(ranks.world, len(mine), dtype=torch.float64, device=ranks.device)
+        table[ranks.rank] = torch.tensor(mine, dtype=torch.float64)
+        *seconds, memory = ranks.sum(table).T.tolist()
+        means = {part: sum(one) / ranks.world for part, one in zip(PARTS, seconds, strict=True)}
+        return means, max(memory)
 
     @contextlib.contextmanager
     def _averaged(self) -> Iterator[None]:
@@ -230,11 +268,13 @@ class Loop:
         if self.step == self._saved:
             return
         loss = self._validated[1] if self._validated and self._validated[0] == self.step else None
+        self.reports.keep()
         self.checkpoints.save(self.step, self._state(), loss)
         self._saved = self.step
 
     def _resume(self) -> None:
         step = self.checkpoints.resume(self._state)
+        self.reports.begin(step or 0)
         if step is None:
             return
         self.strategy.loaded()

@@ -5,6 +5,7 @@ torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workl
 """
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -16,7 +17,6 @@ from pydantic import ValidationError
 from errors import DataError, TrainingError
 from steps.edge import run
 from training.config import TrainConfig
-from training.metrics import metric_line
 from training.workloads import read_settings
 
 
@@ -64,7 +64,9 @@ def train(options: argparse.Namespace) -> None:
     from training.checkpoint import Checkpoints, identity
     from training.data.dataset import Dataset
     from training.loop import Loop
+    from training.reports import Reports
     from training.strategies import started
+    from training.trackers import trackers
     from training.workloads import load
 
     root: Path = options.root
@@ -88,10 +90,13 @@ def train(options: argparse.Namespace) -> None:
     workload.fit(data["train"])
     fingerprint = data["train"].fingerprint
     name = identity(config, options.workload, options.workload_config, fingerprint)
-    history: list[dict[str, float]] = []
+    job = {"workload": options.workload, "workload_config": options.workload_config}
+    follow = trackers(config, root, name, {**job, "train_fingerprint": fingerprint})
 
-    with started(config, workload) as strategy:
+    with started(config, workload) as strategy, contextlib.ExitStack() as stack:
         ranks = strategy.ranks
+        history = root / "checkpoints" / name / "history.jsonl"
+        reports = stack.enter_context(Reports(history, ranks.rank, follow))
         checkpoints = Checkpoints(
             root / "checkpoints",
             name,
@@ -99,13 +104,8 @@ def train(options: argparse.Namespace) -> None:
             ranks,
             config.collective_timeout_seconds,
         )
-
-        def report(metrics: dict[str, float]) -> None:
-            history.append(metrics)
-            if ranks.rank == 0:
-                print(metric_line(metrics), flush=True)
-
-        loop = Loop(config, workload, strategy, checkpoints, report)
+        traces = root / "output/data/profile"
+        loop = Loop(config, workload, strategy, checkpoints, reports, traces)
         weights = loop.train(data["train"], data["validation"])
         if ranks.rank == 0:
             description: dict[str, Any] = {
@@ -117,7 +117,7 @@ def train(options: argparse.Namespace) -> None:
                 "world_size": ranks.world,
                 "parameters": sum(tensor.numel() for tensor in weights.values()),
             }
-            artifact.save(root / "model", weights, workload, description, history)
+            artifact.save(root / "model", weights, workload, description, reports.history)
 
 
 def _kind(fields: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from training import optimizers
+from training.clock import Clock
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
 from training.workloads import Workload
@@ -23,6 +24,7 @@ class Single:
         data_rank, data_world: which part of the global batch this rank takes: ranks that share a
             model (tensor, pipeline) take the same samples.
         scores: whether this rank's losses count; one rank of those that take the same samples.
+        clock: where the time of a step goes.
     """
 
     data_rank, data_world, scores = 0, 1, True
@@ -31,6 +33,7 @@ class Single:
 
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         self.config, self.workload, self.ranks = config, workload, ranks
+        self.clock = Clock(ranks.device)
 
     def prepare(self, model: nn.Module) -> None:
         """Take the fresh model, the same on every rank, and make it ready to be trained."""
@@ -61,9 +64,23 @@ class Single:
             with nullcontext() if number == len(batches) else self.accumulating():
                 loss = self.loss(self.forward, batch)
                 # Ranks average their gradients: times their number it is the sum again.
-                (loss * (self.data_world / units)).backward()
+                scaled = loss * (self.data_world / units)
+                if number == len(batches):
+                    scaled.register_hook(self._note_waiting)
+                scaled.backward()
+                if number == len(batches):
+                    self.clock.mark("communication")
             total += loss.detach()
         return total
+
+    def _note_waiting(self, gradient: Tensor) -> None:
+        """At the beginning of a backward pass: mark when this rank has computed its gradients.
+
+        Autograd calls back in the order of the requests when a pass is through. DDP and FSDP2 ask
+        for theirs, in which they wait for the other ranks, later in the pass.
+        """
+        engine = torch.autograd.Variable._execution_engine
+        engine.queue_callback(lambda: self.clock.mark("forward_backward"))
 
     def accumulating(self) -> AbstractContextManager:
         """Around backward passes whose gradients need not be shared yet."""

@@ -1,0 +1,69 @@
+"""Where a rank's time goes.
+
+    data              waiting for the loader, and the copy to the device
+    forward_backward  the model's own work, and what of the communication hides behind it
+    communication     standing still until the other ranks are there, see below
+    optimizer         clipping (with the norm's collective where weights are sharded) and the update
+    checkpoint        the copy that a save stops the training for
+
+What is left of a step is the loop's own (a metric line, the learning rate).
+
+Communication is what can be told apart from outside: the two sums over all ranks in a step (its
+units, its loss), and the wait at the end of the backward pass, from when this rank's own gradients
+are computed until everybody's are added up. With ddp that is all of it. With fsdp gathering the
+weights, with tensor and pipeline parallel the exchange inside and between layers, and with
+deepspeed, horovod and smp all but the sums stay in forward_backward: the trace of
+``profile_steps`` shows them. A rank that waits for a slower one counts as communication, too.
+"""
+
+import time
+from collections import defaultdict
+
+import torch
+
+PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
+
+
+class Clock:
+    """Adds up the time between marks, by part.
+
+    On CUDA a mark is an event on the current stream, 5 µs, so nothing waits for the device before
+    ``read`` does; elsewhere it is the time of day.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self._last = self._now()
+        self._spans: list[tuple[str, object, object]] = []
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def mark(self, part: str) -> None:
+        """What passed since the last mark belongs to ``part``."""
+        now = self._now()
+        if self._cuda:
+            self._spans.append((part, self._last, now))
+        else:
+            self._seconds[part] += now - self._last
+        self._last = now
+
+    def skip(self) -> None:
+        """What passed since the last mark belongs to nothing."""
+        self._last = self._now()
+
+    def read(self) -> dict[str, float]:
+        """Seconds of each part since the last reading; waits for the device."""
+        if self._spans:
+            self._spans[-1][2].synchronize()
+            for part, begin, end in self._spans:
+                self._seconds[part] += begin.elapsed_time(end) / 1000
+            self._spans = []
+        seconds = {part: self._seconds[part] for part in PARTS}
+        self._seconds.clear()
+        return seconds
+
+    def _now(self) -> object:
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

@@ -1,0 +1,184 @@
+"""TensorBoard and MLflow: where rank 0's metrics go beside the log. Imported when asked for."""
+
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from errors import TrainingError
+from training.config import TrainConfig
+from training.metrics import NAMES
+
+log = logging.getLogger(__name__)
+
+TAGS = {key: name.replace(":", "/") for name, key in NAMES.items()}
+"""The line's name → ``train/loss``, ``validation/loss``."""
+URI = "MLFLOW_TRACKING_URI"
+
+
+class Tracker(Protocol):
+    """Takes metric lines."""
+
+    def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
+        """After ``step`` steps, whose lines are ``history``."""
+
+    def log(self, metrics: Mapping[str, float]) -> None: ...
+
+    def close(self, *, failed: bool) -> None: ...
+
+
+def tracking_uri(config: TrainConfig, environment: Mapping[str, str]) -> str | None:
+    """MLflow's tracking URI, ``local`` for a file of the job; None for no MLflow."""
+    if config.mlflow_tracking_uri == "environment":
+        return environment.get(URI) or None
+    return None if config.mlflow_tracking_uri == "off" else config.mlflow_tracking_uri
+
+
+def packages(config: TrainConfig, uri: str | None) -> dict[str, str]:
+    """Module → the pip requirement that brings it, of what the trackers need."""
+    needed = {"tensorboard": "tensorboard>=2.15,<3"} if config.tensorboard else {}
+    if uri is None:
+        return needed
+    if uri == "local" or uri.startswith("sqlite:"):
+        return needed | {"mlflow": "mlflow>=3,<4", "sqlalchemy": "mlflow>=3,<4"}
+    needed["mlflow"] = "mlflow-skinny>=3,<4"
+    if uri.startswith("arn:"):  # SageMaker's managed server
+        needed["sagemaker_mlflow"] = "sagemaker-mlflow>=0.1,<1"
+    return needed
+
+
+def trackers(config: TrainConfig, root: Path, name: str, job: Mapping[str, Any]) -> list[Tracker]:
+    """The trackers that the configuration asks for; nothing is imported or reached yet.
+
+    Args:
+        root: /opt/ml.
+        name: the training's identity: a resumed training goes on with its MLflow run.
+        job: further parameters of the MLflow run.
+
+    Raises:
+        TrainingError: a package that they need is missing.
+    """
+    uri = tracking_uri(config, os.environ)
+    missing = {
+        package for module, package in packages(config, uri).items() if not find_spec(module)
+    }
+    if missing:
+        raise TrainingError(
+            f"tensorboard is {config.tensorboard} and MLflow's tracking URI {uri}, but the "
+            f"container lacks {', '.join(sorted(missing))}: install it (a recipe's train step does "
+            "so by itself), or set tensorboard to false and mlflow_tracking_uri to off"
+        )
+    found: list[Tracker] = []
+    if config.tensorboard:
+        found.append(TensorBoard(root / "output/tensorboard"))
+    if uri == "local":
+        uri = f"sqlite:///{root / 'output/data/mlflow.db'}"
+    if uri:
+        found.append(MLflow(uri, name, {**config.model_dump(mode="json"), **job}))
+    return found
+
+
+class TensorBoard:
+    """Event files in the folder that SageMaker copies to ``TensorBoardOutputConfig``'s S3 path."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # Whatever an earlier process wrote here does not count any more: it all comes again.
+        self._writer = SummaryWriter(str(self._folder), purge_step=0, flush_secs=30)
+        for line in history:
+            self.log(line)
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        for key, value in metrics.items():
+            if key != "step":
+                self._writer.add_scalar(TAGS[key], value, int(metrics["step"]))
+
+    def close(self, *, failed: bool) -> None:
+        self._writer.close()
+
+
+class MLflow:
+    """A run on a tracking server, or in a local file.
+
+    Sent by MLflow's own thread: the training does not wait for the server, and goes on without it.
+    """
+
+    def __init__(self, uri: str, name: str, parameters: Mapping[str, Any]) -> None:
+        self._uri, self._name, self._parameters = uri, name, parameters
+        self._sent: list[Any] = []
+
+    def begin(self, step: int, history: Sequence[Mapping[str, float]]) -> None:
+        """Go on with the run of a resumed training, or begin one.
+
+        Raises:
+            TrainingError: the server does not answer, or refuses.
+        """
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no third party hears of it
+        if self._uri.startswith("sqlite:///"):
+            Path(self._uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+
+        try:
+            self._client = MlflowClient(tracking_uri=self._uri)
+            self._run = self._running() if step else None
+            if self._run is None:
+                self._run = self._new()
+                for line in history:
+                    self.log(line)
+            self._client.update_run(self._run, status="RUNNING")
+        except MlflowException as error:
+            raise TrainingError(
+                f"MLflow at {self._uri}: {error}; look at the URI, the network and the role's "
+                "permissions, or set mlflow_tracking_uri to off"
+            ) from error
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        now, step = int(time.time() * 1000), int(metrics["step"])
+        values = [Metric(TAGS[k], v, now, step) for k, v in metrics.items() if k != "step"]
+        self._sent.append(self._client.log_batch(self._run, metrics=values, synchronous=False))
+
+    def close(self, *, failed: bool) -> None:
+        """Wait until all is sent; a training is not lost for what a tracker did not take."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            for operation in self._sent:
+                operation.wait()
+            self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
+        except MlflowException as error:
+            log.warning(
+                "MLflow at %s did not take all metrics: %s; the model's history.jsonl has them",
+                self._uri,
+                error,
+            )
+
+    def _new(self) -> str:
+        from mlflow.entities import Param
+
+        client = self._client
+        title = os.environ.get("MLFLOW_EXPERIMENT_NAME", "trainyard")
+        experiment = client.get_experiment_by_name(title)
+        key = experiment.experiment_id if experiment else client.create_experiment(title)
+        job = os.environ.get("TRAINING_JOB_NAME", self._name)
+        run = client.create_run(key, tags={"trainyard.training": self._name}, run_name=job)
+        parameters = [Param(name, str(value)) for name, value in self._parameters.items()]
+        client.log_batch(run.info.run_id, params=parameters)
+        return run.info.run_id
+
+    def _running(self) -> str | None:
+        """The newest run of this training, whichever job it was."""
+        experiments = [one.experiment_id for one in self._client.search_experiments()]
+        query = f"tags.`trainyard.training` = '{self._name}'"
+        found = self._client.search_runs(experiments, query, max_results=1)
+        return found[0].info.run_id if found else None
