@@ -5,7 +5,7 @@ unchanged commit changes nothing and loses no step cache (#2736 #2940 #3384).
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -56,11 +56,14 @@ def read_folder(root: Path, into: str = "") -> dict[str, bytes]:
     return files
 
 
-def step_code(checkout: Path, step: str, source: Path | None) -> dict[str, bytes]:
+def step_code(
+    checkout: Path, step: str, source: Path | None, packages: Sequence[str] = ()
+) -> dict[str, bytes]:
     """The folder that runs step ``step``: its job, the rooms that the job imports, nothing else.
 
     A change in ``steps/evaluate/job.py`` must not change the code of the other steps, or they
-    would all miss the cache. ``source`` is the folder of a user's own workload.
+    would all miss the cache. ``source`` is the folder of a user's own workload; ``packages`` are
+    requirements of this step alone.
 
     Raises:
         DefinitionError: the checkout or ``source`` lacks a file that must travel.
@@ -76,7 +79,8 @@ def step_code(checkout: Path, step: str, source: Path | None) -> dict[str, bytes
         }
         if step == "gate":  # thresholds only: no model, no data, nothing to install
             return files | _python(checkout, "conditions", leave_out={"step.py"})
-        files["requirements.txt"] = (checkout / "steps/requirements.txt").read_bytes()
+        requirements = (checkout / "steps/requirements.txt").read_bytes()
+        files["requirements.txt"] = requirements + "".join(f"{p}\n" for p in packages).encode()
     except FileNotFoundError as error:
         raise DefinitionError(
             f"step {step}: {error.filename} is missing; build the definition in a whole checkout"

@@ -10,7 +10,7 @@ import pipelines.sdk  # noqa: F401 (prepares the SDK: must come first)
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,7 +90,7 @@ def build(recipe: Recipe, account: Account, *, commit: str, source: Path | None)
         network_isolation=recipe.aws.network_isolation,
         encrypt_traffic=recipe.aws.encrypt_traffic,
         tags=recipe.aws.tags,
-        code=_code(session, source),
+        code=_code(session, source, {"train": recipe.train.packages}),
         cache=cache_config(recipe),
         retries=retry_policies(recipe),
     )
@@ -177,8 +177,11 @@ def _parameters(recipe: Recipe) -> list[Parameter]:
     ]
 
 
-def _code(session: CompileSession, source: Path | None) -> Callable[[str], str]:
-    return lambda step: session.add(step_code(CHECKOUT, step, source))
+def _code(
+    session: CompileSession, source: Path | None, packages: Mapping[str, Sequence[str]]
+) -> Callable[[str], str]:
+    """``packages``: step → its requirements beyond ``steps/requirements.txt``."""
+    return lambda step: session.add(step_code(CHECKOUT, step, source, packages.get(step, ())))
 
 
 def _checkpoint_key(recipe: Recipe, workload_settings: str) -> str:

@@ -64,7 +64,7 @@ class Reports:
             tracker.log(metrics)
 
     def keep(self) -> None:
-        """Write the history; before the checkpoint of the same step, which is useless without."""
+        """Write the history: before a checkpoint, so that none is resumed without its curve."""
         if self._first:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             lines = "".join(json.dumps(line) + "\n" for line in self.history)

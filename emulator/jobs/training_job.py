@@ -35,6 +35,7 @@ from emulator.runtime.node import LOOPBACK, Node
 FILE_SYSTEMS = "TRAINYARD_EMULATOR_FILE_SYSTEMS"
 """``fs-0123=/local/directory,...``: what stands in for an FSx or EFS file system."""
 CHECKPOINTS = "/opt/ml/checkpoints"
+TENSORBOARD = "/opt/ml/output/tensorboard"
 GROUP = "homogeneousCluster"  # AWS's name for the only instance group
 _MESSAGES = {
     "Starting": "Starting the training job",
@@ -76,6 +77,8 @@ class TrainingJob(Job):
         )
         for channel in self._channels():
             self._download(channel, node, hosts)
+        if "TensorBoardOutputConfig" in self.request:
+            node.make_directories(self._tensorboard())
         self._download_checkpoints(node)
         self._write_config(node, hosts)
         node.command = self._command()
@@ -87,11 +90,18 @@ class TrainingJob(Job):
         }
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
-        uri = self.request.get("CheckpointConfig", {}).get("S3Uri")
-        if not uri:
-            return contextlib.nullcontext()
-        folders = [node.inside(self._checkpoints()) for node in nodes]
-        return ContinuousUpload(self.place.objects, folders, uri, self.directory / "checkpoint")
+        """Checkpoints, and TensorBoard's files to ``<S3OutputPath>/<job>/tensorboard-output``."""
+        stack = contextlib.ExitStack()
+        pairs = []
+        if uri := self.request.get("CheckpointConfig", {}).get("S3Uri"):
+            pairs.append((self._checkpoints(), uri))
+        if uri := self.request.get("TensorBoardOutputConfig", {}).get("S3OutputPath"):
+            pairs.append((self._tensorboard(), f"{uri.rstrip('/')}/{self.name}/tensorboard-output"))
+        for number, (folder, uri) in enumerate(pairs):
+            folders = [node.inside(folder) for node in nodes]
+            aside = self.directory / f"continuous-{number}"
+            stack.enter_context(ContinuousUpload(self.place.objects, folders, uri, aside))
+        return stack
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:
         """As on AWS a stopped job's model is kept, too: that is what the grace period is for."""
@@ -160,6 +170,9 @@ class TrainingJob(Job):
 
     def _checkpoints(self) -> str:
         return self.request.get("CheckpointConfig", {}).get("LocalPath") or CHECKPOINTS
+
+    def _tensorboard(self) -> str:
+        return self.request["TensorBoardOutputConfig"].get("LocalPath") or TENSORBOARD
 
     def _download_checkpoints(self, node: Node) -> None:
         uri = self.request.get("CheckpointConfig", {}).get("S3Uri")

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from steps.config import Section
 from training.config import TrainConfig
+from training.trackers import packages, tracking_uri
 
 ACCELERATED = ("ml.p", "ml.g", "ml.trn", "ml.inf")  # instance families with GPUs or Neuron cores
 
@@ -66,6 +67,12 @@ class TrainStepConfig(Section):
         if not self.processes_per_node and accelerated:
             return None
         return self.instance_count * (self.processes_per_node or 1)
+
+    @property
+    def packages(self) -> list[str]:
+        """The pip requirements of the trackers that the loop is asked to feed."""
+        uri = tracking_uri(self.loop, self.environment)
+        return sorted({*packages(self.loop, uri).values()})
 
     @model_validator(mode="after")
     def _fields_fit_each_other(self) -> Self:

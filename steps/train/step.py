@@ -20,6 +20,7 @@ from sagemaker.train.configs import (
     SourceCode,
     StoppingCondition,
     Tag,
+    TensorBoardOutputConfig,
 )
 from sagemaker.train.distributed import Torchrun
 
@@ -81,6 +82,10 @@ def train_step(
         hyperparameters=_hyperparameters(context, config, workload_hyperparameters),
         tags=[Tag(key=key, value=value) for key, value in sorted(context.tags.items())],
     ).with_metric_definitions([MetricDefinition(name=n, regex=r) for n, r in METRICS])
+    if config.loop.tensorboard:  # appears at <run>/train/<job>/tensorboard-output while it runs
+        trainer.with_tensorboard_output_config(
+            TensorBoardOutputConfig(s3_output_path=context.run_uri("train"))
+        )
     step_args = trainer.train(
         input_data_config=[_channel(context, config, shard, split) for split in SPLITS]
     )

@@ -102,6 +102,7 @@ def test_the_dag():
     }
     raw = found["Shard"]["Arguments"]["ProcessingInputs"][0]["S3Input"]
     assert raw["S3DataDistributionType"] == "ShardedByS3Key"
+    assert "TensorBoardOutputConfig" not in found["Train"]["Arguments"]  # nobody asked for it
     metadata = found["Register"]["Arguments"]["CustomerMetadataProperties"]
     assert metadata["commit"] == "0" * 40
     assert "dataset_fingerprint" in metadata
@@ -189,3 +190,32 @@ def test_lustre_mounts_what_the_shard_step_wrote():
     assert (source["FileSystemType"], channel["InputMode"]) == ("FSxLustre", "File")
     assert "Shard" in found["Train"]["DependsOn"]
     assert "CacheConfig" not in found["Shard"]
+
+
+def test_tensorboards_files_are_copied_and_its_package_installed_where_it_is_asked_for():
+    definition = compiled("recipes/laptop.yaml", "train.loop.tensorboard=true")
+    arguments = steps(json.loads(definition.body))["Train"]["Arguments"]
+    config = arguments["TensorBoardOutputConfig"]
+    assert config["LocalPath"] == "/opt/ml/output/tensorboard"
+    assert config["S3OutputPath"] == arguments["OutputDataConfig"]["S3OutputPath"]
+    usual = Path("steps/requirements.txt").read_text()
+    added = {}
+    for asset in definition.assets:
+        if content := asset.files.get("requirements.txt"):
+            [step] = [name.split("/")[1] for name in asset.files if name.endswith("job.py")]
+            added[step] = content.decode().removeprefix(usual)
+    assert added == {"shard": "", "train": "tensorboard>=2.15,<3\n", "evaluate": ""}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], []),
+        (["train.loop.mlflow_tracking_uri=http://mlflow"], ["mlflow-skinny"]),
+        (["train.environment={MLFLOW_TRACKING_URI: 'arn:aws:sagemaker:eu-west-1:1:mlflow'}"],
+         ["mlflow-skinny", "sagemaker-mlflow"]),
+    ],
+)  # fmt: skip
+def test_the_train_step_installs_what_its_trackers_need(overrides, expected):
+    packages = load(Path("recipes/laptop.yaml"), overrides).train.packages
+    assert [re.split("[<>=]", package)[0] for package in packages] == expected

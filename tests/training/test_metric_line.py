@@ -3,9 +3,13 @@
 import re
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.training.trainings import history
+from training import devices
+from training.clock import PARTS
 from training.metrics import METRICS, NAMES, metric_line
 
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 10**9)
@@ -20,6 +24,68 @@ def test_every_expression_reads_its_own_number_and_no_other(metrics):
         assert (match is not None) == (key in metrics)
         if match:
             assert float(match[1]) == pytest.approx(metrics[key], rel=1e-5, abs=1e-300)
+
+
+@pytest.mark.parametrize("step", [7, 123_456_789])
+def test_integers_stay_whole(step):
+    assert metric_line({"step": step}) == f"step={step}"
+
+
+def test_all_that_a_training_prints_is_defined_and_the_service_takes_so_many(root, train, capsys):
+    printed = set()
+    for line in train(root) and history(root):
+        printed |= set(line)
+    on_cuda = {"mfu"}
+    assert printed == set(NAMES.values()) - on_cuda
+    assert len(METRICS) <= 40
+    read = {name: [] for name, _ in METRICS}
+    for line in capsys.readouterr().out.splitlines():
+        for name, pattern in METRICS:
+            read[name] += [float(match[1]) for match in re.finditer(pattern, line)]
+    for name, key in NAMES.items():
+        expected = [line[key] for line in history(root) if key in line]
+        assert read[name] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_parts_of_a_step_add_up_to_no_more_than_the_step(root, train):
+    for line in history(train(root, log_interval=3)):
+        if "loss" in line:
+            parts = [line[f"{part}_seconds"] for part in PARTS]
+            assert 0.5 * line["step_seconds"] < sum(parts) <= line["step_seconds"]
+            assert line["units_per_second_per_rank"] == line["units_per_second"]
+            assert 50 < line["memory_mb"] < 10_000
+
+
+def test_utilisation_is_of_all_ranks_peaks(root, train, monkeypatch):
+    """The toy's model is 16 × 32 weights, six operations each for a unit."""
+    monkeypatch.setattr(devices, "peak", lambda device: 1e6)
+    for line in history(train(root)):
+        if "loss" in line:
+            assert line["mfu"] == pytest.approx(line["units_per_second"] * 6 * 16 * 32 / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("name", "teraflops"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("NVIDIA A10G", 70),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H200", 989),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362),
+        ("Tesla T4", 65),
+        ("Tesla V100-SXM2-16GB", 125),
+    ],
+)
+def test_the_peak_of_a_device(name, teraflops):
+    assert devices.peak_of(name) == teraflops * 1e12
+
+
+@pytest.mark.parametrize("name", ["NVIDIA A10", "NVIDIA L40", "GeForce RTX 4090", "T400"])
+def test_a_device_that_is_not_in_the_table_has_no_peak(name):
+    assert devices.peak_of(name) is None
+    assert devices.peak(torch.device("cpu")) is None
 
 
 def test_the_line_that_is_documented():

@@ -118,6 +118,16 @@ def test_checkpoints_come_back_and_go_up_also_when_the_job_fails(aws: Cloud) -> 
     assert aws.get("ck/step-2") == b"two\n"
 
 
+@pytest.mark.parametrize("local", [None, "/opt/ml/output/elsewhere"])
+def test_tensorboards_files_go_up_under_the_jobs_name(aws: Cloud, local: str | None) -> None:
+    folder = local or "/opt/ml/output/tensorboard"
+    script = f"echo events > {folder}/events.1; exit 1"
+    config = {"S3OutputPath": "s3://bkt/boards/"} | ({"LocalPath": local} if local else {})
+    name = f"board-{'own' if local else 'default'}"
+    aws.train(name, script, TensorBoardOutputConfig=config)
+    assert aws.get(f"boards/{name}/tensorboard-output/events.1") == b"events\n"
+
+
 @pytest.mark.slow
 def test_checkpoints_go_up_while_the_job_runs(aws: Cloud) -> None:
     script = "echo one > /opt/ml/checkpoints/step-1; sleep 20"
