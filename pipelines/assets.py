@@ -15,6 +15,7 @@ from errors import DefinitionError
 IGNORED = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")
 DECLARING = {"step.py", "config.py"}  # of a step: what the pipeline needs of it
 LOOKING = {"inspect.py", "histograms.py"}  # what people look at shards with
+MEASURING = {"scaling.py"}  # starts the job itself
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def step_code(
         files |= read_folder(source)
     if step == "shard":
         return files | _shard_code(checkout)
-    return files | _python(checkout, "training")
+    return files | _python(checkout, "training", leave_out=MEASURING)
 
 
 def _shard_code(checkout: Path) -> dict[str, bytes]:
