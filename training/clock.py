@@ -28,8 +28,8 @@ PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
 class Clock:
     """Adds up the time between marks, by part.
 
-    On CUDA a mark is an event on the current stream, 5 µs, so nothing waits for the device before
-    ``read`` does; elsewhere it is the time of day.
+    On CUDA a mark is an event on the current stream, so nothing waits for the device before
+    ``read`` does, at a metric line; elsewhere it is the time of day.
     """
 
     def __init__(self, device: torch.device) -> None:

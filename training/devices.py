@@ -42,6 +42,14 @@ def peak_of(name: str) -> float | None:
     return next((value for pattern, value in PEAKS if re.search(pattern, name)), None)
 
 
+def utilisation(units_per_second: float, flops: float, world: int, most: float) -> float:
+    """Model FLOPs utilisation: units a second of all ranks × operations of a unit, forward and
+    backward, of the whole model / (ranks × a device's peak). What is computed twice to save memory
+    counts once (Chowdhery et al. 2022, PaLM, appendix B).
+    """
+    return units_per_second * flops / (world * most)
+
+
 def peak_memory(device: torch.device) -> float:
     """Megabytes of this process at most so far: tensors on a CUDA device, else resident memory."""
     if device.type == "cuda":

@@ -233,8 +233,7 @@ class Loop:
             "memory_mb": memory,
         }
         if self._peak:
-            # Chowdhery et al. 2022 (PaLM), appendix B: recomputed activations do not count.
-            metrics["mfu"] = units * self._flops / (world * self._peak)
+            metrics["mfu"] = devices.utilisation(units, self._flops, world, self._peak)
         self.reports.line(metrics)
         self._began, self._samples, self._units, self._stalled = now, 0, 0.0, stalled
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from tests.training.trainings import history, losses, write_ragged
 from training.artifact import open_artifact
+from training.clock import PARTS
 from training.data.dataset import Dataset
 from training.data.order import uniform
 
@@ -69,6 +70,11 @@ def test_two_ranks_give_the_curve_of_one_and_one_goes_on_from_two(root, train, r
     validation = "validation_loss"
     assert losses(two, validation) == pytest.approx(losses(alone, validation), rel=1e-5)
     assert "step=1 loss=" in outputs[0] and "step=" not in outputs[1]
+    lines = [line for line in history(two) if "loss" in line][1:]  # all ranks there are by then
+    assert all(one["units_per_second_per_rank"] == one["units_per_second"] / 2 for one in lines)
+    parts = sum(line[f"{part}_seconds"] for line in lines for part in PARTS)
+    assert 0.1 < parts / sum(line["step_seconds"] for line in lines) < 1.3
+    assert all(line["communication_seconds"] > 0 for line in lines)
 
     [newest] = two.glob("checkpoints/*/step-00000010")
     shutil.rmtree(newest)

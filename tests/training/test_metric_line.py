@@ -48,16 +48,23 @@ def test_all_that_a_training_prints_is_defined_and_the_service_takes_so_many(roo
 
 
 def test_the_parts_of_a_step_add_up_to_no_more_than_the_step(root, train):
-    for line in history(train(root, log_interval=3)):
+    accounted = []
+    for line in history(train(root, log_interval=3, checkpoint_interval=1)):
         if "loss" in line:
             parts = [line[f"{part}_seconds"] for part in PARTS]
-            assert 0.5 * line["step_seconds"] < sum(parts) <= line["step_seconds"]
+            accounted.append(sum(parts) / line["step_seconds"])
+            assert (line["checkpoint_seconds"] > 0) == (line["step"] > 1)
             assert line["units_per_second_per_rank"] == line["units_per_second"]
             assert 50 < line["memory_mb"] < 10_000
+    assert 0.5 < max(accounted) <= 1
 
 
-def test_utilisation_is_of_all_ranks_peaks(root, train, monkeypatch):
-    """The toy's model is 16 × 32 weights, six operations each for a unit."""
+def test_utilisation(root, train, monkeypatch):
+    """PaLM, appendix B and table 3: 540e9 parameters, 48 heads × 256 × 118 layers × 2048 tokens;
+    238.3e3 tokens a second on 6144 chips of 275e12; 46.2 %. The toy: six times 16 × 32 weights.
+    """
+    flops = 6 * 540.35e9 + 12 * 118 * 48 * 256 * 2048
+    assert devices.utilisation(238.3e3, flops, 6144, 275e12) == pytest.approx(0.462, abs=0.002)
     monkeypatch.setattr(devices, "peak", lambda device: 1e6)
     for line in history(train(root)):
         if "loss" in line:

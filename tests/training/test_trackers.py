@@ -74,6 +74,13 @@ def test_mlflow_goes_on_with_the_run_of_a_resumed_training(root, train):
     tracker.close(failed=True)
     assert found().info.status == "FAILED"
 
+    [lost] = trackers.trackers(config, root, "its run is gone", {})
+    lost.begin(10, [line for line in history(root) if "loss" in line])
+    lost.close(failed=False)
+    newest = client.search_runs([experiment.experiment_id], max_results=1)[0].info.run_id
+    sent = client.get_metric_history(newest, "train/loss")
+    assert {metric.step: metric.value for metric in sent} == losses(root)
+
 
 def test_a_missing_package_ends_the_job_before_its_first_step(root, train, monkeypatch, capsys):
     monkeypatch.setattr(trackers, "find_spec", lambda module: None)
