@@ -6,6 +6,9 @@ data/          shards: manifest, writer, reader, the order of samples
 workloads/     what is trained: records → samples, model, loss, metrics, baselines
 strategies.py  single process, DDP
 loop.py        the training loop
+clock.py       where a step's time goes; devices.py: a device's peak, and memory
+reports.py     metric lines and their history; trackers.py: TensorBoard, MLflow; profiler.py: traces
 checkpoint.py  atomic checkpoints, the newest complete one is resumed
 artifact.py    the model as it is handed on: safetensors plus config.json
+scaling.py     what more ranks bring: starts the job itself, travels with none
 """

@@ -2,7 +2,7 @@
 
 model.safetensors   weights, under the names that Workload.export gives them
 config.json         what others read the weights with; workload, its settings, how it was trained
-history.jsonl       the metric lines of the training
+history.jsonl       the metric lines of the training, since its beginning
 tokenizer.json      when the workload has one
 """
 

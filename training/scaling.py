@@ -283,7 +283,9 @@ def table(points: Sequence[Point], mode: str) -> Table:
     """A row for each number of ranks."""
     found = Table(box=None, pad_edge=False, title=f"{mode} scaling", title_justify="left")
     names = ["ranks", "batch", "units/s", "speed-up", "efficiency"]
-    names += ["data", "fwd+bwd", "comm", "optim", "MB", "MFU"]
+    names += ["data", "fwd+bwd", "comm", "optim", "MB"]
+    known = points[0].mfu is not None
+    names += ["MFU"] if known else []
     for name in names:
         found.add_column(name, justify="right", no_wrap=True)
     for point in points:
@@ -295,7 +297,7 @@ def table(points: Sequence[Point], mode: str) -> Table:
             f"{point.efficiency:.0%}",
             *(f"{point.shares[part]:.0%}" for part in PARTS),
             f"{point.memory_mb:,.0f}",
-            "–" if point.mfu is None else f"{point.mfu:.1%}",
+            *([f"{point.mfu:.1%}"] if known else []),
         )
     return found
 
@@ -321,13 +323,16 @@ def draw(points: Sequence[Point], mode: str, places: int, path: Path) -> None:
     )
     left.set(ylabel="units per second, all ranks", ylim=(0, None), title=f"{mode} scaling")
     left.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    right.plot(worlds, [1] * len(worlds), "--", color="#94a3b8", label="ideal")
-    right.plot(worlds, [p.efficiency for p in points], "o-", color="#2563eb", label="measured")
+    right.plot(worlds, [1] * len(worlds), "--", color="#94a3b8")
+    right.plot(worlds, [p.efficiency for p in points], "o-", color="#2563eb")
     top = max(1.1, *(point.efficiency * 1.05 for point in points))
     right.set(ylabel="efficiency", ylim=(0, top), title="speed-up ÷ ranks")
     right.yaxis.set_major_formatter(PercentFormatter(1))
     for axes in (left, right):
         _finish(axes, worlds, places)
+    figure.legend(
+        *left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
+    )
     figure.savefig(path, dpi=150)
 
 
@@ -342,7 +347,6 @@ def _finish(axes: Axes, worlds: Sequence[int], places: int) -> None:
     axes.grid(color="#cbd5e1")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(facecolor="white", edgecolor="none", framealpha=0.9, loc="best")
 
 
 if __name__ == "__main__":
