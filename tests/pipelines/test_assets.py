@@ -62,6 +62,13 @@ def test_the_shard_step_carries_what_packs_samples_and_nothing_that_trains():
     assert all((CHECKOUT / name).is_file() for name in declaring | training)
 
 
+def test_no_job_carries_what_measures_jobs():
+    """Or a change in the scaling report would train again."""
+    assert (CHECKOUT / "training/scaling.py").is_file()
+    for step in STEPS:
+        assert "training/scaling.py" not in step_code(CHECKOUT, step, None)
+
+
 def test_the_gate_carries_no_training_code_and_nobody_carries_the_sdk():
     assert not any(name.startswith("training/") for name in step_code(CHECKOUT, "gate", None))
     for step in STEPS:
