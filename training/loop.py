@@ -22,11 +22,12 @@ from training.data.loader import Loader
 from training.data.order import Order, uniform, windowed
 from training.optimizers import Average, learning_rate
 from training.profiler import Trace
-from training.reports import Reports
 from training.strategies import Strategy
 from training.workloads import Workload
 
 log = logging.getLogger(__name__)
+
+Report = Callable[[dict[str, float]], None]
 
 
 def order(config: TrainConfig, train: Dataset) -> Order:
@@ -41,8 +42,9 @@ class Loop:
     """Trains a workload's model.
 
     Args:
-        reports: gets each metric line, on every rank.
-        traces: folder for the trace of ``config.profile_steps``.
+        report: called on every rank with each metric line.
+        keep: called on every rank before a checkpoint is saved.
+        traces: folder for the trace of ``config.profile_steps``; None for no trace.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class Loop:
         workload: Workload,
         strategy: Strategy,
         checkpoints: Checkpoints,
-        reports: Reports,
-        traces: Path,
+        report: Report,
+        *,
+        keep: Callable[[], None] = lambda: None,
+        traces: Path | None = None,
     ) -> None:
         self.config, self.workload, self.strategy = config, workload, strategy
-        self.checkpoints, self.reports = checkpoints, reports
+        self.checkpoints, self.report, self._keep = checkpoints, report, keep
         self.ranks = strategy.ranks
         self.micro_batches = config.micro_batches(self.ranks.world)
         torch.use_deterministic_algorithms(config.deterministic)
@@ -67,12 +71,10 @@ class Loop:
         self.step, self._resumed, self._saved = 0, False, -1
         self._validated: tuple[int, float] | None = None
         self._resume()
-        self._began, self._samples, self._units = time.perf_counter(), 0, 0.0
+        self._began, self._samples, self._units = 0.0, 0, 0.0  # since the last line
         self._stalled = 0.0  # seconds, of all steps before the last line
-        traced = config.profile_steps if self.ranks.rank == 0 else 0
-        self._trace = Trace(traces, config.profile_at, traced)
-        strategy.clock.read()
-        strategy.clock.skip()
+        traced = config.profile_steps if traces and self.ranks.rank == 0 else 0
+        self._trace = Trace(traces or Path(), config.profile_at, traced)
 
     def train(self, train: Dataset, validation: Dataset) -> dict[str, Tensor]:
         """Run to ``max_steps``; the trained weights, on rank 0.
@@ -80,6 +82,8 @@ class Loop:
         Raises:
             TrainingError: the loss or the gradient is not finite, or SIGTERM asked to stop.
         """
+        self._began = time.perf_counter()
+        self.strategy.clock.skip()
         with self.checkpoints, self._loader(train) as loader, _noticing_sigterm() as stop:
             while self.step < self.config.max_steps:
                 with self._trace.around(self.step + 1):
@@ -186,7 +190,7 @@ class Loop:
                     "lower learning_rate"
                 )
             self._validated = self.step, loss
-            self.reports.line({"step": self.step, "validation_loss": loss})
+            self.report({"step": self.step, "validation_loss": loss})
             self._began += time.perf_counter() - began  # not training time
         clock.skip()
         if self.step % config.checkpoint_interval == 0 or self.step == config.max_steps:
@@ -234,7 +238,7 @@ class Loop:
         }
         if self._peak:
             metrics["mfu"] = devices.utilisation(units, self._flops, world, self._peak)
-        self.reports.line(metrics)
+        self.report(metrics)
         self._began, self._samples, self._units, self._stalled = now, 0, 0.0, stalled
 
     def _gathered(self) -> tuple[dict[str, float], float]:
@@ -267,13 +271,12 @@ class Loop:
         if self.step == self._saved:
             return
         loss = self._validated[1] if self._validated and self._validated[0] == self.step else None
-        self.reports.keep()
+        self._keep()
         self.checkpoints.save(self.step, self._state(), loss)
         self._saved = self.step
 
     def _resume(self) -> None:
         step = self.checkpoints.resume(self._state)
-        self.reports.begin(step or 0)
         if step is None:
             return
         self.strategy.loaded()

@@ -5,7 +5,6 @@ torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workl
 """
 
 import argparse
-import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -93,10 +92,13 @@ def train(options: argparse.Namespace) -> None:
     job = {"workload": options.workload, "workload_config": options.workload_config}
     follow = trackers(config, root, name, {**job, "train_fingerprint": fingerprint})
 
-    with started(config, workload) as strategy, contextlib.ExitStack() as stack:
+    history = root / "checkpoints" / name / "history.jsonl"
+
+    with (
+        started(config, workload) as strategy,
+        Reports(history, strategy.ranks.rank, follow) as reports,
+    ):
         ranks = strategy.ranks
-        history = root / "checkpoints" / name / "history.jsonl"
-        reports = stack.enter_context(Reports(history, ranks.rank, follow))
         checkpoints = Checkpoints(
             root / "checkpoints",
             name,
@@ -105,7 +107,9 @@ def train(options: argparse.Namespace) -> None:
             config.collective_timeout_seconds,
         )
         traces = root / "output/data/profile"
-        loop = Loop(config, workload, strategy, checkpoints, reports, traces)
+        say, keep = reports.line, reports.keep
+        loop = Loop(config, workload, strategy, checkpoints, say, keep=keep, traces=traces)
+        reports.begin(loop.step)
         weights = loop.train(data["train"], data["validation"])
         if ranks.rank == 0:
             description: dict[str, Any] = {
