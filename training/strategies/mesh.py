@@ -25,7 +25,6 @@ from training.strategies.ranks import Ranks
 from training.strategies.single import Batch, Single, adapt_blocks
 from training.workloads import Workload
 
-
 # Logits that were gathered over tensor-parallel ranks are a view; nothing writes into them.
 warnings.filterwarnings("ignore", ".*returned a view tensor")
 
