@@ -189,7 +189,7 @@ def _checkpoint_key(recipe: Recipe, workload_settings: str) -> str:
 
     The training job adds the dataset's fingerprint (``training.checkpoint``).
     """
-    parts = [recipe.workload.name, workload_settings, recipe.train.loop.model_dump_json()]
+    parts = [recipe.workload.name, workload_settings, recipe.train.loop.material()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

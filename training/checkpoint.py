@@ -37,28 +37,6 @@ log = logging.getLogger(__name__)
 # What a single process means by no_dist, and need not be told of.
 warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
 
-# What changes neither the weights nor their order; all else makes another training.
-IMMATERIAL = {
-    "activation_checkpointing",
-    "checkpoint_interval",
-    "collective_timeout_seconds",
-    "compile",
-    "deterministic",
-    "keep_checkpoints",
-    "log_interval",
-    "micro_batch",
-    "mlflow_tracking_uri",
-    "pipeline_parallel",
-    "profile_at",
-    "profile_steps",
-    "shard_degree",
-    "strategy",
-    "tensor_parallel",
-    "tensorboard",
-    "validation_interval",
-    "validation_samples",
-    "zero_stage",
-}
 MARKER = "complete.json"
 CHUNK = 64 * 2**20  # bytes that are sent at once
 
@@ -69,8 +47,7 @@ def identity(config: TrainConfig, workload: str, settings: str, fingerprint: str
     ``max_steps`` belongs to it, since the learning rate's schedule does. The world size and the
     strategy do not: the order of samples and the result do not depend on them.
     """
-    material = config.model_dump_json(exclude=IMMATERIAL)
-    text = "\n".join((material, workload, settings, fingerprint))
+    text = "\n".join((config.material(), workload, settings, fingerprint))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -6,6 +6,29 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 Strategy = Literal["single", "ddp", "fsdp", "deepspeed", "horovod", "smddp", "smp"]
 
+# What changes neither the weights nor their order; all else makes another training.
+IMMATERIAL = {
+    "activation_checkpointing",
+    "checkpoint_interval",
+    "collective_timeout_seconds",
+    "compile",
+    "deterministic",
+    "keep_checkpoints",
+    "log_interval",
+    "micro_batch",
+    "mlflow_tracking_uri",
+    "pipeline_parallel",
+    "profile_at",
+    "profile_steps",
+    "shard_degree",
+    "strategy",
+    "tensor_parallel",
+    "tensorboard",
+    "validation_interval",
+    "validation_samples",
+    "zero_stage",
+}
+
 
 class TrainConfig(BaseModel):
     """Each field is a hyperparameter of the training job, and an argument of its script."""
@@ -183,6 +206,10 @@ class TrainConfig(BaseModel):
                 f"{data} data-parallel ranks) = {count}: lower micro_batch or raise global_batch"
             )
         return count
+
+    def material(self) -> str:
+        """All that shapes the weights, as JSON: a checkpoint of other material is another's."""
+        return self.model_dump_json(exclude=IMMATERIAL)
 
     def steps_per_epoch(self, samples: int) -> int:
         """Optimizer steps in which a dataset of so many samples is seen once, the last one whole.
