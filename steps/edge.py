@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from errors import TrainyardError
+from errors import LostRankError, TrainyardError
+from training.restart import Attempt
 
 
 def run(job: Callable[[], None], message_file: Path) -> None:
@@ -21,11 +22,21 @@ def run(job: Callable[[], None], message_file: Path) -> None:
         job()
         return
     except TrainyardError as error:
-        message = str(error)
+        failure = type(error)(str(error))
     # The error is gone here, and with its traceback all that the job held. Else the threads of a
     # process group live on into the interpreter's end, where one that drops a tensor aborts.
     gc.collect()
-    message_file.parent.mkdir(parents=True, exist_ok=True)
-    message_file.write_text(message, encoding="utf-8")
-    print(f"error: {message}", flush=True)
+    report(failure, message_file)
     sys.exit(1)
+
+
+def report(failure: TrainyardError, message_file: Path) -> None:
+    """Print the message; write it, too, unless the ranks are started again after it."""
+    attempt, message = Attempt.read(), str(failure)
+    lost = isinstance(failure, LostRankError)
+    if lost and attempt.most and not attempt.another:
+        message += f"; restarted {attempt.most} times already (train.max_restarts)"
+    if not (lost and attempt.another):
+        message_file.parent.mkdir(parents=True, exist_ok=True)
+        message_file.write_text(message, encoding="utf-8")
+    print(f"error: {message}", flush=True)

@@ -53,6 +53,11 @@ class TrainStepConfig(Section):
     fsx: FsxLustre | None = None
     """The file system of the FSxLustre input mode."""
 
+    max_restarts: int = Field(default=3, ge=0, le=100)
+    """How often torchrun starts all ranks again, from the last checkpoint, when one has died or
+    hangs; then the job fails. What would come again (a setting, the data, a loss that is not
+    finite) is not tried again."""
+
     environment: dict[str, str] = Field(default_factory=dict)
     """Further environment variables of the training containers (NCCL_DEBUG and the like)."""
 

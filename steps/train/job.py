@@ -5,6 +5,7 @@ torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workl
 """
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -14,10 +15,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from errors import DataError, TrainingError
+from steps.edge import report as report_failure
 from steps.edge import run
 from training.config import TrainConfig
 from training.metrics import metric_line
+from training.restart import refuse_what_failed
 from training.workloads import read_settings
+
+log = logging.getLogger(__name__)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -55,8 +60,13 @@ def _describe(problem: dict[str, Any]) -> str:
     return f"hyperparameter {name}: is {problem['input']!r}; expected: {message}"
 
 
-def train(options: argparse.Namespace) -> None:
-    """Open the channels, train, and let rank 0 hand the model on."""
+def train(options: argparse.Namespace, history: list[dict[str, float]]) -> None:
+    """Open the channels, train, and let rank 0 hand the model on.
+
+    ``history`` takes the metric lines.
+    """
+    failure: Path = options.root / "output/failure"
+    refuse_what_failed(failure)
     config = read_config(options)
     settings = read_settings(options.workload_config)
 
@@ -65,6 +75,7 @@ def train(options: argparse.Namespace) -> None:
     from training.data.dataset import Dataset
     from training.loop import Loop
     from training.strategies import started
+    from training.watchdog import Watch
     from training.workloads import load
 
     root: Path = options.root
@@ -88,9 +99,16 @@ def train(options: argparse.Namespace) -> None:
     workload.fit(data["train"])
     fingerprint = data["train"].fingerprint
     name = identity(config, options.workload, options.workload_config, fingerprint)
-    history: list[dict[str, float]] = []
 
-    with started(config, workload) as strategy:
+    with (
+        started(config, workload) as strategy,
+        Watch(
+            strategy.ranks,
+            config.collective_timeout_seconds,
+            root / "checkpoints/flight-recorder",
+            lambda error: report_failure(error, failure),
+        ) as watch,
+    ):
         ranks = strategy.ranks
         checkpoints = Checkpoints(
             root / "checkpoints",
@@ -106,6 +124,9 @@ def train(options: argparse.Namespace) -> None:
                 print(metric_line(metrics), flush=True)
 
         loop = Loop(config, workload, strategy, checkpoints, report)
+        watch.step = lambda: loop.step
+        if ranks.rank == 0 and (why := watch.previous()):
+            log.warning("%s; going on from the checkpoint of step %d", why, loop.step)
         weights = loop.train(data["train"], data["validation"])
         if ranks.rank == 0:
             description: dict[str, Any] = {
@@ -127,7 +148,14 @@ def _kind(fields: Mapping[str, Any]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    run(lambda: train(options), options.root / "output/failure")
+    failure, history = options.root / "output/failure", []
+    try:
+        run(lambda: train(options, history), failure)
+    except Exception as error:
+        if not history:  # not one step was made: torchrun's restarts would come to the same end
+            failure.parent.mkdir(parents=True, exist_ok=True)
+            failure.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+        raise
 
 
 if __name__ == "__main__":
