@@ -78,7 +78,7 @@ def train_step(
             local_path=CHECKPOINTS,
         ),
         training_input_mode="FastFile" if config.input_mode == "FastFile" else "File",
-        environment={**_launcher(config), **config.environment, "PYTHONPATH": CODE},
+        environment={**launcher_environment(config), **config.environment, "PYTHONPATH": CODE},
         hyperparameters=_hyperparameters(context, config, workload_hyperparameters),
         tags=[Tag(key=key, value=value) for key, value in sorted(context.tags.items())],
     ).with_metric_definitions([MetricDefinition(name=n, regex=r) for n, r in METRICS])
@@ -97,7 +97,7 @@ def train_step(
     )
 
 
-def _launcher(config: TrainStepConfig) -> dict[str, str]:
+def launcher_environment(config: TrainStepConfig) -> dict[str, str]:
     """What AWS's driver gives torchrun no argument for: it reads PET_<argument>, too.
 
     SageMaker leaves two minutes between SIGTERM and SIGKILL, torchrun only 30 s.
