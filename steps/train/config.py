@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from steps.config import Section
 from training.config import TrainConfig
 
+CHECKPOINTS = "/opt/ml/checkpoints"
 ACCELERATED = ("ml.p", "ml.g", "ml.trn", "ml.inf")  # instance families with GPUs or Neuron cores
 
 
@@ -63,6 +64,20 @@ class TrainStepConfig(Section):
 
     loop: TrainConfig
     """The training loop; each field becomes a hyperparameter of the job."""
+
+    @property
+    def launcher(self) -> dict[str, str]:
+        """Environment for what AWS's driver gives torchrun no argument for: it reads PET_…, too.
+
+        SageMaker leaves two minutes between SIGTERM and SIGKILL, torchrun 30 s.
+        """
+        return {
+            "PET_MAX_RESTARTS": str(self.max_restarts),
+            "PET_SHUTDOWN_TIMEOUT": "100",
+            "TORCH_FR_BUFFER_SIZE": "200",  # collectives, of the flight recorder
+            "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+            "TORCH_FR_DUMP_TEMP_FILE": f"{CHECKPOINTS}/flight-recorder/nccl-rank-",
+        }
 
     @property
     def ranks(self) -> int | None:

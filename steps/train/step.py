@@ -25,11 +25,10 @@ from sagemaker.train.distributed import Torchrun
 
 from steps.context import StepContext
 from steps.processing import output_uri
-from steps.train.config import TrainStepConfig
+from steps.train.config import CHECKPOINTS, TrainStepConfig
 from training.metrics import METRICS
 
 CODE = "/opt/ml/input/data/code"
-CHECKPOINTS = "/opt/ml/checkpoints"
 SPLITS = ("train", "validation")
 
 
@@ -78,7 +77,7 @@ def train_step(
             local_path=CHECKPOINTS,
         ),
         training_input_mode="FastFile" if config.input_mode == "FastFile" else "File",
-        environment={**launcher_environment(config), **config.environment, "PYTHONPATH": CODE},
+        environment={**config.launcher, **config.environment, "PYTHONPATH": CODE},
         hyperparameters=_hyperparameters(context, config, workload_hyperparameters),
         tags=[Tag(key=key, value=value) for key, value in sorted(context.tags.items())],
     ).with_metric_definitions([MetricDefinition(name=n, regex=r) for n, r in METRICS])
@@ -95,20 +94,6 @@ def train_step(
         # A mounted file system carries no reference to the shard step: say it (DependsOn).
         depends_on=[shard] if config.fsx else None,
     )
-
-
-def launcher_environment(config: TrainStepConfig) -> dict[str, str]:
-    """What AWS's driver gives torchrun no argument for: it reads PET_<argument>, too.
-
-    SageMaker leaves two minutes between SIGTERM and SIGKILL, torchrun only 30 s.
-    """
-    return {
-        "PET_MAX_RESTARTS": str(config.max_restarts),
-        "PET_SHUTDOWN_TIMEOUT": "100",
-        "TORCH_FR_BUFFER_SIZE": "200",  # collectives, of the flight recorder
-        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-        "TORCH_FR_DUMP_TEMP_FILE": f"{CHECKPOINTS}/flight-recorder/nccl-rank-",
-    }
 
 
 def _compute(context: StepContext, config: TrainStepConfig) -> Compute:
