@@ -59,7 +59,7 @@ def measure(scratch: Path, runs: int, worlds: list[int], seed: int) -> list[Tria
             one = trial.run(number, seed, scratch / "data", folder, references, worlds)
             trials.append(one)
             if one.faults:
-                progress.console.print(f"run {number}: {asdict(one)}", style="red")
+                progress.console.print(f"run {number}: {asdict(one)}", style="red", markup=False)
             shutil.rmtree(folder)
             progress.advance(task)
     return trials

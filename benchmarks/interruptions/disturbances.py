@@ -17,8 +17,13 @@ def kill_rank(training: Training, source: random.Random) -> None:
 
 
 def stop_node(training: Training, source: random.Random) -> None:
-    """SIGTERM of every rank: they save at the next step's boundary and end."""
+    """SIGTERM of every rank: they save at the next step's boundary and end.
+
+    Not before this start's first step: until then there is nothing new to save, and they just end.
+    """
     _wait(training, source)
+    while training.running and not training.losses(training.starts):
+        time.sleep(0.001)
     for rank in training.ranks:
         rank.terminate()
     training.end()
