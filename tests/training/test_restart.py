@@ -108,3 +108,17 @@ def test_a_loss_that_is_not_finite_is_not_tried_again(root: Path, tmp_path: Path
     assert (root / "output/failure").read_text().startswith("loss is nan at step ")
     assert log.read_text().count("step=1 ") == 1
     assert log.read_text().count("error: loss is nan") >= 3  # in every attempt
+
+
+@pytest.mark.slow
+def test_torchrun_passes_sigterm_on_and_the_ranks_save_before_they_end(root: Path, tmp_path: Path):
+    log = tmp_path / "log"
+    steps = {"max_steps": 20_000, "checkpoint_interval": 10**6, "validation_interval": 10**6}
+    launcher = torchrun(root, log, strategy="ddp", micro_batch=4, **steps)
+    wait_for(log, "step=20 ", launcher)
+    launcher.terminate()
+    assert launcher.wait(60) != 0
+    message = (root / "output/failure").read_text()
+    step = int(re.match(r"stopped by SIGTERM after step (\d+); a checkpoint is saved", message)[1])
+    assert (next(root.glob("checkpoints/*")) / f"step-{step:08d}/complete.json").is_file()
+    assert "restart 1" not in log.read_text()
