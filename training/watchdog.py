@@ -27,12 +27,11 @@ import torch.distributed as dist
 
 from errors import LostRankError
 from training.restart import Attempt
-from training.strategies.ranks import Ranks, agent_keeps_store, connect, is_lost_peer
+from training.strategies.ranks import Ranks, is_lost_peer, notes, started
 
 log = logging.getLogger(__name__)
 
 BEAT = 1.0  # seconds between two signs of life
-NETWORK = 60  # seconds that an answer of the store may take
 PATIENCE = 3  # beats that a rank may miss; a busy interpreter is late, too
 
 
@@ -43,7 +42,7 @@ class Watch:
         timeout_seconds: how long a rank may be silent before this process ends; a collective's
             own limit is the same, and comes first where the rank is alive but does something else.
         folder: where the flight recorder's dump is kept; one that survives a failed job.
-        end: ends the process, which may be stuck inside a collective, with a message.
+        end: ends the process, whose main thread may be stuck inside a collective, with a message.
 
     Attributes:
         step: says how far the training is.
@@ -57,7 +56,7 @@ class Watch:
         self._attempt = Attempt.read()
         self._beat = 0
         self._done = threading.Event()
-        self._store = _notes() if dist.is_initialized() else None
+        self._store = notes() if dist.is_initialized() else None
         self._thread = threading.Thread(target=self._live, name="watchdog", daemon=True)
 
     def __enter__(self) -> "Watch":
@@ -174,7 +173,6 @@ class Watch:
         self._leave(str(lost), lost=True)
         faulthandler.dump_traceback(file=sys.__stderr__)
         self._end(lost)
-        os._exit(1)
 
     # what the others said
 
@@ -251,30 +249,3 @@ class Watch:
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / name).write_bytes(_dump_fr_trace_json())
         return f"; this rank's last collectives: {self._folder / name}"
-
-
-def started(attempt: int) -> str:
-    """The key that says that ranks of this attempt are there."""
-    return f"{attempt}/started"
-
-
-def keep_step() -> None:
-    """Before the ranks meet: say that this attempt began, and end if it is over already.
-
-    Each machine's agent counts by itself. One whose ranks died again before the others noticed the
-    first time is ahead, and ranks of different attempts never meet.
-
-    Raises:
-        LostRankError: another machine is in a later attempt; torchrun brings this one there.
-    """
-    attempt = Attempt.read()
-    if not agent_keeps_store():
-        return
-    store = _notes()
-    store.set(started(attempt.number), "")
-    if attempt.another and store.check([started(attempt.number + 1)]):
-        raise LostRankError(f"attempt {attempt.number} is over: another machine is in a later one")
-
-
-def _notes() -> dist.Store:
-    return dist.PrefixStore("watchdog", connect(NETWORK))

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from errors import DataError, TrainingError
+from errors import DataError, LostRankError, TrainingError
 from steps.edge import report as report_failure
 from steps.edge import run
 from training.config import TrainConfig
@@ -106,7 +106,7 @@ def train(options: argparse.Namespace, history: list[dict[str, float]]) -> None:
             strategy.ranks,
             config.collective_timeout_seconds,
             root / "checkpoints/flight-recorder",
-            lambda error: report_failure(error, failure),
+            lambda error: _end_at_once(error, failure),
         ) as watch,
     ):
         ranks = strategy.ranks
@@ -139,6 +139,12 @@ def train(options: argparse.Namespace, history: list[dict[str, float]]) -> None:
                 "parameters": sum(tensor.numel() for tensor in weights.values()),
             }
             artifact.save(root / "model", weights, workload, description, history)
+
+
+def _end_at_once(error: LostRankError, failure: Path) -> None:
+    """From the watchdog's thread: the main one may never come back from a collective."""
+    report_failure(error, failure)
+    os._exit(1)
 
 
 def _kind(fields: Mapping[str, Any]) -> str:

@@ -18,7 +18,6 @@ from errors import TrainingError
 from training.config import TrainConfig
 from training.strategies.ranks import joined, read_ranks
 from training.strategies.single import Single as Strategy
-from training.watchdog import keep_step
 from training.workloads import Workload
 
 CLASSES = {
@@ -49,6 +48,5 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
         raise TrainingError(str(error)) from None
     module, _, name = CLASSES[kind(config)].partition(".")
     strategy = getattr(import_module(f"{__name__}.{module}"), name)
-    keep_step()
     with joined(config.collective_timeout_seconds) as ranks:
         yield strategy(config, workload, ranks)

@@ -14,6 +14,7 @@ from torch import Tensor
 from errors import LostRankError, TrainingError
 from training.restart import Attempt
 
+NETWORK = 60  # seconds that an answer of the store may take
 LAUNCHERS = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE"),  # torchrun
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
@@ -86,6 +87,7 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
     if world == 1 and "RANK" not in os.environ:
         yield ranks
         return
+    _keep_step()
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "200")  # collectives, for the watchdog's dump
     try:
         dist.init_process_group(
@@ -145,3 +147,31 @@ def is_lost_peer(error: BaseException | None) -> bool:
                 return True
         error = error.__cause__
     return False
+
+
+def started(attempt: int) -> str:
+    """The key that says that ranks of this attempt are there."""
+    return f"{attempt}/started"
+
+
+def _keep_step() -> None:
+    """Before the ranks meet: say that this attempt began, and end if it is over already.
+
+    Each machine's agent counts by itself. One whose ranks died again before the others noticed the
+    first time is ahead, and ranks of different attempts never meet.
+
+    Raises:
+        LostRankError: another machine is in a later attempt; torchrun brings this one there.
+    """
+    attempt = Attempt.read()
+    if not agent_keeps_store():
+        return
+    store = notes()
+    store.set(started(attempt.number), "")
+    if attempt.another and store.check([started(attempt.number + 1)]):
+        raise LostRankError(f"attempt {attempt.number} is over: another machine is in a later one")
+
+
+def notes() -> dist.Store:
+    """Where the watchdogs write; with an agent's store it outlives this attempt."""
+    return dist.PrefixStore("watchdog", connect(NETWORK))
