@@ -6,11 +6,21 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from errors import LostRankError, TrainyardError
-from training.restart import Attempt
+from errors import TrainyardError
 
 
-def run(job: Callable[[], None], message_file: Path) -> None:
+def report(failure: TrainyardError, message_file: Path) -> None:
+    """Write the message, and print it."""
+    message_file.parent.mkdir(parents=True, exist_ok=True)
+    message_file.write_text(str(failure), encoding="utf-8")
+    print(f"error: {failure}", flush=True)
+
+
+def run(
+    job: Callable[[], None],
+    message_file: Path,
+    report: Callable[[TrainyardError, Path], None] = report,
+) -> None:
     """Run the job; on a TrainyardError write its message, print it, and exit with status 1.
 
     ``message_file``: /opt/ml/output/failure of a training job, /opt/ml/output/message of a
@@ -28,15 +38,3 @@ def run(job: Callable[[], None], message_file: Path) -> None:
     gc.collect()
     report(failure, message_file)
     sys.exit(1)
-
-
-def report(failure: TrainyardError, message_file: Path) -> None:
-    """Print the message; write it, too, unless the ranks are started again after it."""
-    attempt, message = Attempt.read(), str(failure)
-    lost = isinstance(failure, LostRankError)
-    if lost and attempt.most and not attempt.another:
-        message += f"; restarted {attempt.most} times already (train.max_restarts)"
-    if not (lost and attempt.another):
-        message_file.parent.mkdir(parents=True, exist_ok=True)
-        message_file.write_text(message, encoding="utf-8")
-    print(f"error: {message}", flush=True)

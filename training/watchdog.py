@@ -202,11 +202,12 @@ class Watch:
         return LostRankError(message + self._dump())
 
     def _describe(self, ranks: list[int], how: str, attempt: int | None = None) -> str:
-        """``rank 1 (…) fell silent for 120 s; last seen in step 13``."""
+        """``rank 1 (…) fell silent for 120 s; last seen in step 13, rank 0 in step 14``."""
         number = self._attempt.number if attempt is None else attempt
         steps = [(self._read(f"{number}/rank-{rank}") or {}).get("step", 0) for rank in ranks]
         names = ", ".join(self._who(rank, number) for rank in ranks)
-        return f"{names} {how}; last seen in step {min(steps) + 1}"
+        here = f", rank {self._ranks.rank} in step {self.step() + 1}" if attempt is None else ""
+        return f"{names} {how}; last seen in step {min(steps) + 1}{here}"
 
     def _failed(self) -> str:
         """The reason of another rank that ended by itself."""

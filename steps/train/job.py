@@ -14,12 +14,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from errors import DataError, LostRankError, TrainingError
-from steps.edge import report as report_failure
-from steps.edge import run
+from errors import DataError, LostRankError, TrainingError, TrainyardError
+from steps import edge
 from training.config import TrainConfig
 from training.metrics import metric_line
-from training.restart import refuse_what_failed
+from training.restart import Attempt, refuse_what_failed
 from training.workloads import read_settings
 
 log = logging.getLogger(__name__)
@@ -141,6 +140,19 @@ def train(options: argparse.Namespace, history: list[dict[str, float]]) -> None:
             artifact.save(root / "model", weights, workload, description, history)
 
 
+def report_failure(error: TrainyardError, failure: Path) -> None:
+    """As ``edge.report``; but a lost rank is no failure while torchrun starts the ranks again."""
+    attempt = Attempt.read()
+    if isinstance(error, LostRankError) and attempt.another:
+        print(f"error: {error}", flush=True)
+        return
+    if isinstance(error, LostRankError) and attempt.most:
+        error = LostRankError(
+            f"{error}; restarted {attempt.most} times already (train.max_restarts)"
+        )
+    edge.report(error, failure)
+
+
 def _end_at_once(error: LostRankError, failure: Path) -> None:
     """From the watchdog's thread: the main one may never come back from a collective."""
     report_failure(error, failure)
@@ -156,7 +168,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse(sys.argv[1:] if arguments is None else arguments)
     failure, history = options.root / "output/failure", []
     try:
-        run(lambda: train(options, history), failure)
+        edge.run(lambda: train(options, history), failure, report_failure)
     except Exception as error:
         if not history:  # not one step was made: torchrun's restarts would come to the same end
             failure.parent.mkdir(parents=True, exist_ok=True)

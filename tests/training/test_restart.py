@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from errors import DataError, LostRankError, TrainingError
-from steps.edge import report
+from steps.train.job import report_failure as report
 from tests.training import worlds
 from tests.training.test_loop import copy_inputs, poison_rank_1
 from tests.training.trainings import CHECKOUT, TOYS, arguments, losses
