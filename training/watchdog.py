@@ -5,8 +5,8 @@ takes too long, the others look there who has gone silent, and say it: NCCL and 
 somebody did not come. After a restart in place the store, which torchrun's agent keeps, still has
 what the ranks before it said.
 
-    <attempt>/rank-<n>   {"pid": 4242, "host": "algo-2", "local_rank": 0, "step": 12, "beat": 31}
-    <attempt>/end-<n>    {"reason": "…", "lost": true}; a rank that was killed leaves none
+    <attempt>/rank-<n>   {"pid": 4242, "host": "algo-2", "local_rank": 0, "step": 12, "at": 1795…}
+    <attempt>/end-<n>    {"reason": "…", "lost": true}; null of a rank that lives, or was killed
 """
 
 import faulthandler
@@ -54,13 +54,13 @@ class Watch:
         self._ranks, self._timeout, self._folder, self._end = ranks, timeout_seconds, folder, end
         self.step: Callable[[], int] = lambda: 0
         self._attempt = Attempt.read()
-        self._beat = 0
         self._done = threading.Event()
         self._store = notes() if dist.is_initialized() else None
         self._thread = threading.Thread(target=self._live, name="watchdog", daemon=True)
 
     def __enter__(self) -> "Watch":
         if self._store is not None:
+            self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", "null")
             self._say()
             self._thread.start()
             self._before = signal.signal(signal.SIGTERM, self._obey)
@@ -92,7 +92,7 @@ class Watch:
         if self._store is None or not self._attempt.number:
             return ""
         before = self._attempt.number - 1
-        ends = [self._read(f"{before}/end-{rank}") for rank in range(self._ranks.world)]
+        ends = self._read("end", before)
         said = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
         own = [f"rank {n}: {end['reason']}" for n, end in enumerate(ends)
                if end and end["reason"] and not end["lost"]]  # fmt: skip
@@ -112,26 +112,25 @@ class Watch:
         os._exit(128 + number)
 
     def _live(self) -> None:
-        began, step, missing = time.monotonic(), -1, {}
+        """The watchdog's thread. It looks at the others only when this rank does not get on."""
+        began, step = time.monotonic(), -1
         while not self._done.wait(BEAT):
             try:
                 self._say()
                 if self._newer():
                     return self._follow()
                 if self.step() != step:
-                    began, step, missing = time.monotonic(), self.step(), {}
-                elif time.monotonic() - began > min(self._timeout / 2, PATIENCE * BEAT):
-                    missing = self._still(missing)
+                    began, step = time.monotonic(), self.step()
+                elif time.monotonic() - began > self._timeout / 2:
+                    if late := self._silent(self._timeout):
+                        return self._give_up(self._describe(late, self._fell_silent))
+                    self._done.wait(self._timeout / 10)
             except dist.DistError as error:
                 log.warning("the ranks' store is gone: %s", error)
                 return
-            if gone := [n for n, (_, at) in missing.items()
-                        if time.monotonic() - at > self._timeout]:  # fmt: skip
-                return self._give_up(self._describe(gone, f"fell silent for {self._timeout} s"))
 
     def _say(self) -> None:
-        self._beat += 1
-        me = {"pid": os.getpid(), "host": socket.gethostname(), "beat": self._beat,
+        me = {"pid": os.getpid(), "host": socket.gethostname(), "at": time.time(),
               "local_rank": self._ranks.local_rank, "step": self.step()}  # fmt: skip
         self._store.set(f"{self._attempt.number}/rank-{self._ranks.rank}", json.dumps(me))
 
@@ -140,21 +139,23 @@ class Watch:
         with suppress(dist.DistError):  # rank 0 may be gone already, and the store with it
             self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", end)
 
-    def _still(self, before: dict[int, tuple[int, float]]) -> dict[int, tuple[int, float]]:
-        """Rank → (its last beat, when it was first seen so late); of those without a new one."""
-        found = {}
-        for rank, beat in self._beats().items():
-            known, at = before.get(rank, (None, time.monotonic()))
-            found[rank] = (beat, at if known == beat else time.monotonic())
-        return found
+    def _silent(self, seconds: float) -> list[int]:
+        """Ranks without a sign of life for so long, and during this look, that have not ended."""
+        before = self._beats()
+        late = [rank for rank, at in before.items() if time.time() - at >= seconds]
+        if late:
+            self._done.wait(PATIENCE * BEAT)  # clocks of machines differ
+            after = self._beats()
+            late = [rank for rank in late if after.get(rank) == before[rank]]
+        return late
 
-    def _beats(self) -> dict[int, int]:
-        """Rank → its last beat, of the other ranks that have not said how they ended."""
-        number, found = self._attempt.number, {}
-        for rank in range(self._ranks.world):
-            if rank != self._ranks.rank and self._read(f"{number}/end-{rank}") is None:
-                found[rank] = (self._read(f"{number}/rank-{rank}") or {}).get("beat", 0)
-        return found
+    def _beats(self) -> dict[int, float]:
+        """Rank → when it gave its last sign of life, of those that have not said how they ended."""
+        number = self._attempt.number
+        said = zip(self._read("rank", number), self._read("end", number), strict=True)
+        beats = {rank: one["at"] if one else 0.0 for rank, (one, end) in enumerate(said) if not end}
+        beats.pop(self._ranks.rank, None)
+        return beats
 
     def _newer(self) -> bool:
         """Whether ranks of another machine were started again already."""
@@ -180,16 +181,9 @@ class Watch:
         """Who is missing, after a look that takes some beats."""
         patient = "Timed out" in str(error) or "timeout" in str(error).lower()
         try:
-            before = self._beats()
-            time.sleep(PATIENCE * BEAT)
-            silent = [rank for rank, beat in self._beats().items() if before.get(rank) == beat]
-            failed = self._failed()
+            silent, failed = self._silent(0), self._failed()
             if silent:
-                how = (
-                    f"fell silent for {self._timeout} s"
-                    if patient
-                    else "is gone, killed or crashed"
-                )
+                how = self._fell_silent if patient else "is gone, killed or crashed"
                 message = self._describe(silent, how)
             elif failed:
                 message = failed
@@ -201,46 +195,42 @@ class Watch:
             message = f"rank 0, which keeps the ranks' store, is gone: {error}"
         return LostRankError(message + self._dump())
 
+    @property
+    def _fell_silent(self) -> str:
+        return f"fell silent for {self._timeout} s"
+
     def _describe(self, ranks: list[int], how: str, attempt: int | None = None) -> str:
         """``rank 1 (…) fell silent for 120 s; last seen in step 13, rank 0 in step 14``."""
-        number = self._attempt.number if attempt is None else attempt
-        steps = [(self._read(f"{number}/rank-{rank}") or {}).get("step", 0) for rank in ranks]
-        names = ", ".join(self._who(rank, number) for rank in ranks)
+        said = self._read("rank", self._attempt.number if attempt is None else attempt)
+        names = ", ".join(_who(rank, said[rank]) for rank in ranks)
+        step = min((said[rank] or {}).get("step", 0) for rank in ranks) + 1
         here = f", rank {self._ranks.rank} in step {self.step() + 1}" if attempt is None else ""
-        return f"{names} {how}; last seen in step {min(steps) + 1}{here}"
+        return f"{names} {how}; last seen in step {step}{here}"
 
     def _failed(self) -> str:
         """The reason of another rank that ended by itself."""
-        number = self._attempt.number
-        for rank in range(self._ranks.world):
-            end = self._read(f"{number}/end-{rank}")
+        said = self._read("rank", self._attempt.number)
+        for rank, end in enumerate(self._read("end", self._attempt.number)):
             if end and end["reason"] and not end["lost"]:
-                return f"{self._who(rank, number)} ended with {end['reason']}"
+                return f"{_who(rank, said[rank])} ended with {end['reason']}"
         return ""
 
     def _behind(self) -> str:
         """All ranks live, and one does not come: it reads data, or runs another collective."""
-        number = self._attempt.number
-        steps = {}
-        for rank in range(self._ranks.world):
-            steps[rank] = (self._read(f"{number}/rank-{rank}") or {}).get("step", 0)
-        last = min(steps.values())
-        late = [rank for rank, step in steps.items() if step == last]
+        said = self._read("rank", self._attempt.number)
+        steps = [(one or {}).get("step", 0) for one in said]
+        late = [rank for rank, step in enumerate(steps) if step == min(steps)]
         if len(late) == len(steps):
-            return (
-                f"all ranks live, but wait for each other for {self._timeout} s in step {last + 1}"
-            )
+            step = min(steps) + 1
+            return f"all ranks live, but wait for each other for {self._timeout} s in step {step}"
         return self._describe(late, f"lives, but let the others wait for {self._timeout} s")
 
-    def _who(self, rank: int, attempt: int) -> str:
-        """``rank 3 (pid 4242 on algo-2, local rank 1)``."""
-        said = self._read(f"{attempt}/rank-{rank}")
-        if said is None:
-            return f"rank {rank}"
-        return f"rank {rank} (pid {said['pid']} on {said['host']}, local rank {said['local_rank']})"
-
-    def _read(self, key: str) -> dict[str, Any] | None:
-        return json.loads(self._store.get(key)) if self._store.check([key]) else None
+    def _read(self, what: str, attempt: int) -> list[dict[str, Any] | None]:
+        """What every rank said; in two messages where all of them did, since they may be many."""
+        keys = [f"{attempt}/{what}-{rank}" for rank in range(self._ranks.world)]
+        if self._store.check(keys):
+            return [json.loads(value) for value in self._store.multi_get(keys)]
+        return [json.loads(self._store.get(k)) if self._store.check([k]) else None for k in keys]
 
     def _dump(self) -> str:
         """Keep the flight recorder's last collectives; where, as the end of a message."""
@@ -250,3 +240,10 @@ class Watch:
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / name).write_bytes(_dump_fr_trace_json())
         return f"; this rank's last collectives: {self._folder / name}"
+
+
+def _who(rank: int, said: dict[str, Any] | None) -> str:
+    """``rank 3 (pid 4242 on algo-2, local rank 1)``."""
+    if said is None:
+        return f"rank {rank}"
+    return f"rank {rank} (pid {said['pid']} on {said['host']}, local rank {said['local_rank']})"

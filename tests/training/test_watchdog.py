@@ -46,10 +46,9 @@ def say(notes: dist.Store, key: str, **said) -> None:
     notes.set(key, json.dumps(said))
 
 
-def second(notes: dist.Store, *, step: int = 6, beat: int = 1, number: int = 0) -> None:
-    """Rank 1's sign of life."""
-    who = {"pid": 42, "host": "algo-2", "local_rank": 0}
-    say(notes, f"{number}/rank-1", step=step, beat=beat, **who)
+def second(notes: dist.Store, *, step: int = 6) -> None:
+    """Rank 1's sign of life, now."""
+    say(notes, "0/rank-1", step=step, at=time.time(), pid=42, host="algo-2", local_rank=0)
 
 
 @contextmanager
@@ -57,9 +56,8 @@ def second_lives(notes: dist.Store, step: int) -> Iterator[None]:
     over = threading.Event()
 
     def live() -> None:
-        beat = 1
         while not over.wait(0.01):
-            second(notes, step=step, beat=(beat := beat + 1))
+            second(notes, step=step)
 
     thread = threading.Thread(target=live)
     thread.start()
@@ -147,7 +145,7 @@ def test_ranks_follow_those_that_were_started_again(notes, tmp_path, monkeypatch
     ],
 )
 def test_a_restart_says_why(notes, tmp_path, monkeypatch, ends, expected):
-    second(notes, number=0)
+    second(notes)
     for rank, (reason, lost) in ends.items():
         say(notes, f"0/end-{rank}", reason=reason, lost=lost)
     attempt(monkeypatch, 1)
