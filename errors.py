@@ -6,6 +6,7 @@
     ├── ServiceError          AWS (or the emulator) refused or could not be reached
     ├── DataError             raw data, a shard or a manifest is missing or damaged
     ├── TrainingError         training cannot start or go on (settings, NaN, checkpoint)
+    │   └── LostRankError     through no fault of its own: a restart goes on
     ├── GateError             the gate cannot be evaluated on what it was given
     └── EmulatorError         the emulator cannot start or cannot run a job
 
@@ -38,6 +39,10 @@ class DataError(TrainyardError):
 
 class TrainingError(TrainyardError):
     """Training cannot start or go on."""
+
+
+class LostRankError(TrainingError):
+    """Another rank is dead or silent; started again, the training goes on."""
 
 
 class GateError(TrainyardError):

@@ -9,7 +9,18 @@ from pathlib import Path
 from errors import TrainyardError
 
 
-def run(job: Callable[[], None], message_file: Path) -> None:
+def report(failure: TrainyardError, message_file: Path) -> None:
+    """Write the message, and print it."""
+    message_file.parent.mkdir(parents=True, exist_ok=True)
+    message_file.write_text(str(failure), encoding="utf-8")
+    print(f"error: {failure}", flush=True)
+
+
+def run(
+    job: Callable[[], None],
+    message_file: Path,
+    report: Callable[[TrainyardError, Path], None] = report,
+) -> None:
     """Run the job; on a TrainyardError write its message, print it, and exit with status 1.
 
     ``message_file``: /opt/ml/output/failure of a training job, /opt/ml/output/message of a
@@ -21,11 +32,9 @@ def run(job: Callable[[], None], message_file: Path) -> None:
         job()
         return
     except TrainyardError as error:
-        message = str(error)
+        failure = type(error)(str(error))
     # The error is gone here, and with its traceback all that the job held. Else the threads of a
     # process group live on into the interpreter's end, where one that drops a tensor aborts.
     gc.collect()
-    message_file.parent.mkdir(parents=True, exist_ok=True)
-    message_file.write_text(message, encoding="utf-8")
-    print(f"error: {message}", flush=True)
+    report(failure, message_file)
     sys.exit(1)

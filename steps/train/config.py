@@ -8,6 +8,7 @@ from steps.config import Section
 from training.config import TrainConfig
 from training.trackers import packages, tracking_uri
 
+CHECKPOINTS = "/opt/ml/checkpoints"
 ACCELERATED = ("ml.p", "ml.g", "ml.trn", "ml.inf")  # instance families with GPUs or Neuron cores
 
 
@@ -54,11 +55,30 @@ class TrainStepConfig(Section):
     fsx: FsxLustre | None = None
     """The file system of the FSxLustre input mode."""
 
+    max_restarts: int = Field(default=3, ge=0, le=100)
+    """How often torchrun starts all ranks again, from the last checkpoint, when one has died or
+    hangs; then the job fails. What would come again (a setting, the data, a loss that is not
+    finite) is not tried again."""
+
     environment: dict[str, str] = Field(default_factory=dict)
     """Further environment variables of the training containers (NCCL_DEBUG and the like)."""
 
     loop: TrainConfig
     """The training loop; each field becomes a hyperparameter of the job."""
+
+    @property
+    def launcher(self) -> dict[str, str]:
+        """Environment for what AWS's driver gives torchrun no argument for: it reads PET_…, too.
+
+        SageMaker leaves two minutes between SIGTERM and SIGKILL, torchrun 30 s.
+        """
+        return {
+            "PET_MAX_RESTARTS": str(self.max_restarts),
+            "PET_SHUTDOWN_TIMEOUT": "100",
+            "TORCH_FR_BUFFER_SIZE": "200",  # collectives, of the flight recorder
+            "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+            "TORCH_FR_DUMP_TEMP_FILE": f"{CHECKPOINTS}/flight-recorder/nccl-rank-",
+        }
 
     @property
     def ranks(self) -> int | None:

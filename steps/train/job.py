@@ -5,18 +5,26 @@ torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workl
 """
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from errors import DataError, TrainingError
-from steps.edge import run
+from errors import DataError, LostRankError, TrainingError, TrainyardError
+from steps import edge
 from training.config import TrainConfig
+from training.restart import Attempt, refuse_what_failed
 from training.workloads import read_settings
+
+if TYPE_CHECKING:
+    from training.data.dataset import Dataset
+    from training.workloads import Workload
+
+log = logging.getLogger(__name__)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -54,61 +62,56 @@ def _describe(problem: dict[str, Any]) -> str:
     return f"hyperparameter {name}: is {problem['input']!r}; expected: {message}"
 
 
-def train(options: argparse.Namespace) -> None:
-    """Open the channels, train, and let rank 0 hand the model on."""
+def train(options: argparse.Namespace, steps: list[int]) -> None:
+    """Open the channels, train, and let rank 0 hand the model on.
+
+    ``steps`` takes the number of each step that is reported.
+    """
+    root: Path = options.root
+    failure = root / "output/failure"
+    refuse_what_failed(failure)
     config = read_config(options)
     settings = read_settings(options.workload_config)
 
     from training import artifact
     from training.checkpoint import Checkpoints, identity
-    from training.data.dataset import Dataset
     from training.loop import Loop
     from training.reports import Reports
     from training.strategies import started
     from training.trackers import trackers
+    from training.watchdog import Watch
     from training.workloads import load
 
-    root: Path = options.root
-    data = {
-        "train": Dataset(root / "input/data/train", loaded=config.shuffle == "windowed"),
-        "validation": Dataset(root / "input/data/validation"),
-    }
-    if os.environ.get("LOCAL_RANK", "0") == "0":  # one look a machine
-        for dataset in data.values():
-            dataset.check()
+    timeout = config.collective_timeout_seconds
     workload = load(options.workload, settings, root / "input/data/train")
-    packing = workload.packing
-    for split, dataset in data.items():
-        made_for = dataset.union.workload
-        if (made_for, dataset.fields) != (packing.info, packing.fields):
-            raise DataError(
-                f"the {split} shards hold samples {_kind(dataset.fields)} made for {made_for}; "
-                f"the training is set up for {_kind(packing.fields)} and {packing.info}: "
-                "shard the data again with the same workload settings"
-            )
+    data = _open_data(root, workload, loaded=config.shuffle == "windowed")
     workload.fit(data["train"])
     fingerprint = data["train"].fingerprint
     name = identity(config, options.workload, options.workload_config, fingerprint)
     job = {"workload": options.workload, "workload_config": options.workload_config}
     follow = trackers(config, root, name, {**job, "train_fingerprint": fingerprint})
-
     history = root / "checkpoints" / name / "history.jsonl"
+    recorder = root / "checkpoints/flight-recorder"
 
     with (
         started(config, workload) as strategy,
+        Watch(strategy.ranks, timeout, recorder, lambda e: _end_at_once(e, failure)) as watch,
         Reports(history, strategy.ranks.rank, follow) as reports,
     ):
         ranks = strategy.ranks
         checkpoints = Checkpoints(
-            root / "checkpoints",
-            name,
-            config.keep_checkpoints,
-            ranks,
-            config.collective_timeout_seconds,
+            root / "checkpoints", name, config.keep_checkpoints, ranks, timeout
         )
+
+        def say(metrics: Mapping[str, float]) -> None:
+            steps.append(int(metrics["step"]))
+            reports.line(metrics)
+
         traces = root / "output/data/profile"
-        say, keep = reports.line, reports.keep
-        loop = Loop(config, workload, strategy, checkpoints, say, keep=keep, traces=traces)
+        loop = Loop(config, workload, strategy, checkpoints, say, keep=reports.keep, traces=traces)
+        watch.step = lambda: loop.step
+        if ranks.rank == 0 and (why := watch.previous()):
+            log.warning("%s; going on from the checkpoint of step %d", why, loop.step)
         reports.begin(loop.step)
         weights = loop.train(data["train"], data["validation"])
         if ranks.rank == 0:
@@ -124,6 +127,52 @@ def train(options: argparse.Namespace) -> None:
             artifact.save(root / "model", weights, workload, description, reports.history)
 
 
+def _open_data(root: Path, workload: "Workload", *, loaded: bool) -> dict[str, "Dataset"]:
+    """Both splits, checked: once a machine that all files are there.
+
+    Raises:
+        DataError: a file is missing, or the samples were made for another workload.
+    """
+    from training.data.dataset import Dataset
+    from training.strategies.ranks import read_ranks
+
+    data = {
+        "train": Dataset(root / "input/data/train", loaded=loaded),
+        "validation": Dataset(root / "input/data/validation"),
+    }
+    packing = workload.packing
+    for split, dataset in data.items():
+        if read_ranks()[1] == 0:
+            dataset.check()
+        made_for = dataset.union.workload
+        if (made_for, dataset.fields) != (packing.info, packing.fields):
+            raise DataError(
+                f"the {split} shards hold samples {_kind(dataset.fields)} made for {made_for}; "
+                f"the training is set up for {_kind(packing.fields)} and {packing.info}: "
+                "shard the data again with the same workload settings"
+            )
+    return data
+
+
+def report_failure(error: TrainyardError, failure: Path) -> None:
+    """As ``edge.report``; but a lost rank is no failure while torchrun starts the ranks again."""
+    attempt = Attempt.read()
+    if isinstance(error, LostRankError) and attempt.another:
+        print(f"error: {error}", flush=True)
+        return
+    if isinstance(error, LostRankError) and attempt.most:
+        error = LostRankError(
+            f"{error}; restarted {attempt.most} times already (train.max_restarts)"
+        )
+    edge.report(error, failure)
+
+
+def _end_at_once(error: LostRankError, failure: Path) -> None:
+    """From the watchdog's thread: the main one may never come back from a collective."""
+    report_failure(error, failure)
+    os._exit(1)
+
+
 def _kind(fields: Mapping[str, Any]) -> str:
     """``tokens uint16 (257,)``: what a sample is, in an error's words."""
     return ", ".join(f"{name} {field.dtype} {field.shape}" for name, field in fields.items())
@@ -131,7 +180,14 @@ def _kind(fields: Mapping[str, Any]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    run(lambda: train(options), options.root / "output/failure")
+    failure, steps = options.root / "output/failure", []
+    try:
+        edge.run(lambda: train(options, steps), failure, report_failure)
+    except Exception as error:
+        if not steps:  # not one step was made: torchrun's restarts would come to the same end
+            failure.parent.mkdir(parents=True, exist_ok=True)
+            failure.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+        raise
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from sagemaker.train.distributed import Torchrun
 
 from steps.context import StepContext
 from steps.processing import output_uri
-from steps.train.config import TrainStepConfig
+from steps.train.config import CHECKPOINTS, TrainStepConfig
 from training.metrics import METRICS
 
 CODE = "/opt/ml/input/data/code"
@@ -75,10 +75,10 @@ def train_step(
         ),
         checkpoint_config=CheckpointConfig(
             s3_uri=f"{context.root_uri}/checkpoints/{checkpoint_key}",
-            local_path="/opt/ml/checkpoints",
+            local_path=CHECKPOINTS,
         ),
         training_input_mode="FastFile" if config.input_mode == "FastFile" else "File",
-        environment={**config.environment, "PYTHONPATH": CODE},
+        environment={**config.launcher, **config.environment, "PYTHONPATH": CODE},
         hyperparameters=_hyperparameters(context, config, workload_hyperparameters),
         tags=[Tag(key=key, value=value) for key, value in sorted(context.tags.items())],
     ).with_metric_definitions([MetricDefinition(name=n, regex=r) for n, r in METRICS])

@@ -136,6 +136,17 @@ def test_hyperparameters_are_all_strings():
         assert isinstance(value, str) or "Std:Join" in value  # never a bare Get (#4867)
 
 
+def test_torchrun_is_told_how_often_to_restart_and_a_recipe_may_say_otherwise():
+    def environment(*overrides: str) -> dict[str, str]:
+        train = steps(json.loads(compiled("recipes/laptop.yaml", *overrides).body))["Train"]
+        return train["Arguments"]["Environment"]
+
+    assert environment()["PET_MAX_RESTARTS"] == "3"
+    assert environment("train.max_restarts=0")["PET_MAX_RESTARTS"] == "0"
+    own = environment("train.environment={PET_SHUTDOWN_TIMEOUT: '20'}")
+    assert own["PET_SHUTDOWN_TIMEOUT"] == "20" and own["PET_MAX_RESTARTS"] == "3"
+
+
 def test_a_step_cache_key_does_not_hold_the_execution():
     """CheckpointConfig and the inputs are in AWS's cache key: an execution id there kills it."""
     for step in steps(json.loads(compiled("recipes/prod.yaml").body)).values():

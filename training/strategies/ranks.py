@@ -11,8 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from errors import TrainingError
+from errors import LostRankError, TrainingError
+from training.restart import Attempt
 
+NETWORK = 60  # seconds that an answer of the store may take
 LAUNCHERS = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE"),  # torchrun
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
@@ -85,13 +87,91 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
     if world == 1 and "RANK" not in os.environ:
         yield ranks
         return
-    dist.init_process_group(
-        backend or ("cpu:gloo,cuda:nccl" if cuda else "gloo"),
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=timeout_seconds),
-    )
+    _keep_step()
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "200")  # collectives, for the watchdog's dump
+    try:
+        dist.init_process_group(
+            backend or ("cpu:gloo,cuda:nccl" if cuda else "gloo"),
+            store=_store(rank == 0, timeout_seconds),
+            rank=rank,
+            world_size=world,
+            timeout=timedelta(seconds=timeout_seconds),
+        )
+    except RuntimeError as error:
+        if not is_lost_peer(error):
+            raise
+        raise LostRankError(
+            f"rank {rank} of {world} did not meet the others within {timeout_seconds} s at "
+            f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: {error}"
+        ) from error
     try:
         yield ranks
     finally:
         dist.destroy_process_group()
+
+
+def connect(timeout_seconds: int, *, serve: bool = False) -> dist.Store:
+    """A connection of its own to the job's store, which torchrun's agent or rank 0 serves."""
+    return dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=serve,
+        wait_for_workers=False,
+        multi_tenant=True,
+        timeout=timedelta(seconds=timeout_seconds),
+    )
+
+
+def agent_keeps_store() -> bool:
+    """Whether the store is in torchrun's agent, and outlives the ranks."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def _store(first: bool, timeout_seconds: int) -> dist.Store:
+    """Where the ranks of this attempt find each other.
+
+    torch 2.13's own env:// takes the agent's store as it is, and restarted ranks find the addresses
+    of the dead ones in it, because AWS's driver asks for the static rendezvous.
+    """
+    store = connect(timeout_seconds, serve=first and not agent_keeps_store())
+    return dist.PrefixStore(f"attempt-{Attempt.read().number}", store)
+
+
+def is_lost_peer(error: BaseException | None) -> bool:
+    """Whether ``error`` comes from a collective that failed; gloo raises a RuntimeError."""
+    while error is not None:
+        if isinstance(error, dist.DistError):
+            return True
+        if isinstance(error, RuntimeError) or type(error).__name__ == "CheckpointException":
+            if "gloo" in str(error).lower():
+                return True
+        error = error.__cause__
+    return False
+
+
+def started(attempt: int) -> str:
+    """The key that says that ranks of this attempt are there."""
+    return f"{attempt}/started"
+
+
+def _keep_step() -> None:
+    """Before the ranks meet: say that this attempt began, and end if it is over already.
+
+    Each machine's agent counts by itself. One whose ranks died again before the others noticed the
+    first time is ahead, and ranks of different attempts never meet.
+
+    Raises:
+        LostRankError: another machine is in a later attempt; torchrun brings this one there.
+    """
+    attempt = Attempt.read()
+    if not agent_keeps_store():
+        return
+    store = notes()
+    store.set(started(attempt.number), "")
+    if attempt.another and store.check([started(attempt.number + 1)]):
+        raise LostRankError(f"attempt {attempt.number} is over: another machine is in a later one")
+
+
+def notes() -> dist.Store:
+    """Where the watchdogs write; with an agent's store it outlives this attempt."""
+    return dist.PrefixStore("watchdog", connect(NETWORK))

@@ -1,0 +1,1 @@
+"""Interrupts a training at random steps, resumes it, and compares the whole loss curve."""

@@ -1,0 +1,150 @@
+"""One run: disturb a training once or twice, resume it, compare the loss curve."""
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.interruptions.disturbances import DISTURBANCES, tear
+from benchmarks.interruptions.training import INTERVAL, STEPS, Layout, Training
+
+TOLERANCE = 1e-5  # relative, of each loss, with another world size or strategy
+STOP = "SIGTERM of the node"
+
+
+@dataclass
+class Resume:
+    """One interruption, and where the next start went on."""
+
+    disturbance: str
+    torn: str
+    before: Layout
+    after: Layout
+    last_step: int
+    """The last one that was made."""
+    newest_whole: int
+    """Step of the newest whole checkpoint then on the disk."""
+    resumed: int | None = None
+    unfinished: bool = False
+    """Whether the checkpoint that was due last was not complete yet, so was still being written."""
+
+    @property
+    def lost(self) -> int:
+        return self.last_step - (self.resumed or 0)
+
+    @property
+    def allowed(self) -> int:
+        """Steps that may be lost.
+
+        One interval; a second one when the newest checkpoint was torn on purpose. While a
+        checkpoint is written the training goes on, and what it does until the write is complete
+        comes on top.
+        """
+        if self.disturbance == STOP and not self.torn:
+            return 0
+        writing = self.last_step % INTERVAL if self.unfinished else 0
+        return INTERVAL * (2 if self.torn else 1) + writing
+
+
+@dataclass
+class Trial:
+    """What was done to a run, and what came of it."""
+
+    number: int
+    resumes: list[Resume] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    compared: int = 0
+    """Losses that were compared with the undisturbed curve, those made twice included."""
+    bitwise: bool = True
+    """Whether the curve has to be the undisturbed one's bit by bit: one layout all along."""
+    error: float = 0.0
+    """The largest relative difference of a loss."""
+
+
+class References:
+    """Undisturbed curves, measured when first asked for."""
+
+    def __init__(self, data: Path, folder: Path) -> None:
+        self._data, self._folder = data, folder
+        self._curves: dict[Layout, dict[int, str]] = {}
+
+    def curve(self, layout: Layout) -> dict[int, str]:
+        """Step → loss."""
+        if layout not in self._curves:
+            folder = self._folder / f"{layout.strategy}-{layout.world}"
+            training = Training(self._data, folder)
+            training.start(layout)
+            codes = training.end()
+            if any(codes):
+                raise RuntimeError(f"the undisturbed training ended with {codes}: {training.log()}")
+            self._curves[layout] = training.losses(1)
+        return self._curves[layout]
+
+
+def run(
+    number: int, seed: int, data: Path, folder: Path, references: References, worlds: list[int]
+) -> Trial:
+    """The seed decides what is done, and to which layout."""
+    source = random.Random(f"{seed} {number}")
+    trial, training = Trial(number), Training(data, folder)
+    base = layout = Layout(source.choice(["ddp", "ddp", "ddp", "fsdp"]), source.choice(worlds))
+    expected = references.curve(base)
+    for _ in range(source.choice([1, 1, 2])):
+        training.start(layout)
+        _see(trial, training)
+        layout = _disturb(trial, training, layout, source)
+    training.start(layout)
+    codes = training.end()
+    _see(trial, training)
+    if any(codes):
+        trial.faults.append(f"the last start ended with {codes}: {training.log()[-3000:]}")
+    trial.bitwise = all(one.after == base for one in trial.resumes)
+    _compare(trial, training, expected)
+    return trial
+
+
+def _disturb(trial: Trial, training: Training, layout: Layout, source: random.Random) -> Layout:
+    """Interrupt the training; the layout that it goes on with."""
+    name, act = source.choice(sorted(DISTURBANCES.items()))
+    act(training, source)
+    _see(trial, training)
+    last = training.last_step()
+    due = last - last % INTERVAL
+    unfinished = name != STOP and training.newest_whole() < due
+    torn = tear(training, source) if source.random() < 0.4 else ""
+    others = [Layout(s, w) for s in ("ddp", "fsdp") for w in (1, 2, 3, 4)]
+    after = layout if source.random() < 0.6 else source.choice(others)
+    whole = training.newest_whole()
+    trial.resumes.append(Resume(name, torn, layout, after, last, whole, unfinished=unfinished))
+    if name == STOP and "stopped by SIGTERM after step" not in training.log() and last < STEPS:
+        trial.faults.append(f"SIGTERM was not obeyed: {training.log()[-2000:]}")
+    return after
+
+
+def _see(trial: Trial, training: Training) -> None:
+    """What the start that has just ended went on from, if it was a resume."""
+    if not trial.resumes or training.starts != len(trial.resumes) + 1:
+        return
+    resume, step = trial.resumes[-1], training.resumed(training.starts)
+    if step is None:
+        return
+    resume.resumed = step
+    if step != resume.newest_whole:
+        trial.faults.append(f"went on from {step}, the newest whole one is {resume.newest_whole}")
+    if resume.lost > resume.allowed:
+        trial.faults.append(f"lost {resume.lost} steps, at most {resume.allowed} are allowed")
+
+
+def _compare(trial: Trial, training: Training, expected: dict[int, str]) -> None:
+    seen: set[int] = set()
+    for start in range(1, training.starts + 1):
+        for step, loss in training.losses(start).items():
+            want, have = float.fromhex(expected[step]), float.fromhex(loss)
+            trial.error = max(trial.error, abs(have - want) / abs(want))
+            seen.add(step)
+            trial.compared += 1
+            if trial.bitwise and loss != expected[step]:
+                trial.faults.append(f"start {start}, step {step}: {loss} is not {expected[step]}")
+    if seen != {*expected}:
+        trial.faults.append(f"no loss of steps {sorted({*expected} - seen)}")
+    if trial.error > TOLERANCE:
+        trial.faults.append(f"a loss differs by {trial.error:.1e}, allowed are {TOLERANCE}")

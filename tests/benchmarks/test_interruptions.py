@@ -1,0 +1,90 @@
+"""The interruption harness: a few trainings survive it, and it would see a fault."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.interruptions import trial
+from benchmarks.interruptions.__main__ import figures, measure
+from benchmarks.interruptions.disturbances import TEARS
+from benchmarks.interruptions.training import (
+    INTERVAL,
+    STEPS,
+    Layout,
+    Training,
+    is_whole,
+    step_of,
+    write_data,
+)
+from benchmarks.interruptions.trial import Resume, Trial
+
+LAYOUT = Layout("ddp", 2)
+
+
+def test_what_may_be_lost():
+    killed = Resume(
+        "SIGKILL of a rank", "", LAYOUT, LAYOUT, last_step=11, newest_whole=8, resumed=8
+    )
+    assert (killed.lost, killed.allowed) == (3, INTERVAL)
+    killed.torn = "file cut off"
+    assert killed.allowed == 2 * INTERVAL
+    writing = Resume("SIGKILL during a write", "", LAYOUT, LAYOUT, 13, 8, 8, unfinished=True)
+    assert (writing.lost, writing.allowed) == (5, INTERVAL + 1)
+    assert Resume(trial.STOP, "", LAYOUT, LAYOUT, 11, 11).allowed == 0
+
+
+class Wrote:
+    """A training that wrote this down."""
+
+    def __init__(self, *starts: dict[int, float]) -> None:
+        self.written, self.starts = starts, len(starts)
+
+    def losses(self, start: int) -> dict[int, str]:
+        return {step: loss.hex() for step, loss in self.written[start - 1].items()}
+
+
+@pytest.mark.parametrize(
+    ("starts", "bitwise", "fault"),
+    [
+        (({1: 2.0, 2: 1.5}, {2: 1.5, 3: 1.0}), True, ""),
+        (({1: 2.0, 2: 1.5}, {2: 1.5, 3: 1.0 + 2**-52}), True, "step 3"),
+        (({1: 2.0, 2: 1.5}, {2: 1.5, 3: 1.0 + 2**-52}), False, ""),
+        (({1: 2.0, 2: 1.5}, {2: 1.5, 3: 1.0 + 2e-5}), False, "a loss differs by 2.0e-05"),
+        (({1: 2.0}, {3: 1.0}), True, "no loss of steps [2]"),
+    ],
+)
+def test_a_curve_that_differs_is_seen(starts, bitwise, fault):
+    one = Trial(0, bitwise=bitwise)
+    expected = {step: loss.hex() for step, loss in {1: 2.0, 2: 1.5, 3: 1.0}.items()}
+    trial._compare(one, Wrote(*starts), expected)
+    assert fault in " ".join(one.faults) and bool(one.faults) == bool(fault)
+
+
+@pytest.mark.slow
+def test_the_curve_is_the_undisturbed_one_after_a_handful_of_interruptions(tmp_path: Path):
+    found = figures(measure(tmp_path, 3, [2], 0), 0)
+    assert found["faults"] == []
+    assert found["losses_compared"] >= 3 * STEPS and len(found["disturbances"]) >= 2
+    assert found["largest_error_of_one_layout"] == 0.0
+
+
+@pytest.mark.slow
+def test_more_than_two_ranks_go_on_bitwise_though_ddp_orders_its_buckets_anew(tmp_path: Path):
+    """Fails without Ddp.rehearse. Then each way to tear a checkpoint is tried."""
+    write_data(tmp_path / "data", 0)
+    training, layout = Training(tmp_path / "data", tmp_path / "run"), Layout("ddp", 3)
+    training.start(layout)
+    assert training.end() == [0, 0, 0]
+    newest = training.saved()[-1]
+    assert step_of(newest) == STEPS
+    (newest / "complete.json").unlink()
+    training.start(layout)
+    assert training.end() == [0, 0, 0] and training.resumed(2) == STEPS - INTERVAL
+    first, second = training.losses(1), training.losses(2)
+    assert second == {step: first[step] for step in range(STEPS - INTERVAL + 1, STEPS + 1)}
+    for act in TEARS.values():
+        whole = [folder for folder in training.saved() if is_whole(folder)]
+        if whole:
+            act(whole[-1], next(whole[-1].glob("*.safetensors")), random.Random(0))
+            assert not is_whole(whole[-1])

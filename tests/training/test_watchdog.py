@@ -1,0 +1,224 @@
+"""A rank that is gone or silent is named by the others, which end by themselves."""
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from errors import LostRankError
+from tests.training import worlds
+from tests.training.test_loop import copy_inputs
+from tests.training.trainings import losses
+from training import watchdog
+from training.strategies.ranks import Ranks, connect, joined, started
+from training.watchdog import Watch
+
+FIRST_OF_TWO = Ranks(0, 0, 2, torch.device("cpu"))
+
+
+@pytest.fixture
+def notes(monkeypatch) -> Iterator[dist.Store]:
+    """The store of a process group of this process alone, where it can play the other ranks."""
+    names = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+             "MASTER_PORT": str(worlds.free_port())}  # fmt: skip
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(watchdog, "BEAT", 0.05)
+    with joined(30):
+        yield dist.PrefixStore("watchdog", connect(30))
+
+
+def attempt(monkeypatch, number: int) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(number))
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+
+
+def say(notes: dist.Store, key: str, **said) -> None:
+    notes.set(key, json.dumps(said))
+
+
+def second(notes: dist.Store, *, step: int = 6) -> None:
+    """Rank 1's sign of life, now."""
+    say(notes, "0/rank-1", step=step, at=time.time(), pid=42, host="algo-2", local_rank=0)
+
+
+@contextmanager
+def second_lives(notes: dist.Store, step: int) -> Iterator[None]:
+    over = threading.Event()
+
+    def live() -> None:
+        while not over.wait(0.01):
+            second(notes, step=step)
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+def watch(folder: Path, timeout: int = 30, end: Callable = print) -> Watch:
+    one = Watch(FIRST_OF_TWO, timeout, folder, end)
+    one.step = lambda: 7
+    return one
+
+
+def failed(one: Watch, text: str) -> str:
+    """The message when a collective fails with ``text``."""
+    with pytest.raises(LostRankError) as caught, one:
+        raise RuntimeError(f"[gloo/transport/tcp/pair.cc] {text}")
+    return str(caught.value).partition(";")[0]
+
+
+def test_other_errors_stay_what_they_are(notes, tmp_path):
+    second(notes)
+    with pytest.raises(RuntimeError, match="^CUDA out of memory$"), watch(tmp_path):
+        raise RuntimeError("CUDA out of memory")
+    end = json.loads(notes.get("0/end-0"))
+    assert end == {"reason": "RuntimeError: CUDA out of memory", "lost": False}
+
+
+NAME = "rank 1 (pid 42 on algo-2, local rank 0)"
+
+
+def test_a_dead_rank_a_silent_one_and_one_that_failed_are_told_apart(notes, tmp_path):
+    second(notes)
+    assert failed(watch(tmp_path), "Connection closed") == f"{NAME} is gone, killed or crashed"
+    assert failed(watch(tmp_path), "Timed out waiting") == f"{NAME} fell silent for 30 s"
+    say(notes, "0/end-1", reason="ValueError: no", lost=False)
+    assert failed(watch(tmp_path), "Connection closed") == f"{NAME} ended with ValueError: no"
+
+
+def test_a_rank_that_lives_but_does_not_come_is_named(notes, tmp_path):
+    with second_lives(notes, step=6):
+        found = failed(watch(tmp_path), "Timed out waiting")
+    assert found == f"{NAME} lives, but let the others wait for 30 s"
+
+
+def test_a_process_that_waits_for_a_silent_rank_is_ended_by_its_watchdog(notes, tmp_path):
+    second(notes, step=6)
+    ends: list[LostRankError] = []
+    with watch(tmp_path, 1, ends.append):
+        time.sleep(2)
+    assert str(ends[0]).startswith(
+        f"{NAME} fell silent for 1 s; last seen in step 7, rank 0 in step 8; "
+    )
+    assert list(tmp_path.glob("attempt-0-rank-0.json"))
+
+
+def test_a_rank_that_lives_is_waited_for(notes, tmp_path):
+    ends: list[LostRankError] = []
+    with second_lives(notes, step=6), watch(tmp_path, 1, ends.append):
+        time.sleep(2)
+    assert ends == []
+
+
+def test_ranks_follow_those_that_were_started_again(notes, tmp_path, monkeypatch):
+    attempt(monkeypatch, 0)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    second(notes)
+    ends: list[LostRankError] = []
+    with watch(tmp_path, end=ends.append):
+        notes.set(started(1), "")
+        time.sleep(1)
+    assert "the ranks of another machine were started again" in str(ends[0])
+    with pytest.raises(LostRankError, match="attempt 0 is over"), joined(30):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ({0: ("", True)}, f"{NAME} ended without a word, killed or crashed; last seen in step 7"),
+        ({0: ("rank 1 fell silent", True)}, "rank 1 fell silent"),
+        ({0: ("", True), 1: ("OSError: disk", False)}, "rank 1: OSError: disk"),
+        ({0: ("", True), 1: ("", True)}, "torchrun did not say why"),
+    ],
+)
+def test_a_restart_says_why(notes, tmp_path, monkeypatch, ends, expected):
+    second(notes)
+    for rank, (reason, lost) in ends.items():
+        say(notes, f"0/end-{rank}", reason=reason, lost=lost)
+    attempt(monkeypatch, 1)
+    with watch(tmp_path) as one:
+        assert one.previous() == f"restart 1 of 3: {expected}"
+
+
+def test_the_first_start_needs_no_reason(notes, tmp_path):
+    with watch(tmp_path) as one:
+        assert one.previous() == ""
+
+
+LONG = {"strategy": "ddp", "micro_batch": 2, "max_steps": 10**6, "checkpoint_interval": 10**6,
+        "validation_interval": 10**6, "log_interval": 20}  # fmt: skip
+SECONDS = 3  # the collectives' limit in these tests
+
+
+def run_until_step_20(root: Path, **settings) -> list:
+    processes = worlds.start(root, 2, **LONG | settings)
+    end = time.monotonic() + 60
+    while "step=20 " not in log(root, 0):
+        assert time.monotonic() < end and processes[0].is_alive(), log(root, 0)
+        time.sleep(0.02)
+    return processes
+
+
+def log(root: Path, rank: int) -> str:
+    path = root / f"rank-{rank}.log"
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.slow
+def test_a_rank_that_stops_is_named_with_its_last_step(root: Path):
+    ranks = run_until_step_20(root, collective_timeout_seconds=SECONDS)
+    os.kill(ranks[1].pid, signal.SIGSTOP)
+    began = time.monotonic()
+    ranks[0].join(30)
+    assert SECONDS <= time.monotonic() - began < SECONDS + 12
+    assert worlds.finish(ranks, 0.1) == [1, None]
+    message = (root / "output/failure").read_text()
+    name = rf"rank 1 \(pid {ranks[1].pid} on \S+, local rank 1\)"
+    found = re.match(
+        rf"{name} fell silent for {SECONDS} s; last seen in step (\d+), rank 0 in step (\d+)",
+        message,
+    )
+    assert found and int(found[1]) <= int(found[2]) >= 20, message
+    dump = root / "checkpoints/flight-recorder/attempt-0-rank-0.json"
+    assert str(dump) in message
+    collectives = [entry["profiling_name"] for entry in json.loads(dump.read_bytes())["entries"]]
+    assert "gloo:all_reduce" in collectives
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_is_told_from_a_silent_one(root: Path):
+    ranks = run_until_step_20(root)
+    ranks[1].kill()
+    assert worlds.finish(ranks, 30) == [1, -signal.SIGKILL]
+    message = (root / "output/failure").read_text()
+    assert f"rank 1 (pid {ranks[1].pid} on " in message
+    assert "is gone, killed or crashed; last seen in step" in message and "silent" not in message
+
+
+@pytest.mark.slow
+def test_machines_with_their_own_ranks_files_only_go_on_together(root: Path, tmp_path: Path):
+    """After a restart in place nothing has come back from S3: each has what its ranks wrote."""
+    settings = {"strategy": "fsdp", "micro_batch": 2}
+    undisturbed = losses(worlds.train(copy_inputs(root, "undisturbed"), 2, **settings))
+    machines = [copy_inputs(root, f"machine-{n}") for n in range(2)]
+    assert worlds.finish(worlds.start(machines, 2, **settings)) == [0, 0]
+    for machine in machines:
+        [newest] = machine.glob("checkpoints/*/step-00000010")
+        assert len([*newest.glob("*.safetensors")]) == 1
+        (newest / "complete.json").unlink()
+    assert worlds.finish(worlds.start(machines, 2, **settings)) == [0, 0]
+    assert losses(machines[0]) == undisturbed
+    assert "comes from rank" in log(machines[0], 0)
