@@ -24,6 +24,7 @@ CLASSES = {
     "single": "single.Single",
     "ddp": "ddp.Ddp",
     "mesh": "mesh.Mesh",
+    "deepspeed": "deepspeed.DeepSpeed",
 }
 """Where each is; imported when it is asked for, because some take seconds."""
 

@@ -1,0 +1,188 @@
+"""ZeRO: optimizer state (stage 1), gradients too (2), weights too (3) cut into equal pieces.
+
+Rajbhandari et al. 2020, ZeRO. DeepSpeed cuts without regard to layers or shapes, so a checkpoint,
+whose names and shapes are every strategy's, is put together on each rank's CPU: 12 bytes a
+parameter, on every rank. Where that is too much, ``fsdp`` shards the checkpoint as well.
+
+The optimizer is ours (AdamW on float32 weights), bfloat16 is autocast: as everywhere else.
+"""
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from errors import TrainingError
+from training import optimizers
+from training.config import TrainConfig
+from training.strategies.ranks import Ranks
+from training.strategies.single import Batch, Single, adapt_blocks
+from training.workloads import Workload
+
+log = logging.getLogger(__name__)
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def settings(config: TrainConfig, world: int) -> dict[str, Any]:
+    """The configuration that DeepSpeed is given (deepspeed.ai/docs/config-json)."""
+    given: dict[str, Any] = {
+        "train_batch_size": config.global_batch,
+        "train_micro_batch_size_per_gpu": config.micro_batch,
+        "gradient_accumulation_steps": config.micro_batches(world),
+        "gradient_clipping": config.grad_clip,
+        "zero_optimization": {"stage": config.zero_stage},
+    }
+    if config.precision == "bfloat16":
+        # No module's gradients are sent in bfloat16: they are float32 with every other strategy.
+        given["torch_autocast"] = {
+            "enabled": True,
+            "dtype": "bfloat16",
+            "lower_precision_safe_modules": [],
+        }
+    return given
+
+
+class DeepSpeed(Single):
+    """DeepSpeed's engine; every rank is data-parallel."""
+
+    def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
+        super().__init__(config, workload, ranks)
+        self.data_rank, self.data_world = ranks.rank, ranks.world
+        # Before the import, which else looks for every accelerator that it knows, and says so.
+        os.environ.setdefault("DS_ACCELERATOR", ranks.device.type)
+        try:
+            import deepspeed
+        except ModuleNotFoundError as error:
+            if error.name != "deepspeed":
+                raise
+            raise TrainingError(
+                "strategy deepspeed: the package deepspeed is not installed; add "
+                "deepspeed==0.19.8 to the image, or leave its installation to the train step"
+            ) from None
+        if not dist.is_initialized():
+            raise TrainingError("strategy deepspeed: start the job with torchrun or mpirun")
+        # Which of its C++ operations could be compiled: none is needed, so nobody waits for a try.
+        deepspeed.ops.__compatible_ops__ = {}
+        # Its own calls of torch, on every rank.
+        warnings.filterwarnings("ignore", "`torch.distributed.*is deprecated", FutureWarning)
+        self._deepspeed = deepspeed
+
+    def prepare(self, model: nn.Module) -> None:
+        self.model = self.placed(model)
+        adapt_blocks(self.workload.blocks(self.model), self.config)
+        given = settings(self.config, self.ranks.world)
+        if self.ranks.rank == 0:
+            log.info("deepspeed: %s", json.dumps(given))
+        optimizer = optimizers.build(self.config, self.model)
+        self.engine, *_ = self._deepspeed.initialize(
+            model=self.model, optimizer=optimizer, config=given
+        )
+        self.forward = self.engine
+        self._zero = self.engine.optimizer
+        self._make_moments()
+
+    def backward(self, batches: Sequence[Batch], units: float) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
+        for number, batch in enumerate(batches, 1):
+            self.engine.set_gradient_accumulation_boundary(number == len(batches))
+            loss = self.loss(self.forward, batch)
+            # Averaged over the ranks by DeepSpeed: times their number it is the sum again.
+            self.engine.backward(loss * (self.data_world / units), scale_wrt_gas=False)
+            total += loss.detach()
+        return total
+
+    def clip(self) -> float:
+        """The global norm; DeepSpeed scales down as it updates, by the same norm."""
+        if self.config.zero_stage < 3:
+            return float(self._zero.scaled_global_norm())
+        from deepspeed.runtime.utils import combine_grad_norm_groups
+
+        return float(combine_grad_norm_groups(self._zero._get_norm_groups()))
+
+    def update(self, rate: float) -> None:
+        for group in self._zero.param_groups:
+            group["lr"] = rate
+        self.engine.step()
+
+    def state(self) -> dict[str, Tensor]:
+        from deepspeed.utils import safe_get_full_optimizer_state
+
+        state = {f"model.{name}": tensor for name, tensor in self._full_weights()}
+        step = self._zero.optimizer.state[self._pieces()[0]]["step"]
+        for name, parameter in self.model.named_parameters():
+            state[f"optimizer.{name}.step"] = step.detach().cpu().clone()
+            for kind in MOMENTS:
+                whole = safe_get_full_optimizer_state(parameter, kind)
+                state[f"optimizer.{name}.{kind}"] = whole.detach().cpu()
+        self._handed_out = state
+        return state
+
+    @torch.no_grad()
+    def loaded(self) -> None:
+        """Cut what was loaded into ``state``'s tensors into this rank's pieces."""
+        state, device = self._handed_out, self.ranks.device
+        for name, tensor in self.model.state_dict(keep_vars=True).items():
+            if not isinstance(tensor, nn.Parameter):
+                tensor.copy_(state[f"model.{name}"])
+        for name, parameter in self.model.named_parameters():
+            self._set(parameter, state[f"model.{name}"].to(device), None)
+            for kind in MOMENTS:
+                self._set(parameter, state[f"optimizer.{name}.{kind}"].to(device), kind)
+        for piece in self._pieces():
+            self._zero.optimizer.state[piece]["step"].copy_(state[f"optimizer.{name}.step"])
+        if self.config.zero_stage < 3:
+            self._zero.update_lp_params()
+        else:
+            for number in range(len(self._pieces())):
+                self._zero._reassign_or_swap_out_partitioned_parameters(number)
+            self._zero.persistent_parameters[0].all_gather(self._zero.persistent_parameters)
+        del self._handed_out
+
+    def weights(self) -> dict[str, Tensor]:
+        if self.config.zero_stage < 3:
+            return super().weights()  # whole on each rank, and may be averaged ones
+        return dict(self._full_weights())
+
+    def _full_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Whole tensors on the CPU under the model's names, its buffers too."""
+        from deepspeed.utils import safe_get_full_fp32_param
+
+        for name, tensor in self.model.state_dict(keep_vars=True).items():
+            whole = tensor
+            if isinstance(tensor, nn.Parameter):
+                whole = safe_get_full_fp32_param(tensor)
+            yield name, whole.detach().cpu()
+
+    def _pieces(self) -> list[Tensor]:
+        """This rank's float32 weights, flat: what the optimizer works on."""
+        if self.config.zero_stage < 3:
+            return self._zero.single_partition_of_fp32_groups
+        return self._zero.fp32_partitioned_groups_flat
+
+    def _make_moments(self) -> None:
+        """The optimizer's state, which is loaded into before there was a first step."""
+        for piece in self._pieces():
+            state = self._zero.optimizer.state[piece]
+            state["step"] = torch.zeros((), device=piece.device)
+            for kind in MOMENTS:
+                state[kind] = torch.zeros_like(piece)
+        if self.config.zero_stage < 3:
+            self._zero._lazy_init_hp_params_optimizer_state()
+
+    def _set(self, parameter: nn.Parameter, whole: Tensor, kind: str | None) -> None:
+        """Write this rank's piece of a parameter, or of its ``kind`` of moment."""
+        if self.config.zero_stage < 3:
+            parameter.set_full_hp_param(whole, kind)
+            return
+        # DeepSpeed's own setter of whole tensors fails where the last piece is padded.
+        size = parameter.ds_tensor.numel()
+        padded = whole.new_zeros(size * self.ranks.world)
+        padded[: whole.numel()] = whole.flatten()
+        self._zero.set_local_hp_param(padded[size * self.ranks.rank :][:size], parameter, kind)
