@@ -70,8 +70,9 @@ class Checkpoints:
         self._failure: BaseException | None = None
         # Of its own: the training's collectives go on while a checkpoint is written.
         timeout = timedelta(seconds=timeout_seconds)
-        alone = ranks.world == 1
-        self._group = None if alone else dist.new_group(backend="gloo", timeout=timeout)
+        self._alone = ranks.world == 1
+        own = ranks.subgroups and not self._alone
+        self._group = dist.new_group(backend="gloo", timeout=timeout) if own else None
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -101,6 +102,8 @@ class Checkpoints:
                     self._staged[name] = tensor.detach().to("cpu", copy=True)
                 else:
                     _local(self._staged[name]).copy_(_local(tensor))
+        if not self._ranks.subgroups:  # the training's collectives would mix with these
+            return self._write_or_fail(step, loss)
         self._thread = threading.Thread(
             target=self._write_or_fail, args=(step, loss), name="checkpoint", daemon=True
         )
@@ -167,7 +170,7 @@ class Checkpoints:
             self._staged,
             storage_writer=writer,
             process_group=self._group,
-            no_dist=self._group is None,
+            no_dist=self._alone,
         )
         own = f"shard-{self._ranks.rank + 1:05d}-*"
         hashes = {path.name: _sha256(path) for path in target.glob(own)}
@@ -178,7 +181,7 @@ class Checkpoints:
             self._prune()
 
     def _gather(self, value: Any) -> list[Any]:
-        if self._group is None:
+        if self._alone:
             return [value]
         every: list[Any] = [None] * self._ranks.world
         dist.all_gather_object(every, value, group=self._group)
@@ -232,7 +235,10 @@ class Checkpoints:
             for start in range(0, size, CHUNK):
                 length = min(CHUNK, size - start)
                 chunk = bytearray(file.read(length)) if mine else bytearray(length)
-                dist.broadcast(torch.frombuffer(chunk, dtype=torch.uint8), source, self._group)
+                part = torch.frombuffer(chunk, dtype=torch.uint8)
+                sent = part if self._ranks.subgroups else part.to(self._ranks.device)
+                dist.broadcast(sent, source, self._group)
+                part.copy_(sent)
                 if receives:
                     file.write(chunk)
         if receives:
@@ -245,7 +251,7 @@ class Checkpoints:
             state,
             storage_reader=dcp.HuggingFaceStorageReader(str(self._at(step))),
             process_group=self._group,
-            no_dist=self._group is None,
+            no_dist=self._alone,
         )
 
 

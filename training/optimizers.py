@@ -30,18 +30,25 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     return peak * (floor + (1 - floor) * left)
 
 
-def build(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """The configured optimizer; norms and biases (one dimension) are not decayed.
+def decayed(model: nn.Module) -> set[str]:
+    """Names of the weights that are decayed: not norms and biases, which have one dimension."""
+    return {name for name, parameter in model.named_parameters() if parameter.dim() >= 2}
+
+
+def build(
+    config: TrainConfig, model: nn.Module, decay: set[str] | None = None
+) -> torch.optim.Optimizer:
+    """The configured optimizer; ``decay`` names the weights that are decayed, if not ``decayed``.
 
     A group holds weights of one device mesh only: DTensors of different meshes, or DTensors and
     whole tensors, do not mix in one fused operation.
     """
+    decay = decayed(model) if decay is None else decay
     groups: dict[object, dict] = {}
-    for parameter in model.parameters():
-        decayed = parameter.dim() >= 2
+    for name, parameter in model.named_parameters():
         group = groups.setdefault(
-            (decayed, getattr(parameter, "device_mesh", None)),
-            {"params": [], "weight_decay": config.weight_decay if decayed else 0.0},
+            (name in decay, getattr(parameter, "device_mesh", None)),
+            {"params": [], "weight_decay": config.weight_decay if name in decay else 0.0},
         )
         group["params"].append(parameter)
     kind = Lamb if config.optimizer == "lamb" else torch.optim.AdamW
@@ -59,7 +66,11 @@ class Lamb(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, params: Iterable, lr: float, betas: tuple[float, float], weight_decay: float = 0.0
+        self,
+        params: Iterable,
+        lr: float = 1e-3,  # defaults because Horovod makes it again from its groups alone
+        betas: tuple[float, float] = (0.9, 0.999),
+        weight_decay: float = 0.0,
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
 

@@ -25,6 +25,9 @@ CLASSES = {
     "ddp": "ddp.Ddp",
     "mesh": "mesh.Mesh",
     "deepspeed": "deepspeed.DeepSpeed",
+    "horovod": "horovod.Horovod",
+    "smddp": "smddp.Smddp",
+    "smp": "smp.Smp",
 }
 """Where each is; imported when it is asked for, because some take seconds."""
 
@@ -49,5 +52,5 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
         raise TrainingError(str(error)) from None
     module, _, name = CLASSES[kind(config)].partition(".")
     strategy = getattr(import_module(f"{__name__}.{module}"), name)
-    with joined(config.collective_timeout_seconds) as ranks:
+    with joined(config.collective_timeout_seconds, strategy.backend()) as ranks:
         yield strategy(config, workload, ranks)

@@ -1,8 +1,8 @@
 """ZeRO: optimizer state (stage 1), gradients too (2), weights too (3) cut into equal pieces.
 
 Rajbhandari et al. 2020, ZeRO. DeepSpeed cuts without regard to layers or shapes, so a checkpoint,
-whose names and shapes are every strategy's, is put together on each rank's CPU: 12 bytes a
-parameter, on every rank. Where that is too much, ``fsdp`` shards the checkpoint as well.
+whose names and shapes are every strategy's, is put together on the CPU of rank 0: 12 bytes a
+parameter. Where that is too much, ``fsdp`` shards the checkpoint as well.
 
 The optimizer is ours (AdamW on float32 weights), bfloat16 is autocast: as everywhere else.
 """
@@ -112,53 +112,68 @@ class DeepSpeed(Single):
         self.engine.step()
 
     def state(self) -> dict[str, Tensor]:
+        """Whole tensors, on rank 0's CPU only; every rank takes part."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        state = {f"model.{name}": tensor for name, tensor in self._full_weights()}
+        state = {f"model.{name}": tensor for name, tensor in self._whole_weights()}
         step = self._zero.optimizer.state[self._pieces()[0]]["step"]
         for name, parameter in self.model.named_parameters():
-            state[f"optimizer.{name}.step"] = step.detach().cpu().clone()
+            state[f"optimizer.{name}.step"] = step.cpu().clone()
             for kind in MOMENTS:
                 whole = safe_get_full_optimizer_state(parameter, kind)
-                state[f"optimizer.{name}.{kind}"] = whole.detach().cpu()
-        self._handed_out = state
-        return state
+                if self.ranks.rank == 0:
+                    state[f"optimizer.{name}.{kind}"] = whole.cpu()
+        self._handed_out = state if self.ranks.rank == 0 else {}
+        return self._handed_out
 
     @torch.no_grad()
     def loaded(self) -> None:
-        """Cut what was loaded into ``state``'s tensors into this rank's pieces."""
-        state, device = self._handed_out, self.ranks.device
+        """Send what was loaded into ``state``'s tensors from rank 0; each rank cuts its pieces."""
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             if not isinstance(tensor, nn.Parameter):
-                tensor.copy_(state[f"model.{name}"])
+                tensor.copy_(self._sent(f"model.{name}", tensor.shape))
         for name, parameter in self.model.named_parameters():
-            self._set(parameter, state[f"model.{name}"].to(device), None)
+            shape = getattr(parameter, "ds_shape", parameter.shape)
+            self._set(parameter, self._sent(f"model.{name}", shape), None)
             for kind in MOMENTS:
-                self._set(parameter, state[f"optimizer.{name}.{kind}"].to(device), kind)
+                self._set(parameter, self._sent(f"optimizer.{name}.{kind}", shape), kind)
+        step = self._sent(f"optimizer.{name}.step", ())
         for piece in self._pieces():
-            self._zero.optimizer.state[piece]["step"].copy_(state[f"optimizer.{name}.step"])
+            self._zero.optimizer.state[piece]["step"].copy_(step)
         if self.config.zero_stage < 3:
             self._zero.update_lp_params()
         else:
             for number in range(len(self._pieces())):
                 self._zero._reassign_or_swap_out_partitioned_parameters(number)
-            self._zero.persistent_parameters[0].all_gather(self._zero.persistent_parameters)
+            kept_whole = self._zero.persistent_parameters
+            if kept_whole:
+                kept_whole[0].all_gather(kept_whole)
         del self._handed_out
 
     def weights(self) -> dict[str, Tensor]:
         if self.config.zero_stage < 3:
             return super().weights()  # whole on each rank, and may be averaged ones
-        return dict(self._full_weights())
+        return dict(self._whole_weights())
 
-    def _full_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Whole tensors on the CPU under the model's names, its buffers too."""
+    def _whole_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Name and whole tensor under the model's names, its buffers too, on rank 0's CPU."""
         from deepspeed.utils import safe_get_full_fp32_param
 
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             whole = tensor
             if isinstance(tensor, nn.Parameter):
                 whole = safe_get_full_fp32_param(tensor)
-            yield name, whole.detach().cpu()
+            if self.ranks.rank == 0:
+                yield name, whole.detach().cpu()
+
+    def _sent(self, name: str, shape: torch.Size) -> Tensor:
+        """Rank 0's tensor of a name, on every rank's device."""
+        device = self.ranks.device
+        whole = self._handed_out[name].to(device) if self.ranks.rank == 0 else None
+        if whole is None:
+            whole = torch.empty(shape, device=device)  # float32, as all that ZeRO keeps
+        dist.broadcast(whole, 0)
+        return whole
 
     def _pieces(self) -> list[Tensor]:
         """This rank's float32 weights, flat: what the optimizer works on."""

@@ -30,6 +30,8 @@ class Ranks:
     local_rank: int
     world: int
     device: torch.device
+    subgroups: bool = True
+    """Whether further process groups can be made beside the one of all ranks."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Elementwise sum over all ranks, in place."""
@@ -72,21 +74,44 @@ def read_ranks(environment: Mapping[str, str] = os.environ) -> tuple[int, int, i
     return 0, 0, 1
 
 
+def read_meeting(name: str, environment: Mapping[str, str] = os.environ) -> str:
+    """``MASTER_ADDR`` or ``MASTER_PORT``, at which rank 0 waits for the others.
+
+    torchrun sets them. mpirun does not: AWS's MPI driver leaves SM_MASTER_ADDR and SM_MASTER_PORT
+    in each machine's environment (sagemaker/train/container_drivers), which serve as well.
+
+    Raises:
+        TrainingError: neither is there.
+    """
+    for known in (name, f"SM_{name}"):
+        if known in environment:
+            return environment[known]
+    raise TrainingError(
+        f"{name} is not set: start the job with torchrun, or name rank 0's machine and a free port "
+        "to mpirun: -x MASTER_ADDR=... -x MASTER_PORT=..."
+    )
+
+
 @contextmanager
 def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
     """Join the process group that the launcher's environment describes; leave it at the end.
 
     A process that no launcher started is alone and needs no group.
+
+    Raises:
+        TrainingError: under mpirun, where the ranks meet is not said.
     """
     rank, local_rank, world = read_ranks()
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-    ranks = Ranks(rank, local_rank, world, device)
+    ranks = Ranks(rank, local_rank, world, device, subgroups=backend is None)
     if world == 1 and "RANK" not in os.environ:
         yield ranks
         return
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        os.environ[name] = read_meeting(name)
     _keep_step()
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "200")  # collectives, for the watchdog's dump
     try:

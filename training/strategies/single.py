@@ -35,6 +35,11 @@ class Single:
         self.config, self.workload, self.ranks = config, workload, ranks
         self.clock = Clock(ranks.device)
 
+    @staticmethod
+    def backend() -> str | None:
+        """The process group's backend, registered; None for gloo, and nccl where there are GPUs."""
+        return None
+
     def prepare(self, model: nn.Module) -> None:
         """Take the fresh model, the same on every rank, and make it ready to be trained."""
         self.model = self.placed(model)

@@ -1,0 +1,28 @@
+"""DDP over the collectives of SageMaker's distributed data parallelism library (SMDDP).
+
+As in "Use the SMDDP library in your PyTorch training script" (SageMaker Developer Guide,
+data-parallel-modify-sdp-pt.html): the import registers the backend. It says, too, that with DDP
+neither further process groups nor other backends can be used beside it; so a checkpoint is written
+between two steps, not in the background (``Ranks.subgroups``).
+"""
+
+from errors import TrainingError
+from training.strategies.ddp import Ddp
+
+
+class Smddp(Ddp):
+    """DDP; only the process group's backend is another."""
+
+    @staticmethod
+    def backend() -> str:
+        try:
+            import smdistributed.dataparallel.torch.torch_smddp  # noqa: F401  registers smddp
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("smdistributed"):
+                raise
+            raise TrainingError(
+                "strategy smddp: the package smdistributed.dataparallel is not in the image; AWS's "
+                "PyTorch GPU training images have it up to 2.3.0: set images.pytorch_version, or "
+                "set strategy to ddp"
+            ) from None
+        return "smddp"

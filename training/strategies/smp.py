@@ -1,0 +1,117 @@
+"""Weights sharded by SageMaker's model parallelism library v2 (SMP), on top of PyTorch's FSDP.
+
+As in "Use the SageMaker model parallelism library v2" (SageMaker Developer Guide,
+model-parallel-use-api-v2.html): ``tsm.init()`` reads what the job was started with, and an FSDP
+model is sharded over ``hybrid_shard_degree`` ranks instead of all ("Hybrid sharded data
+parallelism", where no sharding strategy is named in the script). ``tsm.transform`` and with it
+SMP's tensor parallelism are for Hugging Face models only (distributed-model-parallel-v2-reference),
+so a workload's own model goes to FSDP as it is.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from errors import TrainingError
+from training import optimizers
+from training.config import TrainConfig
+from training.strategies.ranks import Ranks
+from training.strategies.single import Batch, Single
+from training.workloads import Workload
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.state_dict import StateDictOptions
+
+WRAPPED = "_fsdp_wrapped_module."  # what FSDP puts into the names of a wrapped block's parameters
+
+
+class Smp(Single):
+    """FSDP as SMP extends it; every rank is data-parallel."""
+
+    def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
+        super().__init__(config, workload, ranks)
+        self.data_rank, self.data_world = ranks.rank, ranks.world
+        try:
+            import torch.sagemaker as tsm
+        except ModuleNotFoundError as error:
+            if error.name != "torch.sagemaker":
+                raise
+            raise TrainingError(
+                "strategy smp: torch.sagemaker is not in this image; leave images.training out "
+                "for AWS's SMP image (smdistributed-modelparallel), or set strategy to fsdp"
+            ) from None
+        tsm.init()
+
+    def prepare(self, model: nn.Module) -> None:
+        decay = optimizers.decayed(model)
+        super().prepare(model)
+        # FSDP's parameters are flat pieces: what was a matrix has to be known from before.
+        flat = {n for n, _ in self.model.named_parameters() if n.replace(WRAPPED, "") in decay}
+        self.optimizer = optimizers.build(self.config, self.model, flat)
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        blocks = {type(block) for block in self.workload.blocks(model)}
+        return FullyShardedDataParallel(
+            model,
+            auto_wrap_policy=ModuleWrapPolicy(blocks) if blocks else None,
+            device_id=self.ranks.device,
+            use_orig_params=True,  # the two groups of the optimizer are groups of whole tensors
+        )
+
+    def accumulating(self) -> AbstractContextManager:
+        return self.forward.no_sync()
+
+    def validate(self, batch: Batch) -> Tensor:
+        return self.workload.loss(self.forward(*self.workload.inputs(batch)), batch)
+
+    def clip(self) -> float:
+        return float(self.forward.clip_grad_norm_(self.config.grad_clip))
+
+    def state(self) -> dict[str, Tensor]:
+        """Whole tensors, on rank 0's CPU only; every rank takes part."""
+        from torch.distributed.checkpoint import state_dict
+
+        options = self._whole()
+        model = state_dict.get_model_state_dict(self.forward, options=options)
+        optimizer = state_dict.get_optimizer_state_dict(
+            self.forward, self.optimizer, options=options
+        )
+        self._handed_out = model, optimizer
+        moments = optimizer.get("state", {})
+        return {f"model.{name}": tensor for name, tensor in model.items()} | {
+            f"optimizer.{name}.{kind}": tensor
+            for name, kinds in moments.items()
+            for kind, tensor in kinds.items()
+        }
+
+    def loaded(self) -> None:
+        """Send what was loaded into ``state``'s tensors from rank 0; each rank takes its shard."""
+        from torch.distributed.checkpoint import state_dict
+
+        options = state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+        model, optimizer = self._handed_out
+        state_dict.set_model_state_dict(self.forward, model, options=options)
+        state_dict.set_optimizer_state_dict(
+            self.forward, self.optimizer, optimizer, options=options
+        )
+        del self._handed_out
+
+    def weights(self) -> Mapping[str, Tensor]:
+        from torch.distributed.checkpoint import state_dict
+
+        return state_dict.get_model_state_dict(self.forward, options=self._whole())
+
+    def _whole(self) -> "StateDictOptions":
+        """Whole tensors; from GPUs only rank 0 takes them, to its CPU.
+
+        On CPUs FSDP's offloading would hand out views of memory that it frees.
+        """
+        from torch.distributed.checkpoint.state_dict import StateDictOptions
+
+        offload = self.ranks.device.type != "cpu"
+        return StateDictOptions(full_state_dict=True, cpu_offload=offload)
