@@ -14,6 +14,7 @@ from steps.gate.config import GateConfig
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
+from steps.train.support import refuse_image
 from training.workloads import WorkloadSpec, spec
 
 S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
@@ -217,6 +218,13 @@ class Recipe(Section):
                 "gate: nothing to check; set a threshold such as "
                 f"max_{known.primary_metric}, or below_baseline"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _image_has_strategy(self) -> Self:
+        strategy, images = self.train.loop.strategy, self.images
+        if refused := refuse_image(strategy, images.pytorch_version, images.training):
+            raise ValueError(refused)
         return self
 
     @model_validator(mode="after")

@@ -27,12 +27,24 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     _make_importable(path, tree)
     try:
         recipe = _typed(Recipe, tree)
-        _typed(recipe.workload_spec.config, recipe.workload.config, "workload", "config")
+        settings = _typed(recipe.workload_spec.config, recipe.workload.config, "workload", "config")
+        _check_split(recipe, settings)
     except RecipeError as error:
         raise RecipeError(f"{path}: " + str(error).replace("\n", f"\n{path}: ")) from None
     except TrainingError as error:
         raise RecipeError(f"{path}: workload.name: {error}") from None
     return recipe
+
+
+def _check_split(recipe: Recipe, settings: BaseModel) -> None:
+    """Ask the workload whether its model can be split as the training says."""
+    loop = recipe.train.loop
+    tensor, pipeline = loop.tensor_parallel, loop.pipeline_parallel
+    if refused := recipe.workload_spec.refuse_split(settings, tensor, pipeline):
+        raise RecipeError(
+            f"train.loop.tensor_parallel {tensor}, train.loop.pipeline_parallel {pipeline}: "
+            f"workload {recipe.workload.name}: {refused}"
+        )
 
 
 def _make_importable(path: Path, tree: dict[str, Any]) -> None:

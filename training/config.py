@@ -41,8 +41,8 @@ class TrainConfig(BaseModel):
     smp: by these libraries, where the container has them."""
 
     shard_degree: int = Field(default=0, ge=0)
-    """With fsdp: ranks that share one copy of the weights; 0 for all data-parallel ranks. Fewer
-    make it hybrid: sharded inside a group (a node), replicated between the groups."""
+    """With fsdp and smp: ranks that share one copy of the weights; 0 for all data-parallel ranks.
+    Fewer make it hybrid: sharded inside a group (a node), replicated between the groups."""
 
     tensor_parallel: int = Field(default=1, ge=1)
     """With ddp and fsdp: ranks that share each matrix product; best within one node."""
@@ -237,14 +237,27 @@ class TrainConfig(BaseModel):
                 f"{self.tensor_parallel} and pipeline_parallel {self.pipeline_parallel}; set "
                 "strategy to ddp or fsdp"
             )
-        if self.shard_degree and self.strategy != "fsdp":
+        if self.shard_degree and self.strategy not in ("fsdp", "smp"):
             raise ValueError(
-                f"shard_degree {self.shard_degree} is for strategy fsdp, not {self.strategy}; "
+                f"shard_degree {self.shard_degree} is for strategies fsdp and smp, not "
+                f"{self.strategy}; "
                 "leave it at 0"
             )
-        if self.optimizer == "lamb" and self.strategy == "deepspeed":
+        if self.optimizer == "lamb" and self.strategy in ("deepspeed", "smp"):
             raise ValueError(
-                "optimizer lamb cannot be used with strategy deepspeed, whose ZeRO cuts weights "
+                f"optimizer lamb cannot be used with strategy {self.strategy}, which cuts weights "
                 "without regard to layers; set strategy to fsdp"
+            )
+        if self.precision == "float64" and self.strategy == "deepspeed":
+            raise ValueError(
+                "precision float64 cannot be used with strategy deepspeed, whose ZeRO keeps "
+                "float32; set precision to float32, or strategy to fsdp"
+            )
+        flat = self.strategy == "smp" or (self.strategy == "deepspeed" and self.zero_stage == 3)
+        if self.ema_decay and flat:
+            stage = " zero_stage 3" if self.strategy == "deepspeed" else ""
+            raise ValueError(
+                f"ema_decay {self.ema_decay} cannot be used with strategy {self.strategy}{stage}, "
+                "which keeps no whole weights between steps; set strategy to fsdp, or ema_decay 0"
             )
         return self

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from steps.config import Section
+from steps.train.support import refuse_machines, requirements
 from training.config import TrainConfig
 from training.trackers import packages, tracking_uri
 
@@ -32,7 +33,10 @@ class TrainStepConfig(Section):
     """Number of nodes."""
 
     processes_per_node: int = Field(default=0, ge=0, le=128)
-    """Ranks that torchrun starts on each node; 0 for one a GPU (one in all where there is none)."""
+    """Ranks that are started on each node; 0 for one a GPU (one in all where there is none)."""
+
+    launcher: Literal["torchrun", "mpi"] = "torchrun"
+    """What starts the ranks: torchrun, or mpirun, which horovod needs."""
 
     volume_gb: int = Field(default=30, ge=1, le=16384)
     """Size of each node's storage volume, in GB. Instances with NVMe disks use those instead."""
@@ -67,7 +71,7 @@ class TrainStepConfig(Section):
     """The training loop; each field becomes a hyperparameter of the job."""
 
     @property
-    def launcher(self) -> dict[str, str]:
+    def launcher_environment(self) -> dict[str, str]:
         """Environment for what AWS's driver gives torchrun no argument for: it reads PET_…, too.
 
         SageMaker leaves two minutes between SIGTERM and SIGKILL, torchrun 30 s.
@@ -90,9 +94,9 @@ class TrainStepConfig(Section):
 
     @property
     def packages(self) -> list[str]:
-        """The pip requirements of the trackers that the loop is asked to feed."""
-        uri = tracking_uri(self.loop, self.environment)
-        return sorted({*packages(self.loop, uri).values()})
+        """The pip requirements of the trackers, the strategy and the launcher."""
+        trackers = packages(self.loop, tracking_uri(self.loop, self.environment)).values()
+        return sorted({*trackers, *requirements(self.loop.strategy, self.launcher)})
 
     @model_validator(mode="after")
     def _fields_fit_each_other(self) -> Self:
@@ -107,6 +111,13 @@ class TrainStepConfig(Section):
             raise ValueError(
                 f"keep_alive_minutes {self.keep_alive_minutes} cannot be combined with spot: "
                 "SageMaker keeps no warm pool of spot instances; set one of the two to off"
+            )
+        if refused := refuse_machines(self.loop.strategy, self.launcher, self.instance_type):
+            raise ValueError(refused)
+        if self.launcher == "mpi" and self.instance_count > 1 and not self.processes_per_node:
+            raise ValueError(
+                f"launcher mpi on {self.instance_count} instances needs processes_per_node: "
+                "mpirun is told how many ranks there are in all; set it to the GPUs of a node"
             )
         if self.ranks:
             try:

@@ -1,4 +1,4 @@
-"""Train on the shards; started by torchrun, once a rank.
+"""Train on the shards; started by torchrun or mpirun, once a rank.
 
 torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workload_config '{…}' \\
     --max_steps 300 --global_batch 32 --micro_batch 8 --learning_rate 0.003
@@ -33,6 +33,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--workload", required=True)
     parser.add_argument("--workload_config", default="{}", help="the workload's settings as JSON")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
+    parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)  # SMP's; it reads them itself
     for name, field in TrainConfig.model_fields.items():
         parser.add_argument(f"--{name}", help=(field.description or "").replace("%", "%%"))
     return parser.parse_args(arguments)

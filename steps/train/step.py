@@ -1,4 +1,4 @@
-"""Declares the train step: a ModelTrainer with torchrun on N nodes."""
+"""Declares the train step: a ModelTrainer with torchrun or mpirun on N nodes."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ from sagemaker.train.configs import (
     Tag,
     TensorBoardOutputConfig,
 )
-from sagemaker.train.distributed import Torchrun
+from sagemaker.train.distributed import MPI, SMP, DistributedConfig, Torchrun
 
 from steps.context import StepContext
 from steps.processing import output_uri
@@ -66,7 +66,7 @@ def train_step(
             entry_script="steps/train/job.py",
             requirements="requirements.txt",
         ),
-        distributed=Torchrun(process_count_per_node=config.processes_per_node or None),
+        distributed=_distributed(config),
         compute=_compute(context, config),
         networking=_networking(context),
         stopping_condition=_stopping_condition(config),
@@ -78,7 +78,7 @@ def train_step(
             local_path=CHECKPOINTS,
         ),
         training_input_mode="FastFile" if config.input_mode == "FastFile" else "File",
-        environment={**config.launcher, **config.environment, "PYTHONPATH": CODE},
+        environment={**config.launcher_environment, **config.environment, "PYTHONPATH": CODE},
         hyperparameters=_hyperparameters(context, config, workload_hyperparameters),
         tags=[Tag(key=key, value=value) for key, value in sorted(context.tags.items())],
     ).with_metric_definitions([MetricDefinition(name=n, regex=r) for n, r in METRICS])
@@ -99,6 +99,27 @@ def train_step(
         # A mounted file system carries no reference to the shard step: say it (DependsOn).
         depends_on=[shard] if config.fsx else None,
     )
+
+
+def _distributed(config: TrainStepConfig) -> DistributedConfig:
+    """How AWS's drivers start the ranks.
+
+    The MPI driver of SDK 3.27 passes the processes of one node as mpirun's ``-np``, which is all of
+    them: on several nodes it would start the first one's only. So it is given all, and the mapping
+    says how many of them go to each node.
+    """
+    processes = config.processes_per_node or None
+    if config.launcher == "mpi":
+        if config.instance_count == 1:
+            return MPI(process_count_per_node=processes)
+        return MPI(
+            process_count_per_node=processes * config.instance_count,
+            mpi_additional_options=["--map-by", f"ppr:{processes}:node"],
+        )
+    if config.loop.strategy == "smp":
+        smp = SMP(hybrid_shard_degree=config.loop.shard_degree)
+        return Torchrun(process_count_per_node=processes, smp=smp)
+    return Torchrun(process_count_per_node=processes)
 
 
 def _compute(context: StepContext, config: TrainStepConfig) -> Compute:

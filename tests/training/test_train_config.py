@@ -79,8 +79,15 @@ def test_an_impossible_world_is_refused_with_the_arithmetic(fields, world, expec
     ("fields", "expected"),
     [
         ({"strategy": "deepspeed", "tensor_parallel": "2"}, "set strategy to ddp or fsdp"),
-        ({"strategy": "ddp", "shard_degree": "2"}, "shard_degree 2 is for strategy fsdp, not ddp"),
+        ({"strategy": "ddp", "shard_degree": "2"}, "2 is for strategies fsdp and smp, not ddp"),
         ({"strategy": "deepspeed", "optimizer": "lamb"}, "lamb cannot be used with .*deepspeed"),
+        ({"strategy": "smp", "optimizer": "lamb"}, "lamb cannot be used with strategy smp"),
+        ({"strategy": "deepspeed", "precision": "float64"}, "precision float64 cannot be used"),
+        ({"strategy": "smp", "ema_decay": "0.9"}, "ema_decay 0.9 cannot .* strategy smp, which"),
+        (
+            {"strategy": "deepspeed", "zero_stage": "3", "ema_decay": "0.9"},
+            "deepspeed zero_stage 3",
+        ),
     ],
 )
 def test_settings_that_exclude_each_other(fields, expected):

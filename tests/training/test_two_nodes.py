@@ -44,7 +44,7 @@ def start(aws: Cloud, root: Path, name: str) -> None:
         exec {sys.executable} {DRIVERS}/distributed_drivers/torchrun_driver.py
     """
     config = TrainStepConfig(loop=LOOP)
-    environment = config.launcher | {
+    environment = config.launcher_environment | {
         "PYTHONPATH": f"{CHECKOUT}:{TOYS}",
         "OMP_NUM_THREADS": "1",
     }

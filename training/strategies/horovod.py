@@ -26,9 +26,9 @@ class Horovod(Single):
             if error.name not in ("horovod", "horovod.torch"):
                 raise
             raise TrainingError(
-                "strategy horovod: the package horovod is not in this image; AWS's PyTorch images "
-                "had it up to version 1.12: name one of your own in images.training, with "
-                "horovod[pytorch]==0.28.1 built against its torch, or set strategy to ddp"
+                "strategy horovod: the package horovod is not in the image, as it is in none of "
+                "AWS's: name one of your own in images.training, with horovod[pytorch]==0.28.1 "
+                "built against its torch, or set strategy to ddp"
             ) from None
         hvd.init()
         if (hvd.rank(), hvd.size()) != (ranks.rank, ranks.world):

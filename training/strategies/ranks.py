@@ -74,6 +74,20 @@ def read_ranks(environment: Mapping[str, str] = os.environ) -> tuple[int, int, i
     return 0, 0, 1
 
 
+def check_machines(world: int, environment: Mapping[str, str] = os.environ) -> None:
+    """Under mpirun: every machine of the job has as many ranks as this one.
+
+    Raises:
+        TrainingError: one has none, or another number; it would cost money and do nothing.
+    """
+    here, machines = (environment.get(n) for n in ("OMPI_COMM_WORLD_LOCAL_SIZE", "SM_HOST_COUNT"))
+    if here and machines and int(here) * int(machines) != world:
+        raise TrainingError(
+            f"mpirun started {world} ranks, {here} of them on this machine, but the job has "
+            f"{machines} machines: train.instance_count is not what the pipeline was defined with"
+        )
+
+
 def read_meeting(name: str, environment: Mapping[str, str] = os.environ) -> str:
     """``MASTER_ADDR`` or ``MASTER_PORT``, at which rank 0 waits for the others.
 
@@ -110,6 +124,7 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
     if world == 1 and "RANK" not in os.environ:
         yield ranks
         return
+    check_machines(world)
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         os.environ[name] = read_meeting(name)
     _keep_step()

@@ -1,0 +1,74 @@
+"""What AWS documents of the strategies that depend on libraries: machines, images, launchers.
+
+SMDDP   SageMaker Developer Guide, "Compatibility with the SMDDP library optimized for AWS
+        infrastructure" (model-parallel-core-features-v2-smddp-allgather: "supports P4 and P4de
+        instances") and "Supported frameworks, AWS Regions, and instances types"
+        (distributed-data-parallel-support); its release notes (data-parallel-release-notes) have
+        PyTorch 2.3.0 as the last framework image with it, 2.4.1 is in SMP images only. On P3 it
+        optimizes nothing any more.
+SMP v2  "Supported frameworks and AWS Regions" (distributed-model-parallel-support-v2) and the
+        release notes (model-parallel-release-notes): one image for each version of PyTorch.
+Horovod in none of AWS's current PyTorch images; started by mpirun ("Run Horovod with MPI",
+        horovod.readthedocs.io/en/stable/mpi.html).
+MPI     sagemaker/train/container_drivers/distributed_drivers/mpi_driver.py of SDK 3.27.
+"""
+
+from collections.abc import Mapping
+
+P4 = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
+INSTANCE_TYPES: Mapping[str, tuple[str, ...]] = {
+    "smddp": P4,
+    "smp": (*P4, "ml.p5.48xlarge", "ml.p5e.48xlarge"),
+    "deepspeed": ("ml.p", "ml.g"),
+}
+"""Strategy → the instance types, or how they begin, that it is for; the others run on any."""
+
+LAUNCHERS = {"horovod": "mpi", "smddp": "torchrun", "smp": "torchrun"}
+"""Strategy → the one launcher that starts it; the others are started by any."""
+
+SMDDP_IMAGES = ("2.0.1", "2.1.0", "2.2.0", "2.3.0")
+"""PyTorch versions of AWS's training images that hold SMDDP."""
+
+SMP_IMAGES = {"2.3.1": "cu121", "2.4.1": "cu121", "2.5.1": "cu124"}
+"""PyTorch version → CUDA version of AWS's SMP images."""
+
+REQUIREMENTS = {"deepspeed": ("deepspeed==0.19.8",), "mpi": ("mpi4py", "paramiko")}
+"""Strategy or launcher → what the container installs for it; AWS's MPI driver imports both."""
+
+
+def refuse_machines(strategy: str, launcher: str, instance_type: str) -> str | None:
+    """Why a strategy cannot be started so on such machines; None when it can."""
+    needed = LAUNCHERS.get(strategy, launcher)
+    if launcher != needed:
+        return f"launcher {launcher} cannot start strategy {strategy}: set launcher to {needed}"
+    known = INSTANCE_TYPES.get(strategy)
+    if known and not instance_type.startswith(known):
+        what = "GPUs (ml.p…, ml.g…)" if strategy == "deepspeed" else f"one of {', '.join(known)}"
+        return (
+            f"instance_type {instance_type} is not for strategy {strategy}, which needs {what}: "
+            "choose one, or set loop.strategy to ddp or fsdp"
+        )
+    return None
+
+
+def refuse_image(strategy: str, pytorch_version: str, training_image: str | None) -> str | None:
+    """Why a strategy finds no library in the image; None when it does, or the image is your own."""
+    if training_image:
+        return None
+    if strategy == "horovod":
+        return (
+            "images.training: strategy horovod needs an image of your own, with horovod[pytorch] "
+            "and Open MPI: AWS's PyTorch images no longer have Horovod"
+        )
+    known = {"smddp": SMDDP_IMAGES, "smp": tuple(SMP_IMAGES)}.get(strategy)
+    if known and pytorch_version not in known:
+        return (
+            f"images.pytorch_version: is {pytorch_version!r}; AWS has images with strategy "
+            f"{strategy} for {', '.join(known)}: choose one, or name images.training"
+        )
+    return None
+
+
+def requirements(strategy: str, launcher: str) -> tuple[str, ...]:
+    """Lines for the train step's requirements.txt."""
+    return REQUIREMENTS.get(strategy, ()) + REQUIREMENTS.get(launcher, ())

@@ -1,0 +1,166 @@
+"""Strategies that depend on libraries: what AWS has no machine, image or launcher for is refused
+when the recipe is read; what is accepted reaches the definition."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from errors import RecipeError
+from pipelines.account import resolve
+from pipelines.definition import Definition, build
+from pipelines.images import training_image
+from pipelines.recipe import load
+from steps.train.support import INSTANCE_TYPES, LAUNCHERS, SMDDP_IMAGES, SMP_IMAGES, refuse_machines
+
+PROD = Path("recipes/prod.yaml")  # 4 × ml.p4d.24xlarge
+OWN = "images.training=111122223333.dkr.ecr.us-east-1.amazonaws.com/own:1"
+SMP = ["train.loop.strategy=smp", "images.pytorch_version=2.5.1", "images.python_version=py311",
+       "images.inference_version=2.5.1"]  # fmt: skip
+STRATEGIES = ["single", "ddp", "fsdp", "deepspeed", "horovod", "smddp", "smp"]
+
+
+def compiled(*overrides: str) -> Definition:
+    recipe = load(PROD, overrides)
+    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+
+
+def train(definition: Definition) -> dict:
+    body = json.loads(definition.body)
+    return next(step["Arguments"] for step in body["Steps"] if step["Name"] == "Train")
+
+
+def distributed(definition: Definition) -> dict:
+    """What AWS's driver reads: how the ranks are started."""
+    [file] = [
+        content
+        for asset in definition.assets
+        for name, content in asset.files.items()
+        if name.endswith("distributed.json")
+    ]
+    return json.loads(file)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["train.loop.strategy=horovod", OWN], "launcher torchrun cannot start strategy horovod"),
+        (["train.loop.strategy=smp", "train.launcher=mpi"], "mpi cannot start .* to torchrun"),
+        (["train.loop.strategy=smddp", "train.instance_type=ml.g5.48xlarge"],
+         "instance_type ml.g5.48xlarge is not for strategy smddp, .* ml.p4d.24xlarge, ml.p4de"),
+        (["train.loop.strategy=smp", "train.instance_type=ml.g5.48xlarge"],
+         "instance_type ml.g5.48xlarge is not for strategy smp, .* ml.p5.48xlarge"),
+        (["train.loop.strategy=deepspeed", "train.instance_type=ml.m5.large"],
+         "instance_type ml.m5.large is not for strategy deepspeed, which needs GPUs"),
+        (["train.loop.strategy=smddp"],
+         "images.pytorch_version: is '2.8.0'; AWS has .* smddp for 2.0.1, 2.1.0, 2.2.0, 2.3.0"),
+        (["train.loop.strategy=smp"], "images.pytorch_version: is '2.8.0'; .* 2.3.1, 2.4.1, 2.5.1"),
+        (["train.loop.strategy=horovod", "train.launcher=mpi", "train.processes_per_node=8"],
+         "images.training: strategy horovod needs an image of your own"),
+        (["train.launcher=mpi"], "launcher mpi on 4 instances needs processes_per_node"),
+        (["train.launcher=slurm"], "train.launcher: is 'slurm'; expected: .*'torchrun' or 'mpi'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_is_refused_when_the_recipe_is_read(overrides, expected):
+    with pytest.raises(RecipeError, match=expected):
+        load(PROD, overrides)
+
+
+@given(
+    st.sampled_from(STRATEGIES),
+    st.sampled_from(["torchrun", "mpi"]),
+    st.sampled_from(["ml.m5.large", "ml.g5.xlarge", "ml.p4d.24xlarge", "ml.p5.48xlarge"]),
+)
+def test_a_refusal_names_the_field_and_its_advice_is_accepted(strategy, launcher, instance_type):
+    refused = refuse_machines(strategy, launcher, instance_type)
+    needed = LAUNCHERS.get(strategy, launcher)
+    types = INSTANCE_TYPES.get(strategy, ("ml.",))
+    assert (refused is None) == (launcher == needed and instance_type.startswith(types))
+    if refused and launcher != needed:
+        assert f"set launcher to {needed}" in refused
+    elif refused:
+        assert instance_type in refused and types[0] in refused
+    assert refuse_machines(strategy, needed, types[0]) is None
+
+
+@pytest.mark.parametrize("version", SMP_IMAGES)
+def test_smp_has_its_own_image(version):
+    recipe = load(PROD, [*SMP, f"images.pytorch_version={version}"])
+    image = training_image(recipe, "us-east-1")
+    assert image.endswith(f"/smdistributed-modelparallel:{version}-gpu-py311-{SMP_IMAGES[version]}")
+
+
+@pytest.mark.parametrize("version", SMDDP_IMAGES)
+def test_smddp_is_in_the_framework_image(version):
+    python = "py310" if version < "2.3" else "py311"
+    given = [f"images.pytorch_version={version}", f"images.python_version={python}"]
+    recipe = load(PROD, ["train.loop.strategy=smddp", *given])
+    assert f"pytorch-training:{version}-gpu" in training_image(recipe, "us-east-1")
+
+
+def test_smp_is_torchrun_with_parameters():
+    definition = compiled(*SMP, "train.loop.shard_degree=8")
+    given = json.loads(train(definition)["HyperParameters"]["mp_parameters"])
+    assert given == {"hybrid_shard_degree": 8}
+    assert distributed(definition)["smp"]["hybrid_shard_degree"] == 8
+
+
+def test_the_job_takes_the_hyperparameter_that_the_sdk_adds_for_smp():
+    from steps.train.job import parse, read_config
+
+    given = train(compiled(*SMP))["HyperParameters"] | {"max_steps": "10"}
+    options = parse([part for name, value in given.items() for part in (f"--{name}", value)])
+    assert read_config(options).strategy == "smp"
+
+
+def test_mpi_on_several_nodes_starts_all_ranks_and_as_many_on_each():
+    """AWS's driver gives mpirun process_count_per_node as the number of all."""
+    mpi = ["train.launcher=mpi", "train.processes_per_node=8", OWN]
+    several = distributed(compiled("train.loop.strategy=horovod", *mpi))
+    assert several["process_count_per_node"] == 32
+    assert several["mpi_additional_options"] == ["--map-by", "ppr:8:node"]
+    one = distributed(compiled(*mpi, "train.instance_count=1"))
+    assert (one["process_count_per_node"], one["mpi_additional_options"]) == (8, None)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], set()),
+        (["train.loop.strategy=deepspeed"], {"deepspeed==0.19.8"}),
+        (["train.launcher=mpi", "train.processes_per_node=8"], {"mpi4py", "paramiko"}),
+    ],
+)
+def test_only_the_train_step_installs_what_only_its_strategy_needs(overrides, expected):
+    common = Path("steps/requirements.txt").read_text().splitlines()
+    further = {
+        name: set(asset.files["requirements.txt"].decode().splitlines()) - set(common)
+        for asset in compiled(*overrides).assets
+        for name in asset.files
+        if name.endswith("/job.py") and "requirements.txt" in asset.files
+    }
+    assert further == {
+        "steps/train/job.py": expected,
+        "steps/shard/job.py": set(),
+        "steps/evaluate/job.py": set(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["train.loop.tensor_parallel=32", "workload.config.heads=16"],
+         "train.loop.tensor_parallel 32, .*: workload language_model: heads 16 cannot be shared"),
+        (["train.loop.pipeline_parallel=4", "workload.config.layers=3", "train.loop.micro_batch=4"],
+         "train.loop.pipeline_parallel 4: workload language_model: layers 3 are too few"),
+    ],
+)  # fmt: skip
+def test_a_split_that_the_model_is_not_made_for_is_refused_with_the_recipe(overrides, expected):
+    with pytest.raises(RecipeError, match=expected):
+        load(PROD, overrides)
+
+
+def test_a_split_that_the_model_is_made_for_is_not_refused():
+    assert load(PROD, ["train.loop.tensor_parallel=8"]).train.loop.tensor_parallel == 8
