@@ -29,15 +29,17 @@ def torchrun(root: Path, **settings) -> str:
     return "".join(printed)
 
 
-def mpirun(root: Path, **settings) -> subprocess.CompletedProcess:
-    """Open MPI's, with the options of AWS's MPI driver that are about the ranks."""
+def mpirun(root: Path, **settings) -> str:
+    """The same by Open MPI's mpirun, with AWS's MPI driver's options that are about the ranks."""
     options = ["--host", f"localhost:{RANKS}", "-np", str(RANKS), "--allow-run-as-root"]
-    return subprocess.run(
+    done = subprocess.run(
         [str(Path(sys.executable).parent / "mpirun"), *options, *_command(root, settings)],
         env=_environment() | {"SM_MASTER_ADDR": "127.0.0.1", "SM_MASTER_PORT": str(free_port())},
         timeout=120,
         **_pipes(),
     )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 def _command(root: Path, settings: dict) -> list[str]:

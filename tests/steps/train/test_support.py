@@ -13,7 +13,14 @@ from pipelines.account import resolve
 from pipelines.definition import Definition, build
 from pipelines.images import training_image
 from pipelines.recipe import load
-from steps.train.support import INSTANCE_TYPES, LAUNCHERS, SMDDP_IMAGES, SMP_IMAGES, refuse_machines
+from steps.train.support import (
+    INSTANCE_TYPES,
+    LAUNCHERS,
+    SMDDP_IMAGES,
+    SMP_IMAGES,
+    refuse_machines,
+    requirements,
+)
 
 PROD = Path("recipes/prod.yaml")  # 4 × ml.p4d.24xlarge
 OWN = "images.training=111122223333.dkr.ecr.us-east-1.amazonaws.com/own:1"
@@ -164,3 +171,9 @@ def test_a_split_that_the_model_is_not_made_for_is_refused_with_the_recipe(overr
 
 def test_a_split_that_the_model_is_made_for_is_not_refused():
     assert load(PROD, ["train.loop.tensor_parallel=8"]).train.loop.tensor_parallel == 8
+
+
+def test_a_container_installs_the_deepspeed_that_is_tested():
+    from importlib.metadata import version
+
+    assert requirements("deepspeed", "torchrun") == (f"deepspeed=={version('deepspeed')}",)

@@ -9,37 +9,47 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
+from torch import nn
 
 from errors import TrainingError
 from tests.fakes import launch
 from tests.training.trainings import losses
 from training.config import TrainConfig
+from training.optimizers import build
 from training.strategies import started
 from training.strategies.ranks import check_machines, read_meeting
 
-TWO = {"micro_batch": 2, "max_steps": 6, "checkpoint_interval": 3, "validation_interval": 3}
 GIVEN = {"max_steps": 10, "global_batch": 8, "micro_batch": 4, "learning_rate": 0.01}
+SETTINGS = {"micro_batch": 2, "max_steps": 8, "checkpoint_interval": 2, "validation_interval": 8}
 
 
-@pytest.fixture
-def alone(train, root, tmp_path):
-    """(strategy-independent settings, folder of two ranks, curve, weights) of one rank."""
-
-    def run(**settings):
-        both = tmp_path / "both"
-        shutil.copytree(root, both)
-        train(root, **TWO | settings)
-        return both, losses(root), weights(root)
-
-    return run
+def goes_on_and_hands_on(root: Path, train, launch_two, begin: int) -> str:
+    """Two ranks go on from one rank's checkpoint of step ``begin`` (0: from nothing) as one does,
+    then one goes on from theirs; what the two ranks printed."""
+    both = root.with_name("both")
+    shutil.copytree(root, both)
+    train(root, **SETTINGS)
+    if begin:
+        shutil.copytree(root / "checkpoints", both / "checkpoints")
+        keep_only(both, begin)
+    printed = launch_two(both, **SETTINGS)
+    assert (f"resumed from the checkpoint of step {begin}" in printed) == (begin > 0), printed
+    close(both, root, begin + 1)
+    keep_only(both, 6)
+    train(both, **SETTINGS)
+    close(both, root, 7)
+    return printed
 
 
 def weights(root: Path) -> dict:
     return load_file(root / "model/model.safetensors")
 
 
-def close(root: Path, curve: dict, final: dict) -> None:
+def close(root: Path, expected: Path, first: int) -> None:
+    """The same curve from step ``first`` to the end, and the same weights there."""
+    curve = {step: loss for step, loss in losses(expected).items() if step >= first}
     assert losses(root) == pytest.approx(curve, rel=1e-5)
+    final = weights(expected)
     assert weights(root).keys() == final.keys()
     for name, tensor in weights(root).items():
         assert tensor == pytest.approx(final[name], rel=1e-3, abs=1e-5), name
@@ -54,29 +64,30 @@ def keep_only(root: Path, step: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_horovod_under_a_real_mpirun_gives_the_curve_of_one(alone, optimizer):
-    both, curve, final = alone(optimizer=optimizer)
-    done = launch.mpirun(both, strategy="horovod", optimizer=optimizer, **TWO)
-    assert done.returncode == 0, done.stdout
-    close(both, curve, final)
+def test_horovod_under_a_real_mpirun_gives_the_curve_of_one(root, train):
+    def launch_two(both, **settings):
+        return launch.mpirun(both, strategy="horovod", **settings)
+
+    goes_on_and_hands_on(root, train, launch_two, 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["smddp", "smp"])
-def test_a_strategy_of_sagemakers_gives_the_curve_of_one_and_resumes(alone, strategy, train):
-    both, curve, final = alone()
-    launch.torchrun(both, strategy=strategy, **TWO)
-    close(both, curve, final)
-    # The first three steps of two ranks, the last three of one: checkpoints are every strategy's.
-    keep_only(both, 3)
-    train(both, **TWO)
-    close(both, {step: curve[step] for step in (4, 5, 6)}, final)
-    keep_only(both, 3)
-    assert "resumed from the checkpoint of step 3" in launch.torchrun(
-        both, strategy=strategy, **TWO
-    )
-    close(both, {step: curve[step] for step in (4, 5, 6)}, final)
+def test_a_strategy_of_sagemakers_gives_the_curve_of_one(root, train, strategy):
+    def launch_two(both, **settings):
+        return launch.torchrun(both, strategy=strategy, **settings)
+
+    goes_on_and_hands_on(root, train, launch_two, 2)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_horovod_can_make_the_optimizer_again_from_its_groups(optimizer):
+    made = build(TrainConfig(optimizer=optimizer, weight_decay=0.3, **GIVEN), nn.Linear(2, 2))
+    again = type(made)(made.param_groups)  # as horovod.torch.DistributedOptimizer does
+    settings = [
+        (group["lr"], group["betas"], group["weight_decay"]) for group in again.param_groups
+    ]
+    assert settings == [(0.01, (0.9, 0.95), 0.3), (0.01, (0.9, 0.95), 0.0)]
 
 
 @pytest.mark.parametrize(
