@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from unittest import mock
 
 from tests.training.trainings import CHECKOUT, TOYS, arguments
 from tests.training.worlds import free_port
@@ -30,16 +32,33 @@ def torchrun(root: Path, **settings) -> str:
 
 
 def mpirun(root: Path, **settings) -> str:
-    """The same by Open MPI's mpirun, with AWS's MPI driver's options that are about the ranks."""
-    options = ["--host", f"localhost:{RANKS}", "-np", str(RANKS), "--allow-run-as-root"]
+    """The same by Open MPI's mpirun, with the command that AWS's MPI driver makes."""
     done = subprocess.run(
-        [str(Path(sys.executable).parent / "mpirun"), *options, *_command(root, settings)],
-        env=_environment() | {"SM_MASTER_ADDR": "127.0.0.1", "SM_MASTER_PORT": str(free_port())},
+        [*_drivers_command(), *arguments(root, settings)],
+        env=_environment() | {
+            "SM_MASTER_ADDR": "127.0.0.1", "SM_MASTER_PORT": str(free_port()), "SM_HOST_COUNT": "1"
+        },
         timeout=120,
         **_pipes(),
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def _drivers_command() -> list[str]:
+    [package] = find_spec("sagemaker.train").submodule_search_locations
+    sys.path.append(f"{package}/container_drivers")
+    from distributed_drivers.mpi_utils import get_mpirun_command
+
+    container = {"SM_CURRENT_INSTANCE_TYPE": "ml.m5.large", "SM_NETWORK_INTERFACE_NAME": "lo"}
+    with mock.patch.dict(os.environ, container):
+        return get_mpirun_command(
+            host_count=1,
+            host_list=[f"localhost:{RANKS}"],
+            num_processes=RANKS,
+            additional_options=["--map-by", f"ppr:{RANKS}:node"],  # steps/train/step.py adds it
+            entry_script_path="tests/fakes/job.py",
+        )
 
 
 def _command(root: Path, settings: dict) -> list[str]:
@@ -47,7 +66,9 @@ def _command(root: Path, settings: dict) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
+    binaries = str(Path(sys.executable).parent)
     return os.environ | {
+        "PATH": f"{binaries}:{os.environ['PATH']}",
         "PYTHONPATH": f"{CHECKOUT}:{TOYS}",
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
