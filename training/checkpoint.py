@@ -29,6 +29,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from errors import TrainingError
+from training import whole
 from training.config import TrainConfig
 from training.data.manifest import write_atomically
 from training.strategies.ranks import Ranks
@@ -159,19 +160,11 @@ class Checkpoints:
 
     def _write(self, step: int, loss: float | None) -> None:
         """Every rank's part, then the marker, then delete what need not be kept."""
-        from torch.distributed import checkpoint as dcp
-
         target = self._at(step)
         if self._leads:  # before any rank writes: that takes every rank's plan
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir(parents=True, exist_ok=True)
-        writer = dcp.HuggingFaceStorageWriter(str(target), save_distributed=True)
-        dcp.save(
-            self._staged,
-            storage_writer=writer,
-            process_group=self._group,
-            no_dist=self._alone,
-        )
+        self._write_tensors(target)
         own = f"shard-{self._ranks.rank + 1:05d}-*"
         hashes = {path.name: _sha256(path) for path in target.glob(own)}
         files = {n: h for part in self._gather(hashes) for n, h in part.items()}
@@ -179,6 +172,19 @@ class Checkpoints:
             marker = {"step": step, "validation_loss": loss, "files": dict(sorted(files.items()))}
             write_atomically(target / MARKER, json.dumps(marker, indent=1).encode())
             self._prune()
+
+    def _write_tensors(self, target: Path) -> None:
+        from torch.distributed import checkpoint as dcp
+
+        if not hasattr(dcp, "HuggingFaceStorageWriter"):
+            return whole.write(target, self._staged, self._ranks.rank)
+        writer = dcp.HuggingFaceStorageWriter(str(target), save_distributed=True)
+        dcp.save(
+            self._staged,
+            storage_writer=writer,
+            process_group=self._group,
+            no_dist=self._alone,
+        )
 
     def _gather(self, value: Any) -> list[Any]:
         if self._alone:
@@ -247,6 +253,8 @@ class Checkpoints:
     def _load(self, step: int, state: dict[str, Tensor]) -> None:
         from torch.distributed import checkpoint as dcp
 
+        if not hasattr(dcp, "HuggingFaceStorageReader"):
+            return whole.read(self._at(step), state)
         dcp.load(
             state,
             storage_reader=dcp.HuggingFaceStorageReader(str(self._at(step))),

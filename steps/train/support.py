@@ -26,8 +26,9 @@ INSTANCE_TYPES: Mapping[str, tuple[str, ...]] = {
 LAUNCHERS = {"horovod": "mpi", "smddp": "torchrun", "smp": "torchrun"}
 """Strategy → the one launcher that starts it; the others are started by any."""
 
-SMDDP_IMAGES = ("2.0.1", "2.1.0", "2.2.0", "2.3.0")
-"""PyTorch versions of AWS's training images that hold SMDDP."""
+SMDDP_IMAGES = ("2.3.0",)
+"""PyTorch versions of AWS's training images that hold SMDDP. Older ones have Python 3.10, on which
+our jobs do not run."""
 
 SMP_IMAGES = {"2.3.1": "cu121", "2.4.1": "cu121", "2.5.1": "cu124"}
 """PyTorch version → CUDA version of AWS's SMP images."""
