@@ -5,42 +5,47 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
+from tests.fakes import install
+from tests.training import worlds
 from tests.training.trainings import CHECKOUT, TOYS, arguments
-from tests.training.worlds import free_port
 
 RANKS = 2
 
 
 def torchrun(root: Path, **settings) -> str:
-    """What the ranks printed; every one of them has to succeed."""
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    processes = [
-        subprocess.Popen(
-            _command(root, settings),
-            env=_environment() | meeting | {
-                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS)
-            },
-            **_pipes(),
-        )
-        for rank in range(RANKS)
-    ]  # fmt: skip
-    printed = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0] * RANKS, "\n".join(printed)
-    return "".join(printed)
+    """What rank 0 printed; every rank has to succeed."""
+    worlds.train(root, RANKS, target=_rank, **settings)
+    return (root / "rank-0.log").read_text()
+
+
+def _rank(*arguments: Any) -> None:
+    install()
+    worlds.run_rank(*arguments)
 
 
 def mpirun(root: Path, **settings) -> str:
     """The same by Open MPI's mpirun, with the command that AWS's MPI driver makes."""
     done = subprocess.run(
         [*_drivers_command(), *arguments(root, settings)],
-        env=_environment() | {
-            "SM_MASTER_ADDR": "127.0.0.1", "SM_MASTER_PORT": str(free_port()), "SM_HOST_COUNT": "1"
+        env=os.environ
+        | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": f"{CHECKOUT}:{TOYS}",
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "SM_MASTER_ADDR": "127.0.0.1",
+            "SM_MASTER_PORT": str(worlds.free_port()),
+            "SM_HOST_COUNT": "1",
         },
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         timeout=120,
-        **_pipes(),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout
     return done.stdout
 
@@ -59,21 +64,3 @@ def _drivers_command() -> list[str]:
             additional_options=["--map-by", f"ppr:{RANKS}:node"],  # steps/train/step.py adds it
             entry_script_path="tests/fakes/job.py",
         )
-
-
-def _command(root: Path, settings: dict) -> list[str]:
-    return [sys.executable, "-m", "tests.fakes.job", *arguments(root, settings)]
-
-
-def _environment() -> dict[str, str]:
-    binaries = str(Path(sys.executable).parent)
-    return os.environ | {
-        "PATH": f"{binaries}:{os.environ['PATH']}",
-        "PYTHONPATH": f"{CHECKOUT}:{TOYS}",
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-
-
-def _pipes() -> dict:
-    return {"cwd": CHECKOUT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import socket
 import sys
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -19,10 +20,13 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def start(roots: Path | list[Path], world: int, **settings) -> list[BaseProcess]:
+def start(
+    roots: Path | list[Path], world: int, *, target: Callable | None = None, **settings
+) -> list[BaseProcess]:
     """The train job as ``world`` processes; what they print is in ``<root>/rank-<n>.log``.
 
-    With a list of folders each rank is alone on a machine of its own.
+    With a list of folders each rank is alone on a machine of its own. ``target`` runs in the place
+    of ``run_rank``.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["steps.train.job", "training.loop", "training.strategies.mesh"])
@@ -40,7 +44,9 @@ def start(roots: Path | list[Path], world: int, **settings) -> list[BaseProcess]
             "WORLD_SIZE": str(world),
         }
         given = arguments(root, settings)
-        process = context.Process(target=_rank, args=(given, environment, root, rank), daemon=True)
+        process = context.Process(
+            target=target or run_rank, args=(given, environment, root, rank), daemon=True
+        )
         process.start()
         processes.append(process)
     return processes
@@ -64,7 +70,8 @@ def train(root: Path, world: int, **settings) -> Path:
     return root
 
 
-def _rank(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
+def run_rank(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
+    """The train job of one rank, in a process of its own."""
     import torch
 
     from steps.train import job

@@ -23,6 +23,7 @@ from steps.train.support import (
 )
 
 PROD = Path("recipes/prod.yaml")  # 4 × ml.p4d.24xlarge
+PLAIN = "train.loop.shard_degree=0"
 OWN = "images.training=111122223333.dkr.ecr.us-east-1.amazonaws.com/own:1"
 SMP = ["train.loop.strategy=smp", "images.pytorch_version=2.5.1", "images.python_version=py311",
        "images.inference_version=2.5.1"]  # fmt: skip
@@ -30,7 +31,7 @@ STRATEGIES = ["single", "ddp", "fsdp", "deepspeed", "horovod", "smddp", "smp"]
 
 
 def compiled(*overrides: str) -> Definition:
-    recipe = load(PROD, overrides)
+    recipe = load(PROD, [PLAIN, *overrides])
     return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
 
 
@@ -72,7 +73,7 @@ def distributed(definition: Definition) -> dict:
 )  # fmt: skip
 def test_what_cannot_run_is_refused_when_the_recipe_is_read(overrides, expected):
     with pytest.raises(RecipeError, match=expected):
-        load(PROD, overrides)
+        load(PROD, [PLAIN, *overrides])
 
 
 @given(
@@ -102,7 +103,7 @@ def test_smp_has_its_own_image(version):
 @pytest.mark.parametrize("version", SMDDP_IMAGES)
 def test_smddp_is_in_the_framework_image(version):
     given = [f"images.pytorch_version={version}", "images.python_version=py311"]
-    recipe = load(PROD, ["train.loop.strategy=smddp", *given])
+    recipe = load(PROD, [PLAIN, "train.loop.strategy=smddp", *given])
     assert f"pytorch-training:{version}-gpu" in training_image(recipe, "us-east-1")
 
 
@@ -165,7 +166,7 @@ def test_only_the_train_step_installs_what_only_its_strategy_needs(overrides, ex
 )  # fmt: skip
 def test_a_split_that_the_model_is_not_made_for_is_refused_with_the_recipe(overrides, expected):
     with pytest.raises(RecipeError, match=expected):
-        load(PROD, overrides)
+        load(PROD, [PLAIN, *overrides])
 
 
 def test_a_split_that_the_model_is_made_for_is_not_refused():

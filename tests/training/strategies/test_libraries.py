@@ -47,8 +47,9 @@ def weights(root: Path) -> dict:
 
 def close(root: Path, expected: Path, first: int) -> None:
     """The same curve from step ``first`` to the end, and the same weights there."""
-    curve = {step: loss for step, loss in losses(expected).items() if step >= first}
-    assert losses(root) == pytest.approx(curve, rel=1e-5)
+    for name in ("loss", "grad_norm", "validation_loss"):
+        curve = {step: value for step, value in losses(expected, name).items() if step >= first}
+        assert losses(root, name) == pytest.approx(curve, rel=1e-5), name
     final = weights(expected)
     assert weights(root).keys() == final.keys()
     for name, tensor in weights(root).items():
