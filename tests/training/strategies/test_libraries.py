@@ -48,8 +48,11 @@ def weights(root: Path) -> dict:
 def close(root: Path, expected: Path, first: int) -> None:
     """The same curve from step ``first`` to the end, and the same weights there."""
     for name in ("loss", "grad_norm", "validation_loss"):
-        curve = {step: value for step, value in losses(expected, name).items() if step >= first}
-        assert losses(root, name) == pytest.approx(curve, rel=1e-5), name
+        curve, given = (
+            {step: value for step, value in losses(folder, name).items() if step >= first}
+            for folder in (expected, root)
+        )
+        assert given == pytest.approx(curve, rel=1e-5), name
     final = weights(expected)
     assert weights(root).keys() == final.keys()
     for name, tensor in weights(root).items():
