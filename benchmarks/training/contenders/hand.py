@@ -1,0 +1,45 @@
+"""A loop as a good engineer writes it for this model: DistributedDataParallel, AdamW, nothing else."""
+
+import contextlib
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.training.setting import Setting, read, say
+
+
+def loss_of(model: torch.nn.Module, tokens: torch.Tensor, setting: Setting) -> torch.Tensor:
+    """Mean cross-entropy of the next tokens."""
+    half = setting.precision == "bfloat16"
+    with torch.autocast("cpu", torch.bfloat16) if half else contextlib.nullcontext():
+        logits = model(tokens[:, :-1])
+    return F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def main() -> None:
+    setting = read()
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = DistributedDataParallel(setting.model(), gradient_as_bucket_view=True)
+    optimizer = setting.optimizer(model)
+    for step, tokens in enumerate(setting.share(rank, world), 1):
+        for group in optimizer.param_groups:
+            group["lr"] = setting.rates[step - 1]
+        loss = loss_of(model, tokens, setting)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), setting.grad_clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        if setting.logs(step):
+            say(step, loss)
+    if rank == 0:
+        state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(state, Path(setting.output) / "checkpoint.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Hugging Face Accelerate, as its quick tour shows."""
+
+import torch
+from accelerate import Accelerator
+
+from benchmarks.training.contenders.hand import loss_of
+from benchmarks.training.setting import read, say
+
+
+def main() -> None:
+    setting = read()
+    accelerator = Accelerator(cpu=True)
+    model = setting.model()
+    optimizer = setting.optimizer(model)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: setting.rates[min(step, setting.steps - 1)] / setting.rates[0]
+    )
+    model, optimizer = accelerator.prepare(model, optimizer)
+    share = setting.share(accelerator.process_index, accelerator.num_processes)
+    for step, tokens in enumerate(share, 1):
+        loss = loss_of(model, tokens, setting)
+        accelerator.backward(loss)
+        accelerator.clip_grad_norm_(model.parameters(), setting.grad_clip)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if setting.logs(step):
+            say(step, loss)
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Lightning's Trainer, with what only costs time switched off: bars, loggers, checkpoints."""
+
+from os import environ
+
+import lightning
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from benchmarks.training.contenders.hand import loss_of
+from benchmarks.training.setting import Setting, read, say
+
+
+class Module(lightning.LightningModule):
+    def __init__(self, setting: Setting) -> None:
+        super().__init__()
+        self.setting, self.model = setting, setting.model()
+
+    def training_step(self, tokens: torch.Tensor) -> torch.Tensor:
+        return loss_of(self.model, tokens, self.setting)
+
+    def on_train_batch_end(self, outputs: dict, batch: torch.Tensor, batch_idx: int) -> None:
+        if self.setting.logs(batch_idx + 1):
+            say(batch_idx + 1, outputs["loss"])
+
+    def configure_optimizers(self) -> dict:
+        rates = self.setting.rates
+        optimizer = self.setting.optimizer(self.model)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: rates[min(step, len(rates) - 1)] / rates[0]
+        )
+        every_step = {"scheduler": schedule, "interval": "step"}
+        return {"optimizer": optimizer, "lr_scheduler": every_step}
+
+
+class Share(IterableDataset):
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+
+    def __iter__(self):
+        return self.setting.share(int(environ["RANK"]), int(environ["WORLD_SIZE"]))
+
+
+def main() -> None:
+    setting = read()
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        strategy="ddp",
+        devices=int(environ["WORLD_SIZE"]),
+        max_steps=setting.steps,
+        gradient_clip_val=setting.grad_clip,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        logger=False,
+        use_distributed_sampler=False,
+        default_root_dir=setting.output,
+    )
+    trainer.fit(Module(setting), DataLoader(Share(setting), batch_size=None))
+
+
+if __name__ == "__main__":
+    main()

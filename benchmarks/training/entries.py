@@ -1,0 +1,157 @@
+"""Who takes part: how its ranks are started, and what it is held against."""
+
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.training.setting import Setting
+
+PACKAGE = "benchmarks.training.contenders"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A contender. ``ours`` names the strategy of Trainyard's loop; else ``module`` is a script."""
+
+    name: str
+    label: str
+    module: str = ""
+    arguments: tuple[str, ...] = ()
+    ours: Mapping[str, str] | None = None
+    """Hyperparameters of Trainyard's job, beside the setting's."""
+    precision: str = "float32"
+    worlds: tuple[int, ...] = (1, 2)
+    needs: str = ""
+    """Package to import."""
+    framework: bool = False
+
+    def missing(self) -> str | None:
+        """Why it cannot run here, or None."""
+        if self.ours and not _has_strategy(self.ours["strategy"]):
+            return f"this Trainyard has no strategy {self.ours['strategy']}"
+        if self.needs and importlib.util.find_spec(self.needs) is None:
+            return f"{self.needs} cannot be imported: pip install -e '.[bench-training]'"
+        return None
+
+    def command(self, setting: Setting, root: Path, world: int) -> list[str]:
+        """What each rank runs. ``root`` is an empty folder; Trainyard's channels are linked in."""
+        if self.ours is None:
+            path = root / "setting.json"
+            replace(setting, precision=self.precision, output=str(root)).write(path)
+            return [sys.executable, "-m", f"{PACKAGE}.{self.module}", str(path), *self.arguments]
+        (root / "input").mkdir()
+        (root / "input/data").symlink_to(Path(setting.batches).parent / "channels")
+        model = ("layers", "heads", "dim", "context_length")
+        given = {
+            "workload": "language_model",
+            "workload_config": json.dumps({name: getattr(setting, name) for name in model}),
+            "root": root,
+            "precision": self.precision,
+            **hyperparameters(setting, world),
+            **self.ours,
+        }
+        options = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+        return [sys.executable, "steps/train/job.py", *options]
+
+
+def hyperparameters(setting: Setting, world: int) -> dict[str, int | float]:
+    """The setting as fields of ``TrainConfig``."""
+    return {
+        "max_steps": setting.steps,
+        "global_batch": setting.global_batch,
+        "micro_batch": setting.global_batch // world,
+        "learning_rate": PEAK,
+        "warmup_steps": WARMUP,
+        "beta1": setting.betas[0],
+        "beta2": setting.betas[1],
+        "weight_decay": setting.weight_decay,
+        "grad_clip": setting.grad_clip,
+        "seed": setting.seed,
+        "log_interval": setting.log_interval,
+        "validation_interval": setting.steps,
+        "validation_samples": 1,
+        "checkpoint_interval": setting.steps,
+    }
+
+
+PEAK = 1e-3
+WARMUP = 3
+
+
+def _has_strategy(name: str) -> bool:
+    from training import strategies
+
+    return name == "fsdp" or name in strategies.CLASSES
+
+
+def _ours(name: str, label: str, strategy: str, **options) -> Entry:
+    stage = {"zero_stage": str(options.pop("zero"))} if "zero" in options else {}
+    return Entry(name=name, label=label, ours={"strategy": strategy, **stage}, **options)
+
+
+ENTRIES = (
+    Entry(name="hand", label="DDP by hand", module="hand"),
+    Entry(name="hand_again", label="DDP by hand, again", module="hand"),
+    _ours("ours", "Trainyard, float32", "ddp"),
+    Entry(name="hand_bf16", label="DDP by hand, bfloat16", module="hand", precision="bfloat16"),
+    _ours("ours_bf16", "Trainyard, bfloat16 (default)", "ddp", precision="bfloat16"),
+    Entry(
+        name="accelerate",
+        label="Accelerate",
+        module="with_accelerate",
+        needs="accelerate",
+        framework=True,
+    ),
+    Entry(
+        name="fabric",
+        label="Lightning Fabric",
+        module="with_fabric",
+        needs="lightning",
+        framework=True,
+    ),
+    Entry(
+        name="lightning",
+        label="Lightning Trainer",
+        module="with_lightning",
+        needs="lightning",
+        framework=True,
+    ),
+    Entry(
+        name="hugging_face",
+        label="Hugging Face Trainer",
+        module="with_hugging_face",
+        needs="transformers",
+        framework=True,
+    ),
+    Entry(name="hand_fsdp", label="FSDP2 by hand", module="hand_fsdp", worlds=(2,)),
+    _ours("ours_fsdp", "Trainyard, FSDP2", "fsdp", worlds=(2,)),
+    *(
+        entry
+        for stage in (1, 3)
+        for entry in (
+            Entry(
+                name=f"hand_zero{stage}",
+                label=f"DeepSpeed ZeRO-{stage} by hand",
+                module="hand_deepspeed",
+                arguments=(str(stage),),
+                worlds=(2,),
+                needs="deepspeed",
+            ),
+            _ours(
+                f"ours_zero{stage}",
+                f"Trainyard, DeepSpeed ZeRO-{stage}",
+                "deepspeed",
+                zero=stage,
+                worlds=(2,),
+                needs="deepspeed",
+            ),
+        )
+    ),
+)
+"""In the order of the tables."""
+
+ESSENTIAL = {"hand", "hand_again", "ours", "hand_bf16", "ours_bf16"}
+"""Measured even without peers; a failure of one of them is a failure of the benchmark."""
