@@ -3,11 +3,14 @@
 As in Llama (Touvron et al. 2023), small enough to read at one go.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.workloads.language_model.config import LanguageModelConfig
+if TYPE_CHECKING:
+    from training.workloads.language_model.config import LanguageModelConfig
 
 ROPE_BASE = 10_000.0  # Su et al. 2021, RoFormer, section 3.2.2
 
@@ -84,7 +87,7 @@ class Transformer(nn.Module):
     the first, and gives it unless it is the last.
     """
 
-    def __init__(self, config: LanguageModelConfig, vocabulary: int) -> None:
+    def __init__(self, config: "LanguageModelConfig", vocabulary: int) -> None:
         super().__init__()
         self.first = self.last = True
         self.embedding = nn.Embedding(vocabulary, config.dim)

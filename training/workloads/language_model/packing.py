@@ -3,15 +3,17 @@
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from training.data.manifest import Field, Samples
 from training.workloads import Column
 from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.tokenizer import ByteTokenizer, FileTokenizer
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # not needed by a training
 
 
 class Packing:
@@ -53,7 +55,7 @@ class TextPacker:
         self._tokenizer, self._width, self._dtype = packing.tokenizer, packing.width, packing.dtype
         self._waiting = np.empty(0, self._dtype)
 
-    def add(self, records: pa.RecordBatch) -> Samples:
+    def add(self, records: "pa.RecordBatch") -> Samples:
         """The samples that are complete with these records' ``text``."""
         fresh = self._tokenizer.encode_documents(records.column("text")).astype(self._dtype)
         tokens = np.concatenate((self._waiting, fresh))
