@@ -1,4 +1,4 @@
-"""A loop as a good engineer writes it for this model: DistributedDataParallel, AdamW, nothing else."""
+"""A loop as a good engineer writes it here: DistributedDataParallel, AdamW, nothing else."""
 
 import contextlib
 from pathlib import Path

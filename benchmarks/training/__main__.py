@@ -1,0 +1,76 @@
+"""Measure the training loop: python -m benchmarks.training [--json FILE] [--quick]"""
+
+import sys
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.shards.figures import Section
+from benchmarks.shards.report import show, show_targets
+from benchmarks.training import compare, corpus, report, stall
+from benchmarks.training.entries import ENTRIES, ESSENTIAL, Entry
+from benchmarks.training.setting import Setting
+
+QUICK = Setting(layers=1, dim=32, context_length=32, steps=8)
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Write PNG files into this folder.")] = None,
+    quick: Annotated[bool, typer.Option(help="Tiny model, 1 round: does it run?")] = False,
+    peers: Annotated[bool, typer.Option(help="Measure the frameworks too.")] = True,
+    only: Annotated[str, typer.Option(help="Contenders: a,b,…; default: all.")] = "",
+    worlds: Annotated[str, typer.Option(help="Numbers of processes.")] = "1,2",
+    rounds: Annotated[int | None, typer.Option(min=1, help="Instead of 5.")] = None,
+    steps: Annotated[int | None, typer.Option(min=8, help="Of each training.")] = None,
+) -> None:
+    """Compare Trainyard's training loop with a hand-written one and with the frameworks."""
+    setting = QUICK if quick else Setting()
+    if steps:
+        setting = replace(setting, steps=steps - steps % setting.log_interval)
+    rounds = rounds or (1 if quick else 5)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    sections: list[Section] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="benchmarks-training-") as folder,
+        Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar,
+    ):
+        scratch = Path(folder)
+        prepared = corpus.prepare(setting, scratch)
+        for world in map(int, worlds.split(",")):
+            compared = compare.compare(prepared, world, _chosen(peers, only), rounds, scratch, bar)
+            sections.append(compare.section(compared))
+            show(sections[-1], console)
+        model = stall.Model(layers=1, heads=1, dim=32) if quick else stall.Model()
+        sections.append(stall.measure(scratch, rounds, model))
+        show(sections[-1], console)
+    show_targets([target for section in sections for target in section.targets], console)
+    if json:
+        report.write_json(json, sections, asdict(setting) | {"rounds": rounds})
+    if plots:
+        from benchmarks.training.plots import draw
+
+        console.print(f"plot {draw(sections, plots)}", highlight=False)
+
+
+def _chosen(peers: bool, only: str) -> list[Entry]:
+    """The contenders of the options; those that everything is compared with are always in."""
+    names = {*only.split(",")} if only else {entry.name for entry in ENTRIES}
+    if unknown := names - {entry.name for entry in ENTRIES}:
+        known = ", ".join(entry.name for entry in ENTRIES)
+        raise typer.BadParameter(f"--only: {', '.join(unknown)}; there are {known}")
+    wanted = [entry for entry in ENTRIES if entry.name in names | ESSENTIAL]
+    return [entry for entry in wanted if peers or not entry.needs]
+
+
+if __name__ == "__main__":
+    app()
