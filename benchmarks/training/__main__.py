@@ -16,7 +16,7 @@ from benchmarks.training import compare, corpus, report, stall
 from benchmarks.training.entries import ENTRIES, ESSENTIAL, Entry
 from benchmarks.training.setting import Setting
 
-QUICK = Setting(layers=1, dim=32, context_length=32, steps=8)
+QUICK = Setting(layers=1, heads=2, dim=32, context_length=32, steps=4)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -30,7 +30,7 @@ def main(
     only: Annotated[str, typer.Option(help="Contenders: a,b,…; default: all.")] = "",
     worlds: Annotated[str, typer.Option(help="Numbers of processes.")] = "1,2",
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of 5.")] = None,
-    steps: Annotated[int | None, typer.Option(min=8, help="Of each training.")] = None,
+    steps: Annotated[int | None, typer.Option(min=4, help="Of each training.")] = None,
 ) -> None:
     """Compare Trainyard's training loop with a hand-written one and with the frameworks."""
     setting = QUICK if quick else Setting()
