@@ -30,6 +30,7 @@ from benchmarks.shards.figures import Figure
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field, Manifest, Source, write_manifest
+from training.data.order import uniform
 from training.data.writer import ShardWriter
 from training.loop import Loop
 from training.strategies import started
@@ -281,8 +282,10 @@ def _random_tokens(size: Size, folder: Path) -> Dataset:
 
 
 def _batches(size: Size, train: Dataset, device: str) -> Iterator[torch.Tensor]:
-    for samples in train.batches(size.batch):
-        tokens = torch.from_numpy(samples["tokens"]).long()
+    """In the order in which Trainyard's loader gives them."""
+    indices = uniform(train.fingerprint, 0, len(train)).at(np.arange(len(train)))
+    for batch in np.split(indices, size.warm_up + size.steps):
+        tokens = torch.from_numpy(train.read(batch)["tokens"]).long()
         if device == "cuda":
             tokens = tokens.pin_memory()
         yield tokens.to(device, non_blocking=True)

@@ -57,7 +57,7 @@ def run(entry: Entry, setting: Setting, world: int, root: Path) -> Run:
     killer = threading.Timer(SECONDS, lambda: [rank.kill() for rank in ranks])
     killer.start()
     try:
-        _follow(ranks, setting, found, began)
+        _follow(ranks, setting, found, began, root / "rank-0.out.log")
         codes = _reap(ranks, found)
     finally:
         killer.cancel()
@@ -96,12 +96,16 @@ def _start(command: list[str], rank: int, world: int, port: int, root: Path) -> 
         )
 
 
-def _follow(ranks: list[subprocess.Popen], setting: Setting, found: Run, began: float) -> None:
-    """Read rank 0's lines to their end."""
+def _follow(
+    ranks: list[subprocess.Popen], setting: Setting, found: Run, began: float, log: Path
+) -> None:
+    """Read rank 0's lines to their end; what is no loss goes to the log."""
     first = setting.log_interval
     for line in ranks[0].stdout:
         now = time.perf_counter()
         if not (match := LINE.match(line)):
+            with log.open("a") as others:
+                others.write(line)
             continue
         cpu = sum(_cpu_seconds(rank.pid) for rank in ranks)
         step = int(match[1])
@@ -140,10 +144,11 @@ def _peak(pid: int) -> int:
 
 def _last_words(root: Path) -> str:
     for log in sorted(root.glob("rank-*.log")):
-        lines = [line for line in log.read_text(errors="replace").splitlines() if "Error" in line]
+        lines = log.read_text(errors="replace").strip().splitlines()
         if lines:
-            return lines[-1].strip()
-    return "failed"
+            errors = [line for line in lines if "error" in line.lower()]
+            return (errors or lines)[-1].strip()
+    return "a rank ended, and wrote nothing"
 
 
 def _free_port() -> int:

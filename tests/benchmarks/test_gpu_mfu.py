@@ -1,0 +1,38 @@
+"""The GPU's benchmark runs without one, on a tiny model; its figures mean nothing there."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from benchmarks import gpu_mfu
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so():
+    done = CliRunner().invoke(gpu_mfu.app, [])
+    assert done.exit_code == 0 and "no CUDA device" in done.output
+
+
+def test_both_loops_train_the_same_model(tmp_path: Path):
+    arguments = ["--smoke", "--rounds", "1", "--json", str(tmp_path / "mfu.json")]
+    done = CliRunner().invoke(gpu_mfu.app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "mfu.json").read_text())["models"]["smoke"]
+    losses = found["last_loss"]
+    assert losses["ours"] == pytest.approx(losses["by hand"], rel=2e-3)
+    assert sum(found["profile"].values()) == pytest.approx(1)
+    assert found["profile"]["matrix products"] > 0
+    if not torch.cuda.is_available():
+        assert found["mfu"] == {"ours": None, "by hand": None}  # its peak is not known
+
+
+def test_flops_of_a_token_are_those_of_palm():
+    """6 a weight and 12 × layers × dim × t: GPT-2's 124 million have some 0.86 GFLOP."""
+    workload = gpu_mfu._workload(gpu_mfu.SIZES["gpt2"])
+    model = workload.model()
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    assert 120e6 < weights < 130e6
+    assert workload.flops(model) == 6 * weights + 12 * 12 * 768 * 1024
