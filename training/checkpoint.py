@@ -40,6 +40,8 @@ warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or
 
 MARKER = "complete.json"
 CHUNK = 64 * 2**20  # bytes that are sent at once
+FILES = 16  # of a rank in a checkpoint, or a few more
+SMALLEST = 16 * 2**20  # bytes below which a file is not cut
 
 
 def identity(config: TrainConfig, workload: str, settings: str, fingerprint: str) -> str:
@@ -178,7 +180,11 @@ class Checkpoints:
 
         if not hasattr(dcp, "HuggingFaceStorageWriter"):
             return whole.write(target, self._staged, self._ranks.rank)
-        writer = dcp.HuggingFaceStorageWriter(str(target), save_distributed=True)
+        sizes = {name: _local(tensor).nbytes for name, tensor in self._staged.items()}
+        every = {n: size for part in self._gather(sizes) for n, size in part.items()}
+        writer = dcp.HuggingFaceStorageWriter(
+            str(target), save_distributed=True, fqn_to_index_mapping=_files(every)
+        )
         dcp.save(
             self._staged,
             storage_writer=writer,
@@ -261,6 +267,21 @@ class Checkpoints:
             process_group=self._group,
             no_dist=self._alone,
         )
+
+
+def _files(sizes: dict[str, int]) -> dict[str, int]:
+    """Name → number of the file, from 1, that a rank's part of the tensor goes to.
+
+    torch's writer has a file in memory twice before it writes it, so a file is small: a sixteenth
+    of the bytes, or one tensor.
+    """
+    most = max(SMALLEST, sum(sizes.values()) // FILES)
+    numbers, number, filled = {}, 1, 0
+    for name, size in sizes.items():
+        if filled and filled + size > most:
+            number, filled = number + 1, 0
+        numbers[name], filled = number, filled + size
+    return numbers
 
 
 def _steps(folder: Path) -> list[int]:
