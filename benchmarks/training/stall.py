@@ -30,7 +30,18 @@ def measure(scratch: Path, rounds: int, model: Model = Model()) -> Section:
 
     Ours is measured until ``save`` returns; its files are then waited for and not counted: they
     are written while the training goes on. The first save allocates the copy, and is given apart.
+    One thread, as each rank has in the other sections: two that wait for each other on a busy
+    machine measure the machine.
     """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _measure(scratch, rounds, model)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _measure(scratch: Path, rounds: int, model: Model) -> Section:
     strategy = _trained(model)
     checkpoints = Checkpoints(scratch / "checkpoints", "stall", 1, strategy.ranks)
     path = scratch / "plain.pt"
