@@ -30,9 +30,11 @@ def test_both_loops_train_the_same_model(tmp_path: Path):
 
 
 def test_flops_of_a_token_are_those_of_palm():
-    """6 a weight and 12 × layers × dim × t: GPT-2's 124 million have some 0.86 GFLOP."""
-    workload = gpu_mfu._workload(gpu_mfu.SIZES["gpt2"])
+    """6 a weight, the tied embedding once, and 12 × layers × dim × t for attention."""
+    size = gpu_mfu.SMOKE["smoke"]
+    workload = gpu_mfu._workload(size)
     model = workload.model()
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    assert 120e6 < weights < 130e6
-    assert workload.flops(model) == 6 * weights + 12 * 12 * 768 * 1024
+    block = 4 * 16 * 16 + 3 * 16 * 48 + 2 * 16  # attention; SwiGLU; two norms
+    weights = size.vocabulary * 16 + block + 16
+    assert sum(parameter.numel() for parameter in model.parameters()) == weights
+    assert workload.flops(model) == 6 * weights + 12 * 1 * 16 * 16
