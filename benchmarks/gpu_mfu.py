@@ -32,14 +32,11 @@ from training.data.dataset import Dataset
 from training.data.manifest import Field, Manifest, Source, write_manifest
 from training.data.order import uniform
 from training.data.writer import ShardWriter
+from training.devices import peak_of
 from training.loop import Loop
 from training.strategies import started
 from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.workload import Workload
-
-PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}
-"""Dense bfloat16 operations a second of the SXM cards: NVIDIA's data sheets, halved where they
-count sparsity (H100 and H200: 1,979 TFLOPS with it)."""
 
 KERNELS = {
     "attention": r"flash|fmha|attention|softmax(?!_log)",
@@ -110,7 +107,7 @@ def main(
     if unknown := set(names) - sizes.keys():
         raise typer.BadParameter(f"--only: {', '.join(unknown)}; there are {', '.join(sizes)}")
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    most = next((peak for card, peak in PEAKS.items() if card in name), None)
+    most = peak_of(name)
     found = {"device": name, "peak": most, "torch": torch.__version__, "models": {}}
     for model in names:
         with tempfile.TemporaryDirectory(prefix="gpu-mfu-") as folder:

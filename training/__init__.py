@@ -4,11 +4,12 @@ config.py      the loop's settings (no torch: recipes are checked with it)
 metrics.py     the metric line, and the expressions that SageMaker reads it with (no torch)
 data/          shards: manifest, writer, reader, the order of samples
 workloads/     what is trained: records → samples, model, loss, metrics, baselines
-strategies.py  single process, DDP
-loop.py        the training loop
+strategies/    how ranks share a step: single, DDP, FSDP2 and the mesh, DeepSpeed, Horovod, SMDDP, SMP
+loop.py        the training loop; optimizers.py: AdamW, LAMB, schedules, averaged weights
 clock.py       where a step's time goes; devices.py: a device's peak, and memory
 reports.py     metric lines and their history; trackers.py: TensorBoard, MLflow; profiler.py: traces
-checkpoint.py  atomic checkpoints, the newest complete one is resumed
+checkpoint.py  sharded checkpoints, the newest complete one is resumed; whole.py: for an old torch
+restart.py     which attempt under torchrun this is; watchdog.py: who is missing
 artifact.py    the model as it is handed on: safetensors plus config.json
 scaling.py     what more ranks bring: starts the job itself, travels with none
 """

@@ -45,6 +45,10 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
         8,
         {"strategy": "fsdp", "tensor_parallel": 2, "pipeline_parallel": 2},
     ),
+    **{
+        f"ZeRO {stage} × 2": (2, {"strategy": "deepspeed", "zero_stage": stage})
+        for stage in (1, 2, 3)
+    },
 }
 """Name → (world size, what differs from SETTINGS)."""
 
