@@ -19,6 +19,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.strategies.cases import CASES, SETTINGS, container, write_data
+from tests.fakes import launch
 from tests.training import worlds
 from tests.training.trainings import losses
 
@@ -45,7 +46,10 @@ def main(
         for name, (world, differs) in track(chosen.items(), "training", transient=True):
             began = time.perf_counter()
             root = container(data, Path(scratch) / name.replace(" ", "_"))
-            worlds.train(root, world, **(settings | differs))
+            if "mpirun" in name:
+                launch.mpirun(root, **(settings | differs))
+            else:
+                worlds.train(root, world, **(settings | differs))
             curves = losses(root), losses(root, "validation_loss")
             found[name] = {"losses": curves[0], "validation_losses": curves[1]}
             reference = found["single"]["losses"], found["single"]["validation_losses"]

@@ -31,6 +31,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "accumulation 2": (1, {"strategy": "single", "micro_batch": 8}),
     "accumulation 8": (1, {"strategy": "single", "micro_batch": 2}),
     "DDP × 2": (2, {"strategy": "ddp"}),
+    "DDP × 2, mpirun": (2, {"strategy": "ddp"}),
     "DDP × 4": (4, {"strategy": "ddp"}),
     "FSDP2 × 2": (2, {"strategy": "fsdp"}),
     "FSDP2 × 4": (4, {"strategy": "fsdp"}),
