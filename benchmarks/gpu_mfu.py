@@ -29,9 +29,9 @@ from torch.nn import functional as F
 from benchmarks.shards.figures import Figure
 from training.config import TrainConfig
 from training.data.dataset import Dataset
-from training.data.manifest import Field, Manifest, Source, write_manifest
+from training.data.manifest import Field
 from training.data.order import uniform
-from training.data.writer import ShardWriter
+from training.data.writer import write_dataset
 from training.devices import peak_of
 from training.loop import Loop
 from training.strategies import started
@@ -268,13 +268,7 @@ def _random_tokens(size: Size, folder: Path) -> Dataset:
     width = size.context_length + 1
     tokens = np.random.default_rng(0).integers(0, size.vocabulary - 1, (samples, width), np.uint16)
     fields = {"tokens": Field(dtype="uint16", shape=(width,))}
-    writer = ShardWriter(folder, "0" * 16, fields, 64_000_000)
-    writer.add({"tokens": tokens})
-    source = Source(name="random", records=samples, samples=samples)
-    manifest = Manifest(
-        split="train", fields=fields, workload={}, sources=[source], shards=writer.close()
-    )
-    write_manifest(manifest, folder / "manifest-algo-1.json")
+    write_dataset(folder, {"tokens": tokens}, fields, shard_bytes=64_000_000)
     return Dataset(folder)
 
 

@@ -31,8 +31,7 @@ from rich.table import Table
 
 from errors import TrainingError, TrainyardError
 from training.config import TrainConfig
-from training.data.manifest import Manifest, Source, write_manifest
-from training.data.writer import ShardWriter
+from training.data.writer import write_dataset
 from training.workloads import load_packing, read_settings
 
 JOB = Path(__file__).parents[1] / "steps/train/job.py"
@@ -203,17 +202,14 @@ def synthetic(folder: Path, workload: str, workload_config: str) -> Path:
         place.mkdir(parents=True)
         shape = (count, packing.width)
         tokens = random.integers(0, packing.tokenizer.size, shape).astype(packing.dtype)
-        writer = ShardWriter(place, "algo-1", packing.fields, 64 << 20)
-        writer.add({"tokens": tokens})
-        source = Source(name="random", records=count, samples=count)
-        manifest = Manifest(
+        write_dataset(
+            place,
+            {"tokens": tokens},
+            packing.fields,
+            shard_bytes=64 << 20,
             split=split,
-            fields=packing.fields,
             workload=packing.info,
-            sources=[source],
-            shards=writer.close(),
         )
-        write_manifest(manifest, place / "manifest-algo-1.json")
     return folder
 
 

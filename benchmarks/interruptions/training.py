@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.manifest import Manifest, Source, write_manifest
-from training.data.writer import ShardWriter
+from training.data.writer import write_dataset
 from training.workloads import load_packing
 
 MODEL = {"context_length": 16, "layers": 2, "heads": 2, "dim": 64}
@@ -141,13 +140,14 @@ def write_data(folder: Path, seed: int) -> None:
     packing = load_packing("language_model", MODEL)
     for split, count in (("train", 120), ("validation", 12)):
         rows = np.cumsum(random.integers(1, 4, (count, packing.width)), 1) % 64
-        writer = ShardWriter(folder / split, "algo-1", packing.fields, 2000)
-        writer.add({"tokens": rows.astype(packing.dtype)})
-        shards = writer.close()
-        source = Source(name="random", records=count, samples=count)
-        manifest = Manifest(split=split, fields=packing.fields, workload=packing.info,
-                            sources=[source], shards=shards)  # fmt: skip
-        write_manifest(manifest, folder / split / "manifest-algo-1.json")
+        write_dataset(
+            folder / split,
+            {"tokens": rows.astype(packing.dtype)},
+            packing.fields,
+            shard_bytes=2000,
+            split=split,
+            workload=packing.info,
+        )
 
 
 def _rank(data: Path, folder: Path, start: int, layout: Layout, rank: int, port: int) -> None:

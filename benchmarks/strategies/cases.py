@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from training.data.manifest import Manifest, Source, write_manifest
-from training.data.writer import ShardWriter
+from training.data.writer import write_dataset
 from training.workloads import load_packing
 
 MODEL = {"context_length": 32, "layers": 4, "heads": 4, "dim": 32}
@@ -67,18 +66,14 @@ def write_data(folder: Path) -> None:
         for row, length in zip(rows, random.integers(2, 33, samples), strict=True):
             text = np.concatenate([words[n] for n in random.zipf(1.5, 20) % len(words)])
             row[: min(length, len(text))] = text[:length]
-        writer = ShardWriter(folder / split, "algo-1", packing.fields, 2000)
-        writer.add({"tokens": rows})
-        shards = writer.close()
-        source = Source(name="text", records=samples, samples=samples)
-        manifest = Manifest(
+        write_dataset(
+            folder / split,
+            {"tokens": rows},
+            packing.fields,
+            shard_bytes=2000,
             split=split,
-            fields=packing.fields,
             workload=packing.info,
-            sources=[source],
-            shards=shards,
         )
-        write_manifest(manifest, folder / split / "manifest-algo-1.json")
 
 
 def container(data: Path, root: Path) -> Path:

@@ -11,9 +11,8 @@ from benchmarks.training.entries import PEAK, WARMUP, hyperparameters
 from benchmarks.training.setting import Setting
 from training.config import TrainConfig
 from training.data.dataset import Dataset
-from training.data.manifest import Manifest, Source, write_manifest
 from training.data.order import uniform
-from training.data.writer import ShardWriter
+from training.data.writer import write_dataset
 from training.workloads import load_packing
 
 TEXT_BYTES = 2_000_000
@@ -57,14 +56,11 @@ def _pack(setting: Setting) -> np.ndarray:
 
 def _write(samples: np.ndarray, folder: Path, split: str, setting: Setting) -> None:
     packing = _packing(setting)
-    writer = ShardWriter(folder, "0" * 16, packing.fields, 64_000_000)
-    writer.add({"tokens": samples})
-    source = Source(name="standard library", records=len(samples), samples=len(samples))
-    manifest = Manifest(
+    write_dataset(
+        folder,
+        {"tokens": samples},
+        packing.fields,
+        shard_bytes=64_000_000,
         split=split,
-        fields=packing.fields,
         workload=packing.info,
-        sources=[source],
-        shards=writer.close(),
     )
-    write_manifest(manifest, folder / "manifest-algo-1.json")

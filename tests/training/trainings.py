@@ -2,12 +2,13 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from training.data.manifest import Field, Manifest, Samples, Source, write_manifest
-from training.data.writer import ShardWriter
+from training.data import writer
+from training.data.manifest import Field, Manifest
 
 CHECKOUT = Path(__file__).parents[2]
 TOYS = Path(__file__).parent
@@ -25,6 +26,10 @@ SETTINGS = {
 }
 
 
+write_dataset = partial(writer.write_dataset, shard_bytes=400)
+"""Several shards of a few samples."""
+
+
 def write_ragged(
     folder: Path, samples: int, *, seed: int = 0, poison_at: int | None = None
 ) -> None:
@@ -38,28 +43,6 @@ def write_ragged(
     fields = {"numbers": Field(dtype="uint16", shape=(9,))}
     for host, part in zip(("algo-1", "algo-2"), np.array_split(rows, 2), strict=True):
         write_dataset(folder, {"numbers": part}, fields, host=host, workload={"kind": "ragged"})
-
-
-def write_dataset(
-    folder: Path,
-    samples: Samples,
-    fields: dict[str, Field],
-    *,
-    host: str = "algo-1",
-    shard_bytes: int = 400,
-    split: str = "train",
-    workload: dict | None = None,
-) -> Manifest:
-    """One raw object's samples as shards, with the manifest of the instance ``host``."""
-    writer = ShardWriter(folder, host, fields, shard_bytes)
-    writer.add(samples)
-    shards = writer.close()
-    source = Source(name=f"{host}.jsonl", records=writer.samples, samples=writer.samples)
-    manifest = Manifest(
-        split=split, fields=fields, workload=workload or {}, sources=[source], shards=shards
-    )
-    write_manifest(manifest, folder / f"manifest-{host}.json")
-    return manifest
 
 
 def read_manifests(folder: Path) -> dict[str, Manifest]:

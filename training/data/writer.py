@@ -6,10 +6,43 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from training.data.manifest import Field, Files, Samples, Shards, begin_atomically, row_dtype
+from training.data.manifest import (
+    Field,
+    Files,
+    Manifest,
+    Samples,
+    Shards,
+    Source,
+    begin_atomically,
+    row_dtype,
+    write_manifest,
+)
+
+
+def write_dataset(
+    folder: Path,
+    samples: Samples,
+    fields: Mapping[str, Field],
+    *,
+    shard_bytes: int,
+    host: str = "algo-1",
+    split: str = "train",
+    workload: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """Samples in memory as one raw object's shards, with the manifest of the instance ``host``."""
+    writer = ShardWriter(folder, host, fields, shard_bytes)
+    writer.add(samples)
+    shards = writer.close()
+    source = Source(name=f"{host}.jsonl", records=writer.samples, samples=writer.samples)
+    manifest = Manifest(
+        split=split, fields=fields, workload=workload or {}, sources=[source], shards=shards
+    )
+    write_manifest(manifest, folder / f"manifest-{host}.json")
+    return manifest
 
 
 class ShardWriter:

@@ -19,10 +19,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from errors import TrainingError
-from training import optimizers
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
-from training.strategies.single import Batch, Single, adapt_blocks
+from training.strategies.single import Batch, Single
 from training.workloads import Workload
 
 log = logging.getLogger(__name__)
@@ -75,14 +74,12 @@ class DeepSpeed(Single):
         self._deepspeed = deepspeed
 
     def prepare(self, model: nn.Module) -> None:
-        self.model = self.placed(model)
-        adapt_blocks(self.workload.blocks(self.model), self.config)
+        super().prepare(model)
         given = settings(self.config, self.ranks.world)
         if self.ranks.rank == 0:
             log.info("deepspeed: %s", json.dumps(given))
-        optimizer = optimizers.build(self.config, self.model)
         self.engine, *_ = self._deepspeed.initialize(
-            model=self.model, optimizer=optimizer, config=given
+            model=self.model, optimizer=self.optimizer, config=given
         )
         self.forward = self.engine
         self._zero = self.engine.optimizer

@@ -7,10 +7,9 @@ Checkpoints and what the ranks tell each other go through torch's own process gr
 from torch import nn
 
 from errors import TrainingError
-from training import optimizers
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
-from training.strategies.single import Single, adapt_blocks
+from training.strategies.single import Single
 from training.workloads import Workload
 
 
@@ -41,11 +40,10 @@ class Horovod(Single):
 
     def prepare(self, model: nn.Module) -> None:
         hvd = self._hvd
-        self.model = self.forward = self.placed(model)
-        adapt_blocks(self.workload.blocks(self.model), self.config)
+        super().prepare(model)
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
         self.optimizer = hvd.DistributedOptimizer(
-            optimizers.build(self.config, self.model),
+            self.optimizer,
             named_parameters=self.model.named_parameters(),
             backward_passes_per_step=self.config.micro_batches(self.ranks.world),
             op=hvd.Average,  # Single.backward has the number of ranks in it: the sum again

@@ -19,12 +19,14 @@ def loss_of(model: torch.nn.Module, tokens: torch.Tensor, setting: Setting) -> t
     return F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def main() -> None:
-    setting = read()
-    dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
-    model = DistributedDataParallel(setting.model(), gradient_as_bucket_view=True)
-    optimizer = setting.optimizer(model)
+def train(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    setting: Setting,
+    rank: int,
+    world: int,
+) -> None:
+    """Every step of this rank's share."""
     for step, tokens in enumerate(setting.share(rank, world), 1):
         for group in optimizer.param_groups:
             group["lr"] = setting.rates[step - 1]
@@ -35,6 +37,15 @@ def main() -> None:
         optimizer.zero_grad()
         if setting.logs(step):
             say(step, loss)
+
+
+def main() -> None:
+    setting = read()
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = DistributedDataParallel(setting.model(), gradient_as_bucket_view=True)
+    optimizer = setting.optimizer(model)
+    train(model, optimizer, setting, rank, world)
     if rank == 0:
         state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save(state, Path(setting.output) / "checkpoint.pt")
