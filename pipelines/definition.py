@@ -11,7 +11,6 @@ import pipelines.sdk  # noqa: F401 (prepares the SDK: must come first)
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sagemaker.core.workflow.parameters import (
@@ -24,9 +23,10 @@ from sagemaker.mlops.workflow.pipeline import Pipeline
 
 from conditions.step import verdict_condition
 from pipelines.account import Account, resolve
-from pipelines.assets import Asset, step_code
+from pipelines.assets import step_code
 from pipelines.cli import RecipeOption, SetOption, run
 from pipelines.commit import current_commit
+from pipelines.compiled import Definition
 from pipelines.config import Recipe
 from pipelines.images import inference_image, processing_image, training_image
 from pipelines.policies import cache_config, retry_policies
@@ -41,29 +41,6 @@ from steps.shard.step import shard_step
 from steps.train.step import train_step
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """A pipeline, compiled: what upsert uploads, byte for byte."""
-
-    name: str
-    description: str
-    region: str
-    role: str
-    body: str
-    """The definition JSON."""
-
-    assets: tuple[Asset, ...]
-    """The folders that the definition refers to."""
-
-    max_parallel_steps: int
-    tags: dict[str, str]
-    kms_key: str | None
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.body.encode()).hexdigest()
 
 
 def build(recipe: Recipe, account: Account, *, commit: str, source: Path | None) -> Definition:

@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 
 from errors import DefinitionError
 from pipelines.cli import RecipeOption, SetOption, WaitOption, console, run
-from pipelines.definition import Definition, from_recipe
+from pipelines.compiled import Definition
+from pipelines.definition import from_recipe
 from pipelines.service import client, error_code, service_errors
 from pipelines.start import start
 from pipelines.storage import ensure_bucket, sync

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parent.parent
-ROOMS = ("pipelines", "steps", "training", "conditions", "emulator")
+ROOMS = ("pipelines", "steps", "training", "conditions", "emulator", "language")
 
 # room or file pattern → packages that nothing in it may import
 FORBIDDEN = {
@@ -17,6 +17,15 @@ FORBIDDEN = {
     "steps/*/job.py": {"sagemaker", "boto3", "botocore", "pipelines", "emulator"},
     "training/**/*.py": {"sagemaker", "boto3", "botocore", "pipelines", "steps", "emulator"},
     "conditions/**/*.py": {"torch", "pipelines", "emulator", "training"},
+    "language/**/*.py": {
+        "sagemaker",
+        "boto3",
+        "torch",
+        "pipelines",
+        "steps",
+        "training",
+        "emulator",
+    },
     "emulator/**/*.py": {"sagemaker", "torch", "pipelines", "steps", "training", "conditions"},
 }
 # what a recipe is checked with; it must not cost the import of torch or of the SDK

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
-from emulator.dag.expressions import ExpressionError, Scope, evaluate
+from language.expressions import ExpressionError, Scope, evaluate
 
 ORDER = {
     "GreaterThan": operator.gt,

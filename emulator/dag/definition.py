@@ -8,9 +8,9 @@ from typing import Any
 
 from emulator.api import ApiError
 from emulator.dag import condition
-from emulator.dag.expressions import ExpressionError, is_expression, references
 from emulator.dag.parameters import Parameter, parse_parameter
 from emulator.jobs import images
+from language.expressions import ExpressionError, is_expression, references
 
 VERSION = "2020-12-01"
 RUN = ("Training", "Processing", "Condition", "RegisterModel", "Model", "Fail")

@@ -21,7 +21,6 @@ from typing import Protocol
 from emulator.api import ApiError
 from emulator.dag import cache
 from emulator.dag.definition import TRIGGERS, Definition, Step, parse
-from emulator.dag.expressions import ExpressionError, evaluate
 from emulator.dag.retry import Retries
 from emulator.dag.scope import ExecutionScope
 from emulator.documents import write_json
@@ -29,6 +28,7 @@ from emulator.jobs.job import DEFECT
 from emulator.jobs.transfers import ClientFault
 from emulator.objects import ObjectStore
 from errors import EmulatorError
+from language.expressions import ExpressionError, evaluate
 
 NAME_LETTERS = string.ascii_letters + string.digits
 LIMIT = 1024  # characters of a FailureReason

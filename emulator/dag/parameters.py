@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.api import ApiError
-from emulator.dag.expressions import Value
+from language.expressions import Value
 
 TYPES = ("String", "Integer", "Float", "Boolean")
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 from emulator.api import ApiError
 from emulator.dag.condition import holds
 from emulator.dag.definition import Step
-from emulator.dag.expressions import ExpressionError, Value
 from emulator.jobs.transfers import ClientFault, join_key, split_uri
 from emulator.objects import ObjectStore
+from language.expressions import ExpressionError, Value
 
 if TYPE_CHECKING:
     from emulator.dag.execution import Execution
 
 
 class ExecutionScope:
-    """The :class:`emulator.dag.expressions.Scope` of one attempt of one step.
+    """The :class:`language.expressions.Scope` of one attempt of one step.
 
     ``names``: TrainingJobName and ProcessingJobName, which exist only inside such steps.
     """

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.api import ApiError
-from emulator.dag.cache import ATTRIBUTES, duration, signature
+from emulator.dag.cache import expiry, signature
 from emulator.dag.definition import Step
+from language.caching import ATTRIBUTES
 from tests.emulator.harness import process_step, train_step
 
 CACHED = {"Enabled": True, "ExpireAfter": "P30D"}
@@ -16,27 +17,10 @@ def step(document: dict) -> Step:
     return Step(document["Name"], document["Type"], document["Arguments"], document)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("P30D", 30 * 86400),
-        ("30d", 30 * 86400),
-        ("5y", 5 * 365 * 86400),
-        ("T16m", 960),
-        ("30dT5h", 30 * 86400 + 5 * 3600),
-        ("PT1H30M", 5400),
-        ("P2W", 14 * 86400),
-        ("P1M", 30 * 86400),
-    ],
-)
-def test_durations_of_the_developer_guide(text: str, seconds: int) -> None:
-    assert duration(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "P", "PT", "30", "1x", None, 30, "T5d"])
-def test_what_is_no_duration(text: object) -> None:
+def test_an_expiry_that_is_no_duration_is_refused() -> None:
+    config = {"Enabled": True, "ExpireAfter": "1x"}
     with pytest.raises(ApiError, match="ISO 8601"):
-        duration(text)
+        expiry(step(process_step("A", "true", CacheConfig=config)))
 
 
 @given(st.sampled_from(["AppSpecification", "Environment", "ProcessingInputs", "RoleArn", "Tags"]))

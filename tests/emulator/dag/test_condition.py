@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.dag.condition import check, holds
-from emulator.dag.expressions import ExpressionError
+from language.expressions import ExpressionError
 from tests.emulator.dag.test_expressions import World
 
 PYTHON = {

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from errors import RecipeError
 from pipelines.account import resolve
-from pipelines.definition import Definition, build
+from pipelines.compiled import Definition
+from pipelines.definition import build
 from pipelines.images import training_image
 from pipelines.recipe import load
 from steps.train.support import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.dag.expressions import (
+from language.expressions import (
     ExpressionError,
     Reference,
     evaluate,

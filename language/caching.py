@@ -1,0 +1,52 @@
+"""What of a step decides whether SageMaker answers it from the step cache, and for how long.
+
+Attributes and rules are those of the developer guide, "Caching pipeline steps" and "Default
+cache key attributes by pipeline step type".
+"""
+
+import re
+from typing import Any
+
+ATTRIBUTES = {
+    "Processing": ("AppSpecification", "Environment", "ProcessingInputs"),
+    "Training": (
+        "AlgorithmSpecification",
+        "CheckpointConfig",
+        "DebugHookConfig",
+        "DebugRuleConfigurations",
+        "Environment",
+        "HyperParameters",
+        "InputDataConfig",
+    ),
+}
+"""Step type -> the Arguments that make its key. Other types are not cached."""
+_DURATION = re.compile(
+    r"P?(?:(\d+)y)?(?:(\d+)m)?(?:(\d+)w)?(?:(\d+)d)?(?:T(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?)?",
+    re.IGNORECASE,
+)
+_SECONDS = (365 * 86400, 30 * 86400, 7 * 86400, 86400, 3600, 60, 1)
+
+
+def key_arguments(document: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """What of ``arguments`` makes the step's key; None when the step is not cached.
+
+    ``document`` is the step in the definition; ``arguments`` are its Arguments, resolved or not.
+    """
+    config = document.get("CacheConfig") or {}
+    names = ATTRIBUTES.get(document.get("Type", ""))
+    if not config.get("Enabled") or names is None:
+        return None
+    return {name: arguments.get(name) for name in names}
+
+
+def duration(text: Any) -> float:
+    """Seconds of an ISO 8601 duration, also in AWS's spelling without P: ``30d``, ``T16m``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if not match or not any(match.groups()):
+        message = f"ExpireAfter {text!r}: expected an ISO 8601 duration such as P30D or PT1H"
+        raise ValueError(message)
+    return float(sum(int(n) * s for n, s in zip(match.groups(), _SECONDS, strict=True) if n))

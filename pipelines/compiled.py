@@ -1,0 +1,29 @@
+"""A pipeline as it is uploaded: what compiling a recipe gives, and every verb works with."""
+
+import hashlib
+from dataclasses import dataclass
+
+from pipelines.assets import Asset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A pipeline, compiled: what upsert uploads, byte for byte."""
+
+    name: str
+    description: str
+    region: str
+    role: str
+    body: str
+    """The definition JSON."""
+
+    assets: tuple[Asset, ...]
+    """The folders that the definition refers to."""
+
+    max_parallel_steps: int
+    tags: dict[str, str]
+    kms_key: str | None
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.body.encode()).hexdigest()

@@ -1,0 +1,98 @@
+"""A definition as the checks read it: one list of steps with their JSON paths, and parameters."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from language.expressions import GET, JOIN, ExpressionError, is_expression, parse_get
+
+
+class Unknown:
+    """A value that is known only when the pipeline runs."""
+
+    def __repr__(self) -> str:
+        return "known at run time"
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step, wherever it stands: the branches of a condition are in the list too."""
+
+    name: str
+    type: str
+    path: str
+    """JSON path of the step: ``$.Steps[4].Arguments.IfSteps[0]``."""
+
+    arguments: Mapping[str, Any]
+    """As in the definition, expressions unresolved."""
+
+    document: Mapping[str, Any]
+    """The whole step."""
+
+    branch: tuple[str, bool] | None = None
+    """The condition step that it is nested in, and under which outcome it runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A definition whose outer form is right: steps have names and types, arguments are objects."""
+
+    document: Mapping[str, Any]
+    parameters: Mapping[str, Mapping[str, Any]]
+    """Parameter name → its entry: Name, Type, DefaultValue, EnumValues."""
+
+    steps: tuple[Step, ...]
+
+    def value(self, expression: Any) -> Any:
+        """``expression`` with parameters at their defaults; UNKNOWN where only a run can tell.
+
+        Lists and objects are resolved member by member.
+        """
+        if isinstance(expression, list):
+            return [self.value(item) for item in expression]
+        if not isinstance(expression, dict):
+            return expression
+        if not is_expression(expression):
+            return {key: self.value(item) for key, item in expression.items()}
+        if GET in expression:
+            return self._parameter(expression[GET])
+        if JOIN in expression:
+            return self._joined(expression[JOIN])
+        return UNKNOWN
+
+    def _parameter(self, text: Any) -> Any:
+        try:
+            reference = parse_get(text)
+        except ExpressionError:  # said by the references' check
+            return UNKNOWN
+        if reference.kind != "Parameters":
+            return UNKNOWN
+        return self.parameters.get(reference.name, {}).get("DefaultValue", UNKNOWN)
+
+    def _joined(self, body: Any) -> Any:
+        parts = [self.value(part) for part in body["Values"]]
+        if any(part is UNKNOWN for part in parts):
+            return UNKNOWN
+        return str(body.get("On", "")).join(map(str, parts))
+
+
+def steps_of(documents: list, path: str = "$.Steps", branch=None) -> Iterator[Step]:
+    """Every step of a definition's ``Steps``, nested ones after the condition that holds them."""
+    for index, document in enumerate(documents):
+        here = f"{path}[{index}]"
+        arguments = document.get("Arguments") or {}
+        yield Step(
+            name=document["Name"],
+            type=document["Type"],
+            path=here,
+            arguments=arguments,
+            document=document,
+            branch=branch,
+        )
+        for key, outcome in (("IfSteps", True), ("ElseSteps", False)):
+            inner = arguments.get(key) if document["Type"] == "Condition" else None
+            inside = f"{here}.Arguments.{key}"
+            yield from steps_of(inner or [], inside, (document["Name"], outcome))
