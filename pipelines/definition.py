@@ -4,7 +4,7 @@ python -m pipelines.definition --recipe recipes/laptop.yaml [--set train.loop.ma
 """
 
 # isort: off
-import pipelines.sdk  # noqa: F401 (prepares the SDK: must come first)
+import pipelines.sdk  # prepares the SDK: must come first
 
 # isort: on
 
@@ -39,6 +39,8 @@ from steps.gate.step import gate_step, threshold_parameter
 from steps.register.step import register_step
 from steps.shard.step import shard_step
 from steps.train.step import train_step
+
+pipelines.sdk.imported()
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

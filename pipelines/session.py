@@ -1,8 +1,11 @@
 """A session in which the SDK compiles a definition without touching AWS."""
 
+from functools import cache
 from pathlib import Path
 
 import boto3
+import botocore.loaders
+import botocore.session
 from jsonschema.validators import validator_for
 from sagemaker.core.config import config, config_manager
 from sagemaker.core.workflow.pipeline_context import PipelineSession
@@ -23,6 +26,13 @@ class _ConfigValidation:
 
 
 config.jsonschema = config_manager.jsonschema = _ConfigValidation
+
+# The SDK makes a session of its own for every step, and each reads the services' models from their
+# files anew: two thirds of the time of building a definition. One reader remembers them.
+_create_loader = cache(botocore.loaders.create_loader)
+botocore.loaders.create_loader = botocore.session.create_loader = (
+    lambda search_path_string=None: _create_loader(search_path_string)
+)
 
 
 class CompileSession(PipelineSession):
