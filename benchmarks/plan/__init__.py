@@ -1,0 +1,1 @@
+"""How fast one knows: validate and plan beside the import of the SDK."""

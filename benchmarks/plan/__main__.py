@@ -1,0 +1,152 @@
+"""Measure how fast one knows: python -m benchmarks.plan [--json FILE] [--rounds N]
+
+In each round every command runs once, in a process of its own, and who begins changes. A figure is
+the processor time of the whole process, beginning to end, over that of a process that imports the
+SDK and nothing else, in the same round.
+"""
+
+import json as json_format
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.plan.definitions import repeated
+from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.shards.report import machine, show, show_targets
+
+CHECKOUT = Path(__file__).parent.parent.parent
+RECIPE = "recipes/laptop.yaml"
+# What a definition with a processing, a training and a register step is authored with.
+SDK = "import sagemaker.mlops.workflow.pipeline, sagemaker.train, sagemaker.serve.model_builder"
+SDK += "; sagemaker.train.ModelTrainer"
+COPIES = 10  # of the five steps of the main job
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is measured. ``statuses``: the exit statuses that are no failure."""
+
+    label: str
+    arguments: tuple[str, ...]
+    statuses: tuple[int, ...] = (0,)
+
+
+def main(
+    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Each command so often.")] = 7,
+) -> None:
+    """Compare validate and plan with the import of the SDK; exit 1 when one is too slow."""
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    with tempfile.TemporaryDirectory(prefix="benchmarks-plan-") as folder:
+        with emulator(Path(folder)) as environment:
+            section = measure(commands(Path(folder)), environment, rounds, console)
+    show(section, console)
+    show_targets(section.targets, console)
+    if json:
+        targets = [target.data() for target in section.targets]
+        found = {"machine": machine(), "rounds": rounds, "targets": targets, **section.data}
+        json.write_text(json_format.dumps(found, indent=1))
+    raise typer.Exit(0 if all(target.met for target in section.targets) else 1)
+
+
+@contextmanager
+def emulator(folder: Path) -> Iterator[dict[str, str]]:
+    """An AWS with the recipe's pipeline deployed; the environment that leads there."""
+    from emulator.server import serve
+
+    with serve(state=folder / "aws") as endpoint:
+        environment = {**os.environ, **endpoint.env}
+        upsert = [sys.executable, "-m", "pipelines.upsert", "--recipe", RECIPE]
+        subprocess.run(upsert, cwd=CHECKOUT, env=environment, check=True, capture_output=True)
+        yield environment
+
+
+def commands(folder: Path) -> dict[str, Command]:
+    """Everything that takes part, by name."""
+    definition = [sys.executable, "-m", "pipelines.definition", "--recipe", RECIPE]
+    done = subprocess.run(definition, cwd=CHECKOUT, check=True, capture_output=True, text=True)
+    for name, times in (("5", 1), ("50", COPIES)):
+        (folder / f"{name}.json").write_text(repeated(done.stdout, times))
+    return {
+        "sdk": Command("import the SDK, nothing else", ("-c", SDK)),
+        "file_5": Command("validate 5 steps, a file", _verb("validate", f"{folder}/5.json")),
+        "file_50": Command("validate 50 steps, a file", _verb("validate", f"{folder}/50.json")),
+        "recipe": Command("validate a recipe", _verb("validate", "--recipe", RECIPE)),
+        "plan": Command("plan, no change", _verb("plan", "--recipe", RECIPE)),
+        "changed": Command(
+            "plan, a change",
+            _verb("plan", "--recipe", RECIPE, "--set", "train.loop.learning_rate=0.004"),
+            (2,),
+        ),
+    }
+
+
+def _verb(name: str, *arguments: str) -> tuple[str, ...]:
+    return ("-m", f"pipelines.{name}", *arguments)
+
+
+def measure(
+    chosen: Mapping[str, Command], environment: Mapping[str, str], rounds: int, console: Console
+) -> Section:
+    """All rounds, after one that counts for nothing: it fills the page cache."""
+    names, seconds = list(chosen), {name: [] for name in chosen}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("", total=(rounds + 1) * len(names))
+        for number in range(rounds + 1):
+            turn = number % len(names)
+            for name in names[turn:] + names[:turn]:
+                bar.update(task, description=chosen[name].label)
+                took = processor_seconds(chosen[name], environment)
+                if number:
+                    seconds[name].append(took)
+                bar.advance(task)
+    return _section(chosen, {name: Figure(tuple(found)) for name, found in seconds.items()})
+
+
+def processor_seconds(command: Command, environment: Mapping[str, str]) -> float:
+    """User and system time of the process and of those that it waited for.
+
+    Raises:
+        SystemExit: the command failed; with what it said.
+    """
+    with tempfile.TemporaryFile("w+") as output:
+        arguments = [sys.executable, *command.arguments]
+        process = subprocess.Popen(
+            arguments, cwd=CHECKOUT, env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode not in command.statuses:
+            output.seek(0)
+            raise SystemExit(f"{' '.join(arguments)}: exit {process.returncode}\n{output.read()}")
+    return used.ru_utime + used.ru_stime
+
+
+def _section(chosen: Mapping[str, Command], found: Mapping[str, Figure]) -> Section:
+    section = Section("plan", "processor time of a whole process")
+    section.columns = ("", "÷ import of the SDK", "ms")
+    for name, command in chosen.items():
+        ratio = found[name].over(found["sdk"])
+        section.rows.append((command.label, ratio.text(), found[name].text(1e-3, 0)))
+        section.data[name] = {"over_sdk": ratio.data(), "seconds": found[name].data()}
+    for name, demanded in (("file_5", 1), ("file_50", 1), ("recipe", 1), ("plan", 1.3)):
+        what = f"{chosen[name].label} ÷ import of the SDK"
+        section.targets.append(Target(what, found[name].over(found["sdk"]), "≤", demanded))
+    growth = found["file_50"].over(found["file_5"])
+    section.targets.append(Target("validate 50 steps ÷ 5 steps", growth, "≤", 2))
+    return section
+
+
+if __name__ == "__main__":
+    typer.run(main)
