@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,16 @@ from errors import TrainyardError
 
 def report(failure: TrainyardError, message_file: Path) -> None:
     """Write the message, and print it."""
-    message_file.parent.mkdir(parents=True, exist_ok=True)
-    message_file.write_text(str(failure), encoding="utf-8")
+    write_message(str(failure), message_file)
     print(f"error: {failure}", flush=True)
+
+
+def write_message(text: str, message_file: Path) -> None:
+    """Whole or not at all: several ranks may write it, and torchrun ends one while it does."""
+    message_file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = message_file.with_name(f".{message_file.name}-{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(message_file)
 
 
 def run(

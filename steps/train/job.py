@@ -186,8 +186,7 @@ def main(arguments: list[str] | None = None) -> None:
         edge.run(lambda: train(options, steps), failure, report_failure)
     except Exception as error:
         if not steps:  # not one step was made: torchrun's restarts would come to the same end
-            failure.parent.mkdir(parents=True, exist_ok=True)
-            failure.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+            edge.write_message(f"{type(error).__name__}: {error}", failure)
         raise
 
 

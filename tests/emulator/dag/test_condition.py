@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from emulator.dag.condition import check, holds
 from language.expressions import ExpressionError
-from tests.emulator.dag.test_expressions import World
+from tests.language.test_expressions import World
 
 PYTHON = {
     "Equals": operator.eq,
