@@ -27,12 +27,19 @@ class _ConfigValidation:
 
 config.jsonschema = config_manager.jsonschema = _ConfigValidation
 
-# The SDK makes a session of its own for every step, and each reads the services' models from their
-# files anew: two thirds of the time of building a definition. One reader remembers them.
-_create_loader = cache(botocore.loaders.create_loader)
-botocore.loaders.create_loader = botocore.session.create_loader = (
-    lambda search_path_string=None: _create_loader(search_path_string)
-)
+_loader = cache(botocore.loaders.create_loader)
+
+
+def _create_loader(search_path_string: str | None = None) -> botocore.loaders.Loader:
+    """One reader of the services' models for all sessions, which remembers what it has read.
+
+    The SDK makes a session for every step, and each would read megabytes of models anew: two
+    thirds of the time of building a definition.
+    """
+    return _loader(search_path_string)
+
+
+botocore.loaders.create_loader = botocore.session.create_loader = _create_loader
 
 
 class CompileSession(PipelineSession):
