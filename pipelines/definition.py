@@ -29,6 +29,7 @@ from pipelines.commit import current_commit
 from pipelines.compiled import Definition
 from pipelines.config import Recipe
 from pipelines.images import inference_image, processing_image, training_image
+from pipelines.machines import MACHINES
 from pipelines.policies import cache_config, retry_policies
 from pipelines.recipe import load
 from pipelines.session import CompileSession
@@ -64,6 +65,7 @@ def build(recipe: Recipe, account: Account, *, commit: str, source: Path | None)
         role=account.role,
         root_uri=f"s3://{account.bucket}/{prefix}",
         kms_key=recipe.aws.kms_key,
+        volume_key=lambda instance_type: _volume_key(recipe, instance_type),
         subnets=recipe.aws.vpc.subnets if recipe.aws.vpc else (),
         security_groups=recipe.aws.vpc.security_groups if recipe.aws.vpc else (),
         network_isolation=recipe.aws.network_isolation,
@@ -161,6 +163,12 @@ def _code(
 ) -> Callable[[str], str]:
     """``packages``: step → its requirements beyond ``steps/requirements.txt``."""
     return lambda step: session.add(step_code(CHECKOUT, step, source, packages.get(step, ())))
+
+
+def _volume_key(recipe: Recipe, instance_type: str) -> str | None:
+    """Disks of the instance are encrypted by its hardware; a key for them is refused (#3677)."""
+    machine = MACHINES.get(instance_type)
+    return None if machine and machine.local_storage_gb else recipe.aws.kms_key
 
 
 def _checkpoint_key(recipe: Recipe, workload_settings: str) -> str:

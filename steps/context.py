@@ -29,7 +29,11 @@ class StepContext:
     """``s3://bucket/prefix`` under which everything of this pipeline lives, no slash at the end."""
 
     kms_key: str | None
-    """KMS key (id, ARN or alias) for volumes and outputs; None for the account's default."""
+    """KMS key (id, ARN or alias) for outputs; None for the account's default."""
+
+    volume_key: Callable[[str], str | None]
+    """Instance type → KMS key of its volume; None where its disks are encrypted by the hardware,
+    for which the service refuses a key."""
 
     subnets: tuple[str, ...]
     """VPC subnets of every job; empty for none."""

@@ -82,7 +82,7 @@ def processing_step(
         instance_count=instance_count or compute.instance_count,
         entrypoint=["/bin/bash", f"{CODE}/steps/container.sh", step],
         volume_size_in_gb=compute.volume_gb,
-        volume_kms_key=context.kms_key,
+        volume_kms_key=context.volume_key(compute.instance_type),
         output_kms_key=context.kms_key,
         max_runtime_in_seconds=compute.max_runtime_minutes * 60,
         base_job_name=step,

@@ -74,9 +74,12 @@ class TrainStepConfig(Section):
     def launcher_environment(self) -> dict[str, str]:
         """Environment for what AWS's driver gives torchrun no argument for: it reads PET_…, too.
 
-        SageMaker leaves two minutes between SIGTERM and SIGKILL, torchrun 30 s.
+        SageMaker leaves two minutes between SIGTERM and SIGKILL, torchrun 30 s. The driver does
+        give it the processes of a node; here they are for those who read the definition.
         """
+        processes = {"PET_NPROC_PER_NODE": str(self.processes_per_node)}
         return {
+            **(processes if self.processes_per_node else {}),
             "PET_MAX_RESTARTS": str(self.max_restarts),
             "PET_SHUTDOWN_TIMEOUT": "100",
             "TORCH_FR_BUFFER_SIZE": "200",  # collectives, of the flight recorder

@@ -127,7 +127,7 @@ def _compute(context: StepContext, config: TrainStepConfig) -> Compute:
         instance_type=context.parameters["TrainInstanceType"],
         instance_count=context.parameters["TrainInstanceCount"],
         volume_size_in_gb=config.volume_gb,
-        volume_kms_key_id=context.kms_key,
+        volume_kms_key_id=context.volume_key(config.instance_type),
         enable_managed_spot_training=config.spot,
         keep_alive_period_in_seconds=config.keep_alive_minutes * 60 or None,
     )

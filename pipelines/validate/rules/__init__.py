@@ -1,0 +1,44 @@
+"""What will go wrong, and botocore's service model cannot know: one table of rules.
+
+A rule reads the definition alone, so any pipeline profits; those on training settings speak only
+where the hyperparameters are Trainyard's. Parameters stand at their defaults.
+"""
+
+from collections.abc import Iterator
+
+from pipelines.validate.document import Document
+from pipelines.validate.findings import Finding
+from pipelines.validate.rules import (
+    caching,
+    channels,
+    drivers,
+    images,
+    machines,
+    network,
+    retries,
+    spot,
+    storage,
+    strategies,
+    tags,
+)
+from pipelines.validate.rules.rule import Rule
+
+RULES: tuple[Rule, ...] = (
+    *machines.RULES,
+    *images.RULES,
+    *strategies.RULES,
+    *network.RULES,
+    *spot.RULES,
+    *channels.RULES,
+    *storage.RULES,
+    *caching.RULES,
+    *retries.RULES,
+    *drivers.RULES,
+    *tags.RULES,
+)
+
+
+def findings(document: Document) -> Iterator[Finding]:
+    """Everything that the rules have to say of the document."""
+    for rule in RULES:
+        yield from rule.findings(document)

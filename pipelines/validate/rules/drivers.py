@@ -1,0 +1,118 @@
+"""What kills the SDK's drivers before the training starts, and what a tuning step drops.
+
+``environment.py`` writes ``export SM_HP_<NAME>='<value>'`` and ``SM_CHANNEL_<NAME>``, and
+``sm_train.sh`` sources that under ``set -e`` (SDK 3.27, sagemaker/train/container_drivers/scripts
+and sagemaker/train/templates.py; reproduced).
+"""
+
+import re
+from collections.abc import Iterator
+
+from pipelines.validate.rules.jobs import Job, containers, known_text, member, training
+from pipelines.validate.rules.rule import Violation, rule
+
+SOURCE = "SDK 3.27, container_drivers/scripts/environment.py and train/templates.py; reproduced"
+WHY = "the shell that sources sm_training.env stops: the job dies before the training starts"
+SECRET = re.compile(r"(?i)(password|passwd|secret|api_?key|access_key|private_key|credential)")
+SDK_DISTRIBUTION = ("sagemaker_torch_distributed_enabled", "sagemaker_mpi_enabled")
+DISTRIBUTED = (*SDK_DISTRIBUTION, "sagemaker_distributed_dataparallel_enabled")
+
+
+@rule(
+    "error",
+    over=training,
+    why=WHY,
+    fix="use letters, digits and underscores",
+    source=SOURCE,
+)
+def channel_name_breaks_driver(job: Job) -> Iterator[Violation]:
+    for index, channel in job.items("InputDataConfig"):
+        name = known_text(channel.get("ChannelName")) or ""
+        if job.has_drivers and name and not re.fullmatch(r"\w+", name, re.ASCII):
+            where = f"InputDataConfig[{index}].ChannelName"
+            yield job.at(where, f"SM_CHANNEL_{name.upper()} is no name of a variable")
+
+
+@rule(
+    "error",
+    over=training,
+    why=WHY,
+    fix="use letters, digits, underscores and hyphens",
+    source=SOURCE,
+)
+def hyperparameter_name_breaks_driver(job: Job) -> Iterator[Violation]:
+    for name in job.hyperparameters:
+        if job.has_drivers and not re.fullmatch(r"[\w-]+", name, re.ASCII):
+            where = member(job.hyperparameters_at, name)
+            yield job.at(where, f"SM_HP_{name.upper()} is no name of a variable")
+
+
+@rule(
+    "error",
+    over=training,
+    why=WHY + ", or it reads another value",
+    fix="write the value without a single quote",
+    source=SOURCE,
+)
+def hyperparameter_value_breaks_driver(job: Job) -> Iterator[Violation]:
+    for name, value in job.hyperparameters.items():
+        if job.has_drivers and "'" in (known_text(value) or ""):
+            problem = f"{value!r} holds a single quote"
+            yield job.at(member(job.hyperparameters_at, name), problem)
+
+
+@rule(
+    "error",
+    over=training,
+    why="the tuning API has no entry point: sm_train.sh never runs, nor does what it starts",
+    fix="use a training step for each setting, or an image whose own entry point trains",
+    source="#5508; SDK 3.27, HyperparameterTuner drops the distribution",
+)
+def tuning_drops_distribution(job: Job) -> Iterator[Violation]:
+    if job.step.type != "Tuning":
+        return
+    alone = job.nodes > 1 and not any(name in job.hyperparameters for name in DISTRIBUTED)
+    if job.has_drivers:
+        yield job.at("InputDataConfig", "channel sm_drivers in a tuning job")
+    elif alone:
+        where = job.resource("InstanceCount")
+        yield job.at(where, f"{job.nodes} instances, and nothing starts them as one training")
+
+
+@rule(
+    "warning",
+    over=containers,
+    why="everyone who may describe the job reads it",
+    fix="keep it in Secrets Manager, and read it in the job by its ARN",
+    source="API reference, CreateTrainingJob: no security-sensitive information in Environment",
+)
+def secret_in_plain_text(job: Job) -> Iterator[Violation]:
+    fields = (("Environment", job.environment), (job.hyperparameters_at, job.hyperparameters))
+    for where, values in fields:
+        for name, value in values.items():
+            text = known_text(value) or ""
+            if SECRET.search(name) and text and not text.startswith("arn:"):
+                yield job.at(member(where, name), "looks like a secret")
+
+
+@rule(
+    "error",
+    over=containers,
+    why="the service refuses the request: it wants the ARN",
+    fix="write arn:aws:iam::<account>:role/<name>",
+    source="API reference, RoleArn",
+)
+def role_is_no_arn(job: Job) -> Iterator[Violation]:
+    role = job.text("RoleArn")
+    if role is not None and not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+", role):
+        yield job.at("RoleArn", f"{role!r} is no role's ARN")
+
+
+RULES = (
+    channel_name_breaks_driver,
+    hyperparameter_name_breaks_driver,
+    hyperparameter_value_breaks_driver,
+    tuning_drops_distribution,
+    secret_in_plain_text,
+    role_is_no_arn,
+)
