@@ -73,7 +73,10 @@ class Document:
         return self.parameters.get(reference.name, {}).get("DefaultValue", UNKNOWN)
 
     def _joined(self, body: Any) -> Any:
-        parts = [self.value(part) for part in body["Values"]]
+        values = body.get("Values") if isinstance(body, dict) else None
+        if not isinstance(values, list):  # said by the expressions' check
+            return UNKNOWN
+        parts = [self.value(part) for part in values]
         if any(part is UNKNOWN for part in parts):
             return UNKNOWN
         return str(body.get("On", "")).join(map(str, parts))

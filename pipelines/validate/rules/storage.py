@@ -7,7 +7,15 @@ from typing import Any
 
 from language.expressions import is_expression
 from pipelines.validate.document import Document, Step
-from pipelines.validate.rules.jobs import Job, jobs, known_text, member, processing, training
+from pipelines.validate.rules.jobs import (
+    Job,
+    as_list,
+    jobs,
+    known_text,
+    member,
+    processing,
+    training,
+)
 from pipelines.validate.rules.ours import our_training, settings
 from pipelines.validate.rules.rule import Violation, rule, steps, whole
 
@@ -126,8 +134,8 @@ def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
 def _has_expression(value: Any) -> bool:
     """Whether anything in ``value`` differs from run to run."""
     if isinstance(value, dict) and "Std:Join" in value:
-        parts = value["Std:Join"].get("Values", []) if isinstance(value["Std:Join"], dict) else []
-        return any(_has_expression(part) for part in parts)
+        body = value["Std:Join"] if isinstance(value["Std:Join"], dict) else {}
+        return any(_has_expression(part) for part in as_list(body.get("Values")))
     return is_expression(value)
 
 
@@ -225,7 +233,9 @@ def _parameters(job: Job) -> int | None:
     source="steps/shard/config.py: a core needs about 12 times shard_mb",
 )
 def shards_larger_than_memory(job: Job) -> Iterator[Violation]:
-    arguments = [known_text(a) or "" for a in job.get("AppSpecification.ContainerArguments") or []]
+    arguments = [
+        known_text(a) or "" for a in as_list(job.get("AppSpecification.ContainerArguments"))
+    ]
     flags = dict(zip(arguments, arguments[1:], strict=False))
     if not job.machine or "--shard_mb" not in flags:
         return
