@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from pipelines.machines import MACHINES
 from steps.config import Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig
@@ -225,6 +226,18 @@ class Recipe(Section):
         strategy, images = self.train.loop.strategy, self.images
         if refused := refuse_image(strategy, images.pytorch_version, images.training):
             raise ValueError(refused)
+        return self
+
+    @model_validator(mode="after")
+    def _batch_fits_accelerators(self) -> Self:
+        """Where the instance type tells how many ranks there are: one an accelerator."""
+        train, machine = self.train, MACHINES.get(self.train.instance_type)
+        if train.ranks is None and machine:
+            try:
+                train.loop.micro_batches(train.instance_count * machine.accelerators)
+            except ValueError as error:
+                nodes = f"{train.instance_count} × {machine.name}"
+                raise ValueError(f"train.loop: on {nodes}: {error}") from None
         return self
 
     @model_validator(mode="after")

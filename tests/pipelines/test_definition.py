@@ -172,6 +172,10 @@ def test_changing_a_job_changes_the_code_of_that_step_only(tmp_path: Path, monke
     assert {name for name in before if before[name] != after[name]} == {"Evaluate"}
 
 
+def cluster(step: dict) -> dict:
+    return step["Arguments"]["ProcessingResources"]["ClusterConfig"]
+
+
 def test_prod_has_the_real_shape():
     found = steps(json.loads(compiled("recipes/prod.yaml").body))
     train = found["Train"]["Arguments"]
@@ -179,8 +183,10 @@ def test_prod_has_the_real_shape():
     assert train["StoppingCondition"]["MaxWaitTimeInSeconds"] >= 3600
     assert train["CheckpointConfig"]["S3Uri"].startswith("s3://example-corp-trainyard/")
     assert {channel["InputMode"] for channel in train["InputDataConfig"][:2]} == {"FastFile"}
-    assert train["VpcConfig"]["Subnets"] and train["ResourceConfig"]["VolumeKmsKeyId"]
-    assert train["OutputDataConfig"]["KmsKeyId"]
+    assert train["VpcConfig"]["Subnets"] and train["OutputDataConfig"]["KmsKeyId"]
+    assert "VolumeKmsKeyId" not in train["ResourceConfig"]  # NVMe, encrypted by the hardware
+    assert cluster(found["Shard"])["VolumeKmsKeyId"] == train["OutputDataConfig"]["KmsKeyId"]
+    assert "VolumeKmsKeyId" not in cluster(found["Evaluate"])
     assert {"Key": "cost-center", "Value": "ml-platform"} in train["Tags"]
     assert found["Train"]["RetryPolicies"] and found["Train"]["CacheConfig"]["Enabled"]
     assert "gpu" in train["AlgorithmSpecification"]["TrainingImage"]

@@ -115,21 +115,22 @@ def image_of_another_accelerator(job: Job) -> Iterator[Violation]:
 )
 def regions_differ(document: Document) -> Iterator[Violation]:
     found = list(_regions(document))
-    if not found:
+    images = Counter(region for *_, region, is_image in found if is_image)
+    if not images:
         return
-    usual = Counter(region for *_, region in found).most_common(1)[0][0]
-    for step, path, region in found:
+    usual = images.most_common(1)[0][0]
+    for step, path, region, _ in found:
         if region != usual:
-            problem = f"is of region {region}, all else is of {usual}"
+            problem = f"is of region {region}, the images are of {usual}"
             yield Violation(step=step, path=path, problem=problem)
 
 
-def _regions(document: Document) -> Iterator[tuple[Step, str, str]]:
-    """Every image and ARN of a region: where it stands, and the region."""
+def _regions(document: Document) -> Iterator[tuple[Step, str, str, bool]]:
+    """Every image and ARN of a region: where it stands, the region, whether it is an image."""
     for step in document.steps:
         for path, text in strings(_own(document, step), f"{step.path}.Arguments"):
             if found := IMAGE.fullmatch(text) or _ARN_REGION.match(text):
-                yield step, path, found["region"]
+                yield step, path, found["region"], found.re is IMAGE
 
 
 def _own(document: Document, step: Step) -> Any:

