@@ -20,7 +20,13 @@ CACHED_STEPS = (
     "ClarifyCheck",
     "QualityCheck",
     "EMR",
+    "EMRServerless",
+    "Lambda",
+    "Callback",
+    "EndpointConfig",
+    "Endpoint",
 )
+"""The guide's list to EMR, and those to which SDK 3.27 gives a cache_config as well."""
 EVER_NEW = ("PipelineExecutionId", "PipelineExecutionArn", "StartDateTime", "CurrentDateTime")
 """Execution variables that no two runs share."""
 TIMESTAMP = re.compile(
@@ -39,7 +45,7 @@ def _config(step: Step) -> dict[str, Any]:
     over=steps,
     why="the step runs each time",
     fix="leave CacheConfig out",
-    source=f"{GUIDE}: step types that can be cached",
+    source=f"{GUIDE}: step types that can be cached; SDK 3.27, the steps with cache_config",
 )
 def cache_on_uncached_type(step: Step) -> Iterator[Violation]:
     if _config(step).get("Enabled") and step.type not in CACHED_STEPS:

@@ -14,8 +14,14 @@ from pipelines.validate.rules.rule import Violation, rule
 SOURCE = "SDK 3.27, container_drivers/scripts/environment.py and train/templates.py; reproduced"
 WHY = "the shell that sources sm_training.env stops: the job dies before the training starts"
 SECRET = re.compile(r"(?i)(password|passwd|secret|api_?key|access_key|private_key|credential)")
-SDK_DISTRIBUTION = ("sagemaker_torch_distributed_enabled", "sagemaker_mpi_enabled")
-DISTRIBUTED = (*SDK_DISTRIBUTION, "sagemaker_distributed_dataparallel_enabled")
+SECRET_OF_SDK = "REMOTE_FUNCTION_SECRET_KEY"
+"""The SDK puts it into the environment of decorated functions itself."""
+DISTRIBUTED = (
+    "sagemaker_torch_distributed_enabled",
+    "sagemaker_mpi_enabled",
+    "sagemaker_distributed_dataparallel_enabled",
+)
+"""Hyperparameters by which the classic toolkit starts ranks (sagemaker-training-toolkit)."""
 
 
 @rule(
@@ -62,21 +68,20 @@ def hyperparameter_value_breaks_driver(job: Job) -> Iterator[Violation]:
 
 
 @rule(
-    "error",
+    "warning",
     over=training,
-    why="the tuning API has no entry point: sm_train.sh never runs, nor does what it starts",
-    fix="use a training step for each setting, or an image whose own entry point trains",
-    source="#5508; SDK 3.27, HyperparameterTuner drops the distribution",
+    why="the tuning API has no entry point: sm_train.sh never runs, so one process a node trains, "
+    "each on its own",
+    fix="use a training step for each setting, or an image whose own entry point starts the ranks",
+    source="#5508; SDK 3.27, sagemaker/train/tuner.py: the distribution is dropped",
 )
 def tuning_drops_distribution(job: Job) -> Iterator[Violation]:
     if job.step.type != "Tuning":
         return
-    alone = job.nodes > 1 and not any(name in job.hyperparameters for name in DISTRIBUTED)
-    if job.has_drivers:
-        yield job.at("InputDataConfig", "channel sm_drivers in a tuning job")
-    elif alone:
-        where = job.resource("InstanceCount")
-        yield job.at(where, f"{job.nodes} instances, and nothing starts them as one training")
+    ranks = job.nodes * (job.machine.accelerators or 1) if job.machine else job.nodes
+    if ranks > 1 and not any(name in job.hyperparameters for name in DISTRIBUTED):
+        problem = f"{job.nodes} × {job.instance_type}, and nothing starts {ranks} ranks on them"
+        yield job.at(job.resource("InstanceCount"), problem)
 
 
 @rule(
@@ -91,7 +96,8 @@ def secret_in_plain_text(job: Job) -> Iterator[Violation]:
     for where, values in fields:
         for name, value in values.items():
             text = known_text(value) or ""
-            if SECRET.search(name) and text and not text.startswith("arn:"):
+            plain = text and not text.startswith("arn:") and name != SECRET_OF_SDK
+            if plain and SECRET.search(name):
                 yield job.at(member(where, name), "looks like a secret")
 
 

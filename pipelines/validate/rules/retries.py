@@ -20,8 +20,11 @@ RETRIED_STEPS = (
     "NotebookJob",
     "QualityCheck",
     "ClarifyCheck",
+    "EMRServerless",
+    "EndpointConfig",
+    "Endpoint",
 )
-"""The guide's list, and the two checks, to which the SDK gives retry_policies as well."""
+"""The guide's list to NotebookJob, and those to which SDK 3.27 gives retry_policies as well."""
 INTERNAL_ERROR = "SageMaker.JOB_INTERNAL_ERROR"
 CAUSES = [
     "Step.SERVICE_FAULT",

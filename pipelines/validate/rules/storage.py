@@ -94,7 +94,7 @@ def _outputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
 
 
 @rule(
-    "error",
+    "warning",
     over=whole,
     why="the later of the two overwrites the earlier, or both mix",
     fix="give each output a prefix of its own",

@@ -467,7 +467,7 @@ FAULTS = (
     ),
     *_of(
         "cache-on-uncached-type",
-        lambda_step=put("Notify", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
+        condition=put("Verdict", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
         register=put("Register", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
     ),
     *_of(
@@ -560,9 +560,7 @@ FAULTS = (
     ),
     *_of(
         "tuning-drops-distribution",
-        drivers=add(
-            "Tune", f"{TUNED}.InputDataConfig", s3_channel("sm_drivers", "s3://bucket/d", "File")
-        ),
+        eight_gpus=put("Tune", f"{TUNED}.ResourceConfig.InstanceType", "ml.p3.16xlarge"),
         two_nodes=put("Tune", f"{TUNED}.ResourceConfig.InstanceCount", 2),
     ),
     *_of(
@@ -804,7 +802,7 @@ NEAR = (
     *_of("key-for-volume-only", both=put("Shard", f"{SHARD}.VolumeKmsKeyId", KEY)),
     *_of(
         "cache-on-uncached-type",
-        off=put("Notify", "/CacheConfig", {"Enabled": False, "ExpireAfter": "P1D"}),
+        off=put("Register", "/CacheConfig", {"Enabled": False, "ExpireAfter": "P1D"}),
         tuning=put("Tune", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
     ),
     *_of(
@@ -861,6 +859,7 @@ NEAR = (
     *_of("hyperparameter-value-breaks-driver", double=hyper("Train", note='"quoted"')),
     *_of(
         "tuning-drops-distribution",
+        one_gpu=put("Tune", f"{TUNED}.ResourceConfig.InstanceType", "ml.p3.2xlarge"),
         classic_toolkit=(
             put("Tune", f"{TUNED}.ResourceConfig.InstanceCount", 2),
             put(
@@ -874,6 +873,7 @@ NEAR = (
         "secret-in-plain-text",
         arn=environment("Shard", DB_SECRET="arn:aws:secretsmanager:us-east-1:1:secret:x"),
         tokenizer=environment("Shard", TOKENIZER="bytes"),
+        of_the_sdk=environment("Shard", REMOTE_FUNCTION_SECRET_KEY="ab12"),
     ),
     *_of("role-is-no-arn", path=put("Train", "RoleArn", "arn:aws-cn:iam::111122223333:role/a/b")),
     *_of("no-tags", one=put("Train", "Tags", [{"Key": "project", "Value": "a"}])),
