@@ -13,7 +13,8 @@ from pipelines.validate.findings import Finding
 from pipelines.validate.rules import RULES, findings
 from pipelines.validate.rules.rule import Rule
 from tests.pipelines.validate.rules.definitions import document, valid
-from tests.pipelines.validate.rules.faults import FAULTS, NEAR, Fault
+from tests.pipelines.validate.rules.fault import Fault
+from tests.pipelines.validate.rules.faults import FAULTS, NEAR
 
 BY_NAME = {rule.name: rule for rule in RULES}
 
