@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from language.caching import duration, key_arguments
+from language.caching import key_arguments
 from language.expressions import GET
 from pipelines.validate.document import Step
 from pipelines.validate.rules.jobs import Job, strings, training
@@ -51,24 +51,6 @@ def cache_on_uncached_type(step: Step) -> Iterator[Violation]:
     if _config(step).get("Enabled") and step.type not in CACHED_STEPS:
         problem = f"steps of type {step.type} are not cached"
         yield Violation(step=step, path=f"{step.path}.CacheConfig", problem=problem)
-
-
-@rule(
-    "error",
-    over=steps,
-    why="the service refuses the definition",
-    fix="write an ISO 8601 duration: P30D, PT12H",
-    source="developer guide, pipelines-caching-enabling",
-)
-def malformed_cache_expiry(step: Step) -> Iterator[Violation]:
-    text = _config(step).get("ExpireAfter")
-    if text is None:
-        return
-    try:
-        duration(text)
-    except ValueError as error:
-        path = f"{step.path}.CacheConfig.ExpireAfter"
-        yield Violation(step=step, path=path, problem=str(error))
 
 
 @rule(
@@ -141,7 +123,6 @@ def checkpoints_of_one_run(job: Job) -> Iterator[Violation]:
 
 RULES = (
     cache_on_uncached_type,
-    malformed_cache_expiry,
     cache_without_expiry,
     never_hits_the_cache,
     timestamp_in_cache_key,

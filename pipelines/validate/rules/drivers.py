@@ -101,24 +101,10 @@ def secret_in_plain_text(job: Job) -> Iterator[Violation]:
                 yield job.at(member(where, name), "looks like a secret")
 
 
-@rule(
-    "error",
-    over=containers,
-    why="the service refuses the request: it wants the ARN",
-    fix="write arn:aws:iam::<account>:role/<name>",
-    source="API reference, RoleArn",
-)
-def role_is_no_arn(job: Job) -> Iterator[Violation]:
-    role = job.text("RoleArn")
-    if role is not None and not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+", role):
-        yield job.at("RoleArn", f"{role!r} is no role's ARN")
-
-
 RULES = (
     channel_name_breaks_driver,
     hyperparameter_name_breaks_driver,
     hyperparameter_value_breaks_driver,
     tuning_drops_distribution,
     secret_in_plain_text,
-    role_is_no_arn,
 )

@@ -21,15 +21,17 @@ def _keys(job: Job) -> list[str]:
 
 @rule(
     "warning",
-    over=jobs,
-    why="the job's costs go to nobody, and a role that may only touch tagged jobs is refused",
-    fix="tag the job (aws.tags in the recipe); the role needs sagemaker:AddTags",
+    over=whole,
+    why="their costs go to nobody, and a role that may only touch tagged jobs is refused",
+    fix="tag the jobs (aws.tags in the recipe); the role needs sagemaker:AddTags",
     source="Billing user guide, cost allocation tags; "
     "aws-samples/sagemaker-custom-project-templates#41, aws-cdk#32294 #26012",
 )
-def no_tags(job: Job) -> Iterator[Violation]:
-    if not _keys(job) and not job.step.arguments.get("Tags"):
-        yield Violation(step=job.step, path=_at(job), problem="the job has no tags")
+def no_tags(document: Document) -> Iterator[Violation]:
+    names = [job.step.name for job in jobs(document) if not job.step.arguments.get("Tags")]
+    if names:
+        listed = ", ".join(dict.fromkeys(names))
+        yield Violation(step=None, path="$.Steps", problem=f"no tags on the jobs of {listed}")
 
 
 @rule(

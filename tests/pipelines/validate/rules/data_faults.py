@@ -164,12 +164,6 @@ OF_DATA = (
         condition=put("Verdict", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
         register=put("Register", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
     ),
-    *of(
-        "malformed-cache-expiry",
-        words=put("Shard", "/CacheConfig.ExpireAfter", "30 days"),
-        number=put("Shard", "/CacheConfig.ExpireAfter", 30),
-        empty=put("Train", "/CacheConfig.ExpireAfter", "P"),
-    ),
     *of("cache-without-expiry", train=drop("Train", "/CacheConfig.ExpireAfter")),
     *of(
         "never-hits-the-cache",
@@ -262,11 +256,6 @@ OF_DATA = (
         environment=environment("Shard", DB_PASSWORD="hunter2"),
         hyperparameter=hyper("Train", wandb_api_key="abcdef"),
         access_key=environment("Train", AWS_SECRET_ACCESS_KEY="x"),
-    ),
-    *of(
-        "role-is-no-arn",
-        name=put("Train", "RoleArn", "SageMakerRole"),
-        user=put("Shard", "RoleArn", "arn:aws:iam::111122223333:user/me"),
     ),
     *of("no-tags", train=drop("Train", "Tags"), shard=put("Shard", "Tags", [])),
     *of("uneven-tags", train=put("Train", "Tags", [{"Key": "project", "Value": "a"}])),

@@ -159,7 +159,13 @@ def _tuning() -> dict[str, Any]:
         "OutputDataConfig": {"S3OutputPath": run_uri("tune")},
         "RoleArn": ROLE,
     }
-    arguments = {"TrainingJobDefinition": definition, "Tags": deepcopy(TAGS)}
+    limits = {"MaxNumberOfTrainingJobs": 4, "MaxParallelTrainingJobs": 2}
+    config = {"Strategy": "Bayesian", "ResourceLimits": limits}
+    arguments = {
+        "HyperParameterTuningJobConfig": config,
+        "TrainingJobDefinition": definition,
+        "Tags": deepcopy(TAGS),
+    }
     return {"Name": "Tune", "Type": "Tuning", "Arguments": arguments}
 
 
@@ -178,13 +184,27 @@ def _transform() -> dict[str, Any]:
     }
 
 
+def _lambda() -> dict[str, Any]:
+    function = "arn:aws:lambda:us-east-1:111122223333:function:notify"
+    return {
+        "Name": "Notify",
+        "Type": "Lambda",
+        "Arguments": {"text": "done"},
+        "FunctionArn": function,
+        "OutputParameters": [],
+    }
+
+
 def _condition() -> dict[str, Any]:
     container = {"Image": f"{REGISTRY}/pytorch-inference:2.6.0-cpu-py312"}
     container["ModelDataUrl"] = {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"}
     register = {
         "Name": "Register",
         "Type": "RegisterModel",
-        "Arguments": {"InferenceSpecification": {"Containers": [container]}},
+        "Arguments": {
+            "ModelPackageGroupName": "group",
+            "InferenceSpecification": {"Containers": [container]},
+        },
     }
     copies = [
         _processing(name, "ml.m5.xlarge", 1, CPU_IMAGE, [_input("in", "s3://bucket/in")])
@@ -194,7 +214,7 @@ def _condition() -> dict[str, Any]:
         "Name": "Verdict",
         "Type": "Condition",
         "Arguments": {
-            "Conditions": [],
+            "Conditions": [{"Type": "Equals", "LeftValue": "a", "RightValue": "a"}],
             "IfSteps": [register, copies[0]],
             "ElseSteps": [copies[1]],
         },
@@ -219,7 +239,7 @@ def valid() -> dict[str, Any]:
             _processing("Evaluate", "ml.g5.2xlarge", 1, GPU_IMAGE, [model]),
             _tuning(),
             _transform(),
-            {"Name": "Notify", "Type": "Lambda", "Arguments": {"text": "done"}},
+            _lambda(),
             _condition(),
         ],
     }

@@ -66,7 +66,8 @@ def channel(**fields: Any) -> Change:
 
 
 def fsx(**changes: Any) -> Change:
-    return add("Train", "InputDataConfig", {**file_system_channel(), **changes})
+    channel = {**file_system_channel(), **changes}
+    return add("Train", "InputDataConfig", {k: v for k, v in channel.items() if v is not None})
 
 
 def retry(step: str, **fields: Any) -> Change:

@@ -256,11 +256,6 @@ NEAR = (
         off=put("Register", "/CacheConfig", {"Enabled": False, "ExpireAfter": "P1D"}),
         tuning=put("Tune", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
     ),
-    *of(
-        "malformed-cache-expiry",
-        aws_spelling=put("Shard", "/CacheConfig.ExpireAfter", "30dT5h"),
-        hours=put("Shard", "/CacheConfig.ExpireAfter", "PT12H"),
-    ),
     *of("cache-without-expiry", off=put("Train", "/CacheConfig", {"Enabled": False})),
     *of(
         "never-hits-the-cache",
@@ -326,7 +321,6 @@ NEAR = (
         tokenizer=environment("Shard", TOKENIZER="bytes"),
         of_the_sdk=environment("Shard", REMOTE_FUNCTION_SECRET_KEY="ab12"),
     ),
-    *of("role-is-no-arn", path=put("Train", "RoleArn", "arn:aws-cn:iam::111122223333:role/a/b")),
     *of("no-tags", one=put("Train", "Tags", [{"Key": "project", "Value": "a"}])),
     *of("uneven-tags", none=drop("Train", "Tags"), values=put("Train", "Tags.0.Value", "other")),
     *of("tag-key-refused", near=add("Train", "Tags", {"Key": "awsome", "Value": "a"})),
