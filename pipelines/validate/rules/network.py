@@ -24,7 +24,6 @@ DRIVER_EFA = {
 """SM_EFA_NCCL_INSTANCES of SDK 3.27, sagemaker/train/container_drivers/common/utils.py: where the
 drivers set FI_PROVIDER=efa."""
 RDMA_FAMILIES = ("ml.p4", "ml.p5", "ml.p6", "ml.trn")
-LOCAL_TRACKING = ("environment", "local", "off")
 
 
 @rule(
@@ -102,8 +101,8 @@ def tracking_from_isolation(job: Job) -> Iterator[Violation]:
         return
     if uri := known_text(job.environment.get("MLFLOW_TRACKING_URI")):
         yield job.at("Environment.MLFLOW_TRACKING_URI", f"{uri} from an isolated container")
-    uri = known_text(job.hyperparameters.get("mlflow_tracking_uri")) or "off"
-    if uri not in LOCAL_TRACKING and "://" in uri.replace("file://", "") or uri.startswith("arn:"):
+    uri = known_text(job.hyperparameters.get("mlflow_tracking_uri")) or ""
+    if uri.startswith(("arn:", "http://", "https://")):
         where = f"{job.hyperparameters_at}.mlflow_tracking_uri"
         yield job.at(where, f"{uri} from an isolated container")
 

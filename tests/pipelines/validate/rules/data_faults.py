@@ -83,6 +83,9 @@ OF_DATA = (
         capitals=put("Train", "CheckpointConfig.S3Uri", "s3://Bucket/checkpoints"),
         one_slash=put("Shard", OUTPUT, "s3:/bucket/out"),
         path=put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "/data/raw"),
+        https=put(
+            "Shard", "ProcessingInputs.0.S3Input.S3Uri", "https://bucket.s3.amazonaws.com/raw"
+        ),
         underscore=put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "s3://my_bucket/raw"),
         in_a_join=put(
             "Train",

@@ -238,6 +238,11 @@ OF_MACHINES = (
         "rare-checkpoints",
         a_fifth_of_the_run=(*SPOT, hyper("Train", checkpoint_interval="20000")),
         never=(*SPOT, hyper("Train", checkpoint_interval="100000")),
+        of_a_short_run=(
+            *SPOT,
+            put("Train", RUNTIME, 3600),
+            hyper("Train", checkpoint_interval="20000"),
+        ),
         hours=(
             *SPOT,
             put("Train", RUNTIME, 864_000),
@@ -254,6 +259,7 @@ OF_MACHINES = (
     *of(
         "runtime-beyond-usual-quota",
         train=put("Train", RUNTIME, 864_000),
+        four_weeks=put("Train", RUNTIME, 2_419_200),
         shard=put("Shard", RUNTIME, 432_001),
     ),
     *of(

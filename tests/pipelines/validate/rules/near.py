@@ -51,7 +51,11 @@ NEAR = (
         eight=environment("Train", PET_NPROC_PER_NODE="8"),
         no_number=environment("Train", PET_NPROC_PER_NODE="auto"),
     ),
-    *of("instances-share-no-work", one=put("Shard", f"{SHARD}.InstanceCount", 1)),
+    *of(
+        "instances-share-no-work",
+        one=put("Shard", f"{SHARD}.InstanceCount", 1),
+        no_inputs=put("Shard", "ProcessingInputs", []),
+    ),
     *of("gpu-image-on-cpu-machine", own_image=(machine("ml.m5.large"), image(OWN_IMAGE))),
     *of("cpu-image-on-accelerator", own_image=image(OWN_IMAGE), h100=machine("ml.p5.48xlarge")),
     *of(
@@ -96,7 +100,11 @@ NEAR = (
             hyper("Train", global_batch="32"),
         ),
     ),
-    *of("tensor-parallel-across-nodes", eight=hyper("Train", tensor_parallel="8")),
+    *of(
+        "tensor-parallel-across-nodes",
+        eight=hyper("Train", tensor_parallel="8"),
+        one_node=(nodes(1), hyper("Train", tensor_parallel="16")),
+    ),
     *of(
         "uniform-shuffle-over-fastfile",
         file=(
@@ -106,6 +114,14 @@ NEAR = (
     ),
     *of(
         "sharded-channel-of-ours",
+        one_node=(
+            nodes(1),
+            put(
+                "Train",
+                "InputDataConfig.0.DataSource.S3DataSource.S3DataDistributionType",
+                "ShardedByS3Key",
+            ),
+        ),
         code=put(
             "Train",
             "InputDataConfig.2.DataSource.S3DataSource.S3DataDistributionType",
@@ -120,19 +136,36 @@ NEAR = (
         ),
         one_node=(machine("ml.p5en.48xlarge"), nodes(1)),
         known=machine("ml.p5e.48xlarge"),
+        without_drivers=(machine("ml.p5en.48xlarge"), drop("Train", "InputDataConfig.3")),
+        cpu=machine("ml.m6i.32xlarge"),
     ),
-    *of("efa-across-subnets", one_node=(TWO_SUBNETS, nodes(1))),
+    *of(
+        "efa-across-subnets",
+        one_node=(TWO_SUBNETS, nodes(1)),
+        without_efa=(TWO_SUBNETS, machine("ml.p3.16xlarge")),
+    ),
     *of("nodes-without-efa", one_node=(*ONE_GPU, nodes(1)), cpu=machine("ml.m5.large")),
     *of(
         "encrypted-collectives",
         one_node=(nodes(1), put("Train", "EnableInterContainerTrafficEncryption", True)),
+        cpu=(
+            machine("ml.m5.large"),
+            put("Train", "EnableInterContainerTrafficEncryption", True),
+        ),
     ),
     *of(
         "tracking-from-isolation",
         local=(ISOLATED, hyper("Train", mlflow_tracking_uri="local")),
         not_isolated=hyper("Train", mlflow_tracking_uri="https://mlflow.corp"),
     ),
-    *of("packages-from-isolation", own_image=(ISOLATED, image(OWN_IMAGE))),
+    *of(
+        "packages-from-isolation",
+        own_image=(ISOLATED, image(OWN_IMAGE)),
+        own_entry_point=(
+            put("Shard", "NetworkConfig.EnableNetworkIsolation", True),
+            put("Shard", "AppSpecification.ContainerEntrypoint", ["python3", "job.py"]),
+        ),
+    ),
     *of("spot-without-checkpoints", with_them=SPOT, on_demand=drop("Train", "CheckpointConfig")),
     *of("spot-without-max-wait", with_it=SPOT),
     *of("max-wait-below-max-runtime", equal=(SPOT[0], put("Train", WAIT, 86_400))),
@@ -155,11 +188,13 @@ NEAR = (
         "rare-checkpoints",
         on_demand=hyper("Train", checkpoint_interval="20000"),
         often=(*SPOT, hyper("Train", checkpoint_interval="500")),
+        a_tenth=(*SPOT, put("Train", RUNTIME, 36_000), hyper("Train", checkpoint_interval="10000")),
     ),
     *of(
         "capacity-not-awaited",
         cpu=(machine("ml.m5.large"), drop("Train", "/RetryPolicies")),
         spot=(*SPOT, drop("Train", "/RetryPolicies")),
+        tuning=put("Tune", f"{TUNED}.ResourceConfig.InstanceType", "ml.g5.xlarge"),
     ),
     *of("training-too-long", four_weeks=put("Train", RUNTIME, 2_419_200)),
     *of("runtime-beyond-usual-quota", five_days=put("Train", RUNTIME, 432_000)),
@@ -201,11 +236,17 @@ NEAR = (
     ),
     *of(
         "fsx-across-subnets",
+        one=fsx(),
         efs=(add("Train", "InputDataConfig", file_system_channel("EFS", "/data")), TWO_SUBNETS),
     ),
     *of(
         "malformed-s3-location",
         bucket_alone=put("Train", "CheckpointConfig.S3Uri", "s3://bucket"),
+        model_over_https=put(
+            "Register",
+            "InferenceSpecification.Containers.0.ModelDataUrl",
+            "https://bucket.s3.amazonaws.com/model.tar.gz",
+        ),
         parameter=put("Train", "CheckpointConfig.S3Uri", {"Get": "Parameters.InputUri"}),
     ),
     *of("empty-key-part", last=put("Train", "CheckpointConfig.S3Uri", "s3://bucket/a/")),
@@ -286,7 +327,11 @@ NEAR = (
         all=retry("Shard", ExceptionType=["Step.SERVICE_FAULT", "SageMaker.RESOURCE_LIMIT"]),
     ),
     *of("two-retry-limits", expiry=retry("Train", ExpireAfterMin=60)),
-    *of("retry-limit-too-large", largest=retry("Train", MaxAttempts=20, IntervalSeconds=43_200)),
+    *of(
+        "retry-limit-too-large",
+        largest=retry("Train", MaxAttempts=20, IntervalSeconds=43_200),
+        none=retry("Train", MaxAttempts=0),
+    ),
     *of(
         "retry-without-effect",
         throttling=retry("Tune", ExceptionType=["Step.THROTTLING"], MaxAttempts=3),
@@ -301,8 +346,16 @@ NEAR = (
         underscore=channel(ChannelName="train_extra"),
         without_drivers=(drop("Train", "InputDataConfig.3"), channel(ChannelName="train-extra")),
     ),
-    *of("hyperparameter-name-breaks-driver", hyphen=hyper("Train", **{"model-dim": "64"})),
-    *of("hyperparameter-value-breaks-driver", double=hyper("Train", note='"quoted"')),
+    *of(
+        "hyperparameter-name-breaks-driver",
+        hyphen=hyper("Train", **{"model-dim": "64"}),
+        without_drivers=(drop("Train", "InputDataConfig.3"), hyper("Train", **{"a.b": "64"})),
+    ),
+    *of(
+        "hyperparameter-value-breaks-driver",
+        double=hyper("Train", note='"quoted"'),
+        without_drivers=(drop("Train", "InputDataConfig.3"), hyper("Train", note="it's")),
+    ),
     *of(
         "tuning-drops-distribution",
         one_gpu=put("Tune", f"{TUNED}.ResourceConfig.InstanceType", "ml.p3.2xlarge"),
