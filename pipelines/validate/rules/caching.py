@@ -94,7 +94,7 @@ def never_hits_the_cache(step: Step) -> Iterator[Violation]:
 @rule(
     "warning",
     over=steps,
-    why="it is part of the cache key and changes with every upsert: nothing is reused",
+    why="it is part of the cache key: if it is the time of an upload, no upsert reuses a result",
     fix="name the object by its content, as python -m pipelines.upsert does",
     source="developer guide, pipelines-default-keys; #2736 #2940 #3384",
 )

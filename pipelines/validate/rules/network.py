@@ -65,7 +65,7 @@ def efa_across_subnets(job: Job) -> Iterator[Violation]:
     over=training,
     why="gradients go over TCP: the GPUs wait for the network",
     fix="use one larger instance, or a type with EFA",
-    source="developer guide, distributed-training: EFA for more than one node",
+    source="developer guide, data-parallel-use-api: EFA-enabled instances for best performance",
 )
 def nodes_without_efa(job: Job) -> Iterator[Violation]:
     machine = job.machine
