@@ -1,4 +1,4 @@
-"""Region, role and bucket: from the recipe, else from the ordinary AWS environment."""
+"""Region, roles and bucket: from the recipe, else from the ordinary AWS environment."""
 
 import os
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ SOURCES = {
     "role": ("SAGEMAKER_PIPELINE_ROLE_ARN",),
     "bucket": ("ARTIFACT_BUCKET",),
 }
+JOB_ROLE = "SAGEMAKER_JOB_ROLE_ARN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Account:
     region: str
     role: str
     bucket: str
+    job_role: str
 
 
 def resolve(aws: Aws) -> Account:
@@ -31,7 +33,10 @@ def resolve(aws: Aws) -> Account:
     Raises:
         RecipeError: neither says it; names the field and the variables.
     """
-    return Account(**{field: getattr(aws, field) or _environment(field) for field in SOURCES})
+    found = {field: getattr(aws, field) or _environment(field) for field in SOURCES}
+    # One role for both where nobody names a second: not the environment's beside a recipe's own.
+    named = aws.job_role or (None if aws.role else os.environ.get(JOB_ROLE))
+    return Account(**found, job_role=named or found["role"])
 
 
 def _environment(field: str) -> str:

@@ -51,7 +51,10 @@ class Aws(Section):
     """Region; else AWS_REGION or AWS_DEFAULT_REGION."""
 
     role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
-    """ARN of the role that the pipeline and its jobs assume; else SAGEMAKER_PIPELINE_ROLE_ARN."""
+    """ARN of the role that the pipeline assumes; else SAGEMAKER_PIPELINE_ROLE_ARN."""
+
+    job_role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
+    """ARN of the role that the jobs assume; else SAGEMAKER_JOB_ROLE_ARN, else the pipeline's."""
 
     bucket: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
     """Bucket for code, shards, models and checkpoints; else ARTIFACT_BUCKET."""

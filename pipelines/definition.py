@@ -62,7 +62,7 @@ def build(recipe: Recipe, account: Account, *, commit: str, source: Path | None)
     context = StepContext(
         session=session,
         parameters=parameters,
-        role=account.role,
+        role=account.job_role,
         root_uri=f"s3://{account.bucket}/{prefix}",
         kms_key=recipe.aws.kms_key,
         volume_key=lambda instance_type: _volume_key(recipe, instance_type),
