@@ -16,12 +16,16 @@ def ensure_bucket(s3: Any, bucket: str, region: str) -> bool:
     """Create the bucket if there is none; True when it was created.
 
     Raises:
-        ServiceError: the bucket belongs to somebody else, or cannot be created.
+        ServiceError: the bucket cannot be looked at, or cannot be created.
     """
     try:
         s3.head_bucket(Bucket=bucket)
         return False
     except ClientError as error:
+        # It is there, and a role that may list some prefixes only may not look at it as a whole.
+        # Listing what is to be uploaded will tell a bucket of somebody else's.
+        if error_code(error) == "403":
+            return False
         if error_code(error) not in ("404", "NoSuchBucket"):
             raise ServiceError(
                 f"bucket {bucket}: cannot be used ({error_code(error)}): it may belong to another "

@@ -13,8 +13,11 @@ from pipelines.permissions.statements import Statement
 from pipelines.permissions.subject import Subject
 from pipelines.permissions.values import split_uri
 
-WRITTEN = ("code/*", "definitions/*", "upsert.lock")
-"""What an upsert writes under the pipeline's root: code, definitions kept, and its lock."""
+WRITTEN = ("code/*", "definitions/*")
+"""What an upsert writes under the pipeline's root: code, and records of what it deployed."""
+
+LOCK = "definitions/lock"
+"""What keeps two upserts apart; given back by deleting it."""
 
 
 def ci_statements(subject: Subject) -> Iterator[Statement]:
@@ -35,8 +38,10 @@ def ci_statements(subject: Subject) -> Iterator[Statement]:
             for action in (
                 "AddTags",
                 "CreatePipeline",
+                "DeleteTags",
                 "DescribePipeline",
                 "ListPipelineExecutions",
+                "ListTags",
                 "StartPipelineExecution",
                 "UpdatePipeline",
             )
@@ -49,6 +54,7 @@ def ci_statements(subject: Subject) -> Iterator[Statement]:
             "sagemaker:DescribePipelineDefinitionForExecution",
             "sagemaker:DescribePipelineExecution",
             "sagemaker:ListPipelineExecutionSteps",
+            "sagemaker:ListPipelineParametersForExecution",
         ),
         resources=(f"{pipeline}/execution/*",),
     )
@@ -76,7 +82,7 @@ def _uploads(subject: Subject, root: str) -> Iterator[Statement]:
     bucket, prefix = split_uri(root, "--root")
     under = {(bucket, f"{prefix}/{name}") for name in WRITTEN}
     yield from storage("Uploads", subject, under, ("s3:GetObject", "s3:PutObject"))
-    lock = {(bucket, f"{prefix}/{WRITTEN[-1]}")}
+    lock = {(bucket, f"{prefix}/{LOCK}")}
     yield from storage("Unlock", subject, lock, ("s3:DeleteObject",))
     yield from lists(subject, under)
     keys = {key_arn(subject, subject.kms_key)} if subject.kms_key else set()

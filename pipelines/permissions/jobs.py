@@ -82,7 +82,8 @@ class Collector:
         self.needs.reads |= self._folder(uri, field)
 
     def write(self, uri: Any, field: str) -> None:
-        self.needs.writes |= self._folder(uri, field)
+        """What is written goes below the prefix; an object of that very name never does."""
+        self.needs.writes |= {(b, key) for b, key in self._folder(uri, field) if key[-1:] == "*"}
 
     def _folder(self, uri: Any, field: str) -> set[tuple[str, str]]:
         where = f"step {self.step.name}: {field}"

@@ -86,6 +86,9 @@ def covers(wide: str, narrow: str) -> bool:
 
 
 def minimal(patterns: Iterable[str]) -> tuple[str, ...]:
-    """The patterns, sorted, without those that another one covers."""
-    found = sorted(set(patterns))
-    return tuple(p for p in found if not any(q != p and covers(q, p) for q in found))
+    """The patterns, sorted, without those that another one covers; of equals the first stays."""
+    kept: list[str] = []
+    for pattern in sorted(set(patterns)):
+        if not any(covers(other, pattern) for other in kept):
+            kept = [other for other in kept if not covers(pattern, other)] + [pattern]
+    return tuple(kept)

@@ -24,11 +24,11 @@ def template(subject: Subject, policies: Mapping[str, dict]) -> dict[str, Any]:
     Raises:
         DefinitionError: the pipeline and its jobs share one role.
     """
-    if subject.job_roles != (subject.job_roles[0],) or subject.role in subject.job_roles:
+    if len(subject.job_roles) != 1 or subject.role in subject.job_roles:
         raise DefinitionError(
             f"pipeline {subject.name}: its role is {subject.role}, its jobs' "
-            f"{', '.join(subject.job_roles)}; the template gives each a role of its own: set "
-            "aws.job_role to another one than aws.role"
+            f"{', '.join(subject.job_roles) or 'none'}; the template gives each a role of its own: "
+            "set aws.job_role to another one than aws.role"
         )
     substitute = _Substitution(subject)
     return {

@@ -1,0 +1,247 @@
+"""The templates and the workflow: lint, derived roles, and no permission that is not needed."""
+
+import copy
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from errors import DefinitionError
+from pipelines.permissions.__main__ import derive
+from pipelines.permissions.check import compare
+from pipelines.permissions.subject import Subject, from_recipe
+from pipelines.permissions.template import HEAD, ROLES, dump, policies_in, read, template
+from tests.pipelines.permissions import reference
+
+CHECKOUT = Path(__file__).parent.parent.parent
+INFRA = CHECKOUT / "infra"
+TEMPLATES = sorted(INFRA.glob("*.yaml"))
+WORKFLOW = CHECKOUT / ".github/workflows/pipeline.yml"
+
+
+def load(path: Path) -> dict[str, Any]:
+    return read(path.read_text(encoding="utf-8"), path.name)
+
+
+def resources(path: Path, kind: str) -> Iterator[tuple[str, dict]]:
+    for name, resource in load(path)["Resources"].items():
+        if resource["Type"].startswith(kind):
+            yield name, resource["Properties"]
+
+
+@pytest.fixture(scope="module")
+def prod() -> Subject:
+    return from_recipe(CHECKOUT / "recipes/prod.yaml", ())
+
+
+def test_cfn_lint_has_nothing_to_say():
+    assert len(TEMPLATES) == 6
+    lint = "import sys; from cfnlint.runner import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", lint, "-r", "us-east-1", "-t", *map(str, TEMPLATES)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# roles.yaml
+
+
+def test_the_roles_in_the_repository_are_what_the_command_prints(prod: Subject):
+    made = template(prod, {role: derive(prod, role) for role in ROLES})
+    printed = HEAD.format(recipe="recipes/prod.yaml") + dump(made)
+    assert (INFRA / "roles.yaml").read_text(encoding="utf-8") == printed, (
+        "python -m pipelines.permissions --recipe recipes/prod.yaml --template > infra/roles.yaml"
+    )
+
+
+def test_the_template_is_read_back_as_the_policies_that_it_was_made_of(prod: Subject):
+    given = policies_in(load(INFRA / "roles.yaml"), prod, "roles.yaml")
+    assert {role: compare(derive(prod, role), policy) for role, policy in given.items()} == {
+        role: [] for role in ROLES
+    }
+
+
+def test_nothing_of_one_account_is_left_in_the_resources():
+    text = dump(load(INFRA / "roles.yaml")["Resources"])
+    for literal in ("111122223333", "us-east-1", "arn:aws:", "example-corp-trainyard"):
+        assert literal not in text
+
+
+def test_an_edited_template_is_told_by_role(prod: Subject):
+    edited = load(INFRA / "roles.yaml")
+    policy = edited["Resources"]["JobRole"]["Properties"]["Policies"][0]["PolicyDocument"]
+    policy["Statement"][0]["Resource"][0] = "*"
+    given = policies_in(edited, prod, "roles.yaml")
+    told = [str(d) for d in compare(derive(prod, "job"), given["job"])]
+    assert told == ["excess Read: s3:GetObject on *"]
+    assert not compare(derive(prod, "pipeline"), given["pipeline"])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda t: t["Resources"].pop("EventsRole"), "has no resource EventsRole"),
+        (
+            lambda t: t["Resources"]["JobRole"]["Properties"].update(ManagedPolicyArns=["x"]),
+            "JobRole: has ManagedPolicyArns, and what those allow stands elsewhere",
+        ),
+        (
+            lambda t: t["Parameters"]["ArtifactBucket"].pop("Default"),
+            "${ArtifactBucket} has no value before it is deployed",
+        ),
+        (
+            lambda t: t["Resources"]["CiPolicy"]["Properties"]["PolicyDocument"]["Statement"][
+                0
+            ].update(Resource={"Fn::ImportValue": "x"}),
+            "is not known before it is deployed",
+        ),
+    ],
+)
+def test_a_template_that_cannot_be_compared_is_refused(change, told: str, prod: Subject):
+    edited = copy.deepcopy(load(INFRA / "roles.yaml"))
+    change(edited)
+    with pytest.raises(DefinitionError, match=re.escape(told)):
+        policies_in(edited, prod, "roles.yaml")
+
+
+def test_one_role_for_both_makes_no_template(prod: Subject):
+    alone = Subject(
+        name="p", region="us-east-1", role=prod.role, document={"Steps": []}, root="s3://b/p",
+        kms_key=None,
+    )  # fmt: skip
+    with pytest.raises(DefinitionError, match=r"set aws\.job_role to another one than aws\.role"):
+        template(alone, {})
+
+
+# what the other templates allow
+
+
+def identity_statements() -> Iterator[tuple[str, dict]]:
+    for path in TEMPLATES:
+        for name, given in resources(path, "AWS::IAM::"):
+            documents = [p["PolicyDocument"] for p in given.get("Policies", ())]
+            documents += [given["PolicyDocument"]] if "PolicyDocument" in given else []
+            for document in documents:
+                for statement in document["Statement"]:
+                    yield f"{path.name} {name}", statement
+
+
+def listed(value: Any) -> list:
+    return value if isinstance(value, list) else [value]
+
+
+def test_every_action_in_a_role_exists_and_none_is_a_wildcard():
+    assert len({where for where, _ in identity_statements()}) == 6
+    for where, statement in identity_statements():
+        for action in listed(statement["Action"]):
+            reference.action(action)  # KeyError where IAM has none
+            if "*" in listed(statement["Resource"]):
+                assert not reference.resource_types(action), f"{where}: {action} on *"
+
+
+def test_every_trust_is_bound_to_whom_it_is_for():
+    for path in TEMPLATES:
+        for name, given in resources(path, "AWS::IAM::Role"):
+            (statement,) = given["AssumeRolePolicyDocument"]["Statement"]
+            (keys,) = statement["Condition"].values()
+            bound = {"aws:SourceArn"} if "Service" in statement["Principal"] else {
+                "token.actions.githubusercontent.com:aud", "token.actions.githubusercontent.com:sub"
+            }  # fmt: skip
+            assert set(keys) == bound, (path.name, name)
+
+
+def test_buckets_are_private_encrypted_and_only_for_tls():
+    found = 0
+    for path in TEMPLATES:
+        policies = {p["Bucket"]["Ref"]: p for _, p in resources(path, "AWS::S3::BucketPolicy")}
+        for name, bucket in resources(path, "AWS::S3::Bucket"):
+            if "BucketEncryption" not in bucket:
+                continue  # its policy
+            found += 1
+            assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+            (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+            assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "aws:kms"
+            (deny,) = policies[name]["PolicyDocument"]["Statement"]
+            assert (deny["Effect"], deny["Condition"]) == (
+                "Deny", {"Bool": {"aws:SecureTransport": "false"}}
+            )  # fmt: skip
+    assert found == 2
+
+
+def test_what_a_stack_imports_another_exports():
+    text = {path: path.read_text(encoding="utf-8") for path in TEMPLATES}
+    imported = {m for t in text.values() for m in re.findall(r"ImportValue: !Sub (\$\S+)", t)}
+    exported = set()
+    for path, stack in (("storage.yaml", "StorageStack"), ("roles.yaml", "RolesStack")):
+        for output in load(INFRA / path)["Outputs"].values():
+            exported.add(output["Export"]["Name"]["Fn::Sub"].replace("AWS::StackName", stack))
+    assert imported <= exported, imported - exported
+
+
+def test_no_build_waits_for_a_run_whose_end_the_rule_tells(prod: Subject):
+    (rule,) = [r for n, r in resources(INFRA / "events.yaml", "AWS::Events::Rule")
+               if n == "RunEnded"]  # fmt: skip
+    ends = rule["EventPattern"]["detail"]["currentPipelineExecutionStatus"]
+    assert ends == ["Succeeded", "Failed", "Stopped"]
+    assert "RoleArn" not in rule["Targets"][0]  # SNS goes by its own policy
+    assert load(INFRA / "events.yaml")["Parameters"]["PipelineName"]["Default"] == prod.name
+    files = [CHECKOUT / "buildspec.yml", *(INFRA / "buildspec").glob("*.yml"), WORKFLOW]
+    assert len(files) == 5
+    for file in files:
+        assert "--wait" not in file.read_text(encoding="utf-8"), file
+
+
+def test_prod_is_upserted_only_behind_an_approval():
+    (pipeline,) = [p for _, p in resources(INFRA / "ci.yaml", "AWS::CodePipeline::Pipeline")]
+    assert [stage["Name"] for stage in pipeline["Stages"]] == [
+        "Source", "Test", "Plan", "Approve", "Upsert"
+    ]  # fmt: skip
+    projects = dict(resources(INFRA / "ci.yaml", "AWS::CodeBuild::Project"))
+    for project in projects.values():
+        assert (CHECKOUT / project["Source"]["BuildSpec"]).is_file()
+    variables = {
+        v["Name"] for v in projects["UpsertProject"]["Environment"]["EnvironmentVariables"]
+    }
+    assert {"SAGEMAKER_PROJECT_NAME", "SAGEMAKER_PROJECT_ID", "SAGEMAKER_PIPELINE_ROLE_ARN",
+            "ARTIFACT_BUCKET"} <= variables  # fmt: skip
+    jobs = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
+    assert jobs["upsert"]["environment"] == "prod" and jobs["upsert"]["needs"] == "plan"
+    assert jobs["plan"]["needs"] == "test" and "permissions" not in jobs["test"]
+
+
+# the workflow
+
+
+def test_the_workflow_fits_githubs_schema_and_pins_what_it_runs():
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows",
+         str(WORKFLOW)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    workflow = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        for step in job["steps"]:
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step.get("uses", f"a/b@{'0' * 40}"))
+            # a value that others choose must not stand in a shell line
+            assert "${{" not in step.get("run", "")
+
+
+def test_the_workflow_and_the_build_stages_run_the_same_commands():
+    def verbs(*files: Path) -> list[list[str]]:
+        """Verbs and options, but for where the plan lies and where its print goes."""
+        text = "".join(file.read_text(encoding="utf-8") for file in files)
+        lines = re.findall(r"-m (pipelines\..*)", re.sub(r"\s*\\\n\s*", " ", text))
+        cut = r' \|\| status.*| > plan\.txt|"?\S*/plan\.json"?'
+        return [sorted(re.sub(cut, "", line).split()) for line in lines]
+
+    stages = [INFRA / "buildspec/plan.yml", INFRA / "buildspec/upsert.yml"]
+    assert len(verbs(*stages)) == 4
+    assert verbs(*stages) == verbs(WORKFLOW)
