@@ -1,0 +1,52 @@
+"""CodeBuild in small: a buildspec's phases as one script, in a clean clone of this commit."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import CHECKOUT
+
+PHASES = ("install", "pre_build", "build", "post_build")
+ROLE, JOB_ROLE = (f"arn:aws:iam::123456789012:role/ci-{name}" for name in ("pipeline", "job"))
+
+
+def script(buildspec: Mapping[str, Any]) -> str:
+    """All phases as one bash script: CodeBuild runs version 0.2 in one shell, stops a phase at the
+    first command that fails, and goes on after a failed build with post_build alone."""
+    assert (buildspec["version"], buildspec["env"]["shell"]) == (0.2, "bash")
+    assert set(buildspec["phases"]) <= set(PHASES)
+    lines = ["failed=0"]
+    for phase in PHASES:
+        runs = "true" if phase == "post_build" else "[ $failed -eq 0 ]"
+        commands = buildspec["phases"].get(phase, {}).get("commands", ())
+        lines += [f"if {runs}; then", "while true; do :"]
+        for command in commands:
+            lines += [command.rstrip("\n"), "status=$?", f"echo '{phase}' $status >> \"$TRACE\""]
+            lines += ["if [ $status -ne 0 ]; then failed=$status; break; fi"]
+        lines += ["break; done", "fi"]
+        if phase in ("install", "pre_build"):
+            lines.append("[ $failed -eq 0 ] || exit $failed")
+    return "\n".join([*lines, "exit $failed"])
+
+
+def clone(into: Path) -> Path:
+    """HEAD in a clean clone, with what CodeBuild's cache (``cache: paths``) brings back.
+
+    The marker is newer than pyproject.toml, so ``make .venv/installed`` runs as written and has
+    nothing to install: that would take minutes.
+    """
+    subprocess.run(["git", "clone", "--quiet", str(CHECKOUT), str(into)], check=True)
+    venv = into / ".venv"
+    venv.mkdir()
+    for part in ("bin", "lib", "lib64", "pyvenv.cfg"):
+        if (Path(sys.prefix) / part).exists():
+            (venv / part).symlink_to(Path(sys.prefix) / part)
+    (venv / "installed").touch()
+    return into
+
+
+def head(checkout: Path) -> str:
+    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,0 +1,74 @@
+"""buildspec.yml for real: its commands, as written, in a clean clone, against the emulator."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import clean_environment
+from tests.infra.codebuild import JOB_ROLE, ROLE, head, script
+
+
+def executions(sagemaker: Any) -> list[str]:
+    answer = sagemaker.list_pipeline_executions(PipelineName="trainyard-laptop")
+    return [e["PipelineExecutionArn"] for e in answer["PipelineExecutionSummaries"]]
+
+
+def test_a_failing_command_fails_the_build_and_nothing_is_upserted(codebuild, sagemaker):
+    status, ran, output = codebuild("buildspec.yml", PYTEST_ADDOPTS="tests/no_such_folder")
+    assert status != 0
+    assert ran == ["install 0", f"pre_build {status}"]
+    assert "no tests ran" in output
+    assert sagemaker.list_pipelines()["PipelineSummaries"] == []
+
+
+def test_the_build_upserts_this_commit_and_starts_a_run_without_waiting(
+    codebuild, sagemaker, source: Path
+):
+    status, ran, output = codebuild("buildspec.yml")
+    assert (status, ran) == (0, ["install 0", "pre_build 0", "build 0"]), output
+    assert len(executions(sagemaker)) == 1  # it ends by itself: nobody uploaded raw data
+    deployed = sagemaker.describe_pipeline(PipelineName="trainyard-laptop")
+    assert deployed["RoleArn"] == ROLE
+    options = [f"aws.role={ROLE}", f"aws.job_role={JOB_ROLE}", "aws.bucket=ci-artifacts"]
+    printed = subprocess.run(
+        [sys.executable, "-m", "pipelines.definition", "--recipe", "recipes/laptop.yaml",
+         *(o for option in options for o in ("--set", option))],
+        cwd=source, env=clean_environment(), capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert deployed["PipelineDefinition"] == printed.rstrip("\n")
+    assert head(source) in printed and f"{head(source)}-dirty" not in printed
+    assert {
+        step["Arguments"]["RoleArn"]
+        for step in json.loads(printed)["Steps"]
+        if "RoleArn" in step["Arguments"]
+    } == {JOB_ROLE}
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"), [("false\n", 1), ("true\n", 0), ("(exit 3)\n", 3), ("cd /nowhere", 1)]
+)
+def test_the_runner_itself_stops_where_codebuild_does(command: str, expected: int, tmp_path: Path):
+    """Else a green test above would mean nothing."""
+    buildspec = {
+        "version": 0.2,
+        "env": {"shell": "bash"},
+        "phases": {
+            "install": {"commands": ["export KEPT=yes"]},
+            "build": {"commands": [command, 'test "$KEPT" = yes']},
+            "post_build": {"commands": ["echo after"]},
+        },
+    }
+    trace = tmp_path / "trace"
+    done = subprocess.run(
+        ["bash", "-c", script(buildspec)],
+        env={**os.environ, "TRACE": str(trace)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == expected
+    assert done.stdout == "after\n"
+    assert trace.read_text().count("build 0") == (3 if expected == 0 else 1)
