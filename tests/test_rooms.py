@@ -34,6 +34,7 @@ LIGHT = [
     "pipelines.watch",
     "pipelines.start",
     "pipelines.report",
+    "pipelines.permissions.__main__",
     "training.config",
     "training.metrics",
 ]

@@ -18,11 +18,16 @@ def executions(sagemaker: Any) -> list[str]:
     return [e["PipelineExecutionArn"] for e in answer["PipelineExecutionSummaries"]]
 
 
-def test_a_failing_command_fails_the_build_and_nothing_is_upserted(codebuild, sagemaker):
-    status, ran, output = codebuild("buildspec.yml", PYTEST_ADDOPTS="tests/no_such_folder")
+def test_a_failing_command_fails_the_build_and_nothing_is_upserted(
+    codebuild, sagemaker, source: Path
+):
+    unused = source / "unused.py"
+    unused.write_text("import os\n")  # what the style check of `make test` refuses
+    status, ran, output = codebuild("buildspec.yml")
+    unused.unlink()
     assert status != 0
     assert ran == ["install 0", f"pre_build {status}"]
-    assert "no tests ran" in output
+    assert "unused.py" in output
     assert sagemaker.list_pipelines()["PipelineSummaries"] == []
 
 

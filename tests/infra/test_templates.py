@@ -14,6 +14,7 @@ import yaml
 from errors import DefinitionError
 from pipelines.permissions.__main__ import derive
 from pipelines.permissions.check import compare
+from pipelines.permissions.statements import FORCED
 from pipelines.permissions.subject import Subject, from_recipe
 from pipelines.permissions.template import HEAD, ROLES, dump, policies_in, read, template
 from tests.pipelines.permissions import reference
@@ -245,3 +246,9 @@ def test_the_workflow_and_the_build_stages_run_the_same_commands():
     stages = [INFRA / "buildspec/plan.yml", INFRA / "buildspec/upsert.yml"]
     assert len(verbs(*stages)) == 4
     assert verbs(*stages) == verbs(WORKFLOW)
+
+
+def test_the_readme_lists_the_forced_wildcards_with_their_reasons():
+    text = (INFRA / "README.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w-]+:\w+)` \| (.*) \|$", text, re.MULTILINE))
+    assert rows == dict(FORCED)
