@@ -4,7 +4,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.conftest import CHECKOUT
 
@@ -12,9 +12,25 @@ PHASES = ("install", "pre_build", "build", "post_build")
 ROLE, JOB_ROLE = (f"arn:aws:iam::123456789012:role/ci-{name}" for name in ("pipeline", "job"))
 
 
+class Build(NamedTuple):
+    """What a build did."""
+
+    status: int
+    ran: list[str]
+    """Phase and exit status of each command, in order."""
+
+    exported: list[str]
+    """``NAME=value`` of each of exported-variables."""
+
+    output: str
+
+
 def script(buildspec: Mapping[str, Any]) -> str:
     """All phases as one bash script: CodeBuild runs version 0.2 in one shell, stops a phase at the
-    first command that fails, and goes on after a failed build with post_build alone."""
+    first command that fails, and goes on after a failed build with post_build alone.
+
+    Each command's phase and status go to ``$TRACE``, exported-variables to ``$EXPORTED``.
+    """
     assert (buildspec["version"], buildspec["env"]["shell"]) == (0.2, "bash")
     assert set(buildspec["phases"]) <= set(PHASES)
     lines = ["failed=0"]
@@ -28,6 +44,8 @@ def script(buildspec: Mapping[str, Any]) -> str:
         lines += ["break; done", "fi"]
         if phase in ("install", "pre_build"):
             lines.append("[ $failed -eq 0 ] || exit $failed")
+    names = buildspec["env"].get("exported-variables", ())
+    lines += [f'echo "{name}=${name}" >> "$EXPORTED"' for name in names]
     return "\n".join([*lines, "exit $failed"])
 
 

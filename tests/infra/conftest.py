@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.conftest import clean_environment
-from tests.infra.codebuild import JOB_ROLE, ROLE, clone, head, script
+from tests.infra.codebuild import JOB_ROLE, ROLE, Build, clone, head, script
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +20,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def codebuild(source: Path, emulator, tmp_path_factory) -> Callable:
-    """Run a buildspec of the clone as CodeBuild would; phases that ran with their statuses."""
+    """Run a buildspec of the clone as CodeBuild would."""
 
-    def run(path: str, **variables: str) -> tuple[int, list[str], str]:
+    def run(path: str, **variables: str) -> Build:
         buildspec = yaml.safe_load((source / path).read_text(encoding="utf-8"))
         trace = tmp_path_factory.mktemp("build") / "trace"
         trace.touch()
@@ -43,6 +43,7 @@ def codebuild(source: Path, emulator, tmp_path_factory) -> Callable:
             # all. The variables of the pytest around us are not the build's.
             "PYTEST_ADDOPTS": "tests/conditions -p no:cacheprovider",
             "TRACE": str(trace),
+            "EXPORTED": str(trace.with_name("exported")),
             **variables,
         }
         for name in [n for n in environment if n.startswith(("PYTEST_XDIST", "PYTEST_CURRENT"))]:
@@ -57,7 +58,9 @@ def codebuild(source: Path, emulator, tmp_path_factory) -> Callable:
             timeout=200,
             check=False,
         )
-        return done.returncode, trace.read_text().splitlines(), done.stdout
+        handed_on = trace.with_name("exported")
+        exported = handed_on.read_text().splitlines() if handed_on.exists() else []
+        return Build(done.returncode, trace.read_text().splitlines(), exported, done.stdout)
 
     return run
 

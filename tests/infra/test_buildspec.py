@@ -23,7 +23,7 @@ def test_a_failing_command_fails_the_build_and_nothing_is_upserted(
 ):
     unused = source / "unused.py"
     unused.write_text("import os\n")  # what the style check of `make test` refuses
-    status, ran, output = codebuild("buildspec.yml")
+    status, ran, _, output = codebuild("buildspec.yml")
     unused.unlink()
     assert status != 0
     assert ran == ["install 0", f"pre_build {status}"]
@@ -34,7 +34,7 @@ def test_a_failing_command_fails_the_build_and_nothing_is_upserted(
 def test_the_build_upserts_this_commit_and_starts_a_run_without_waiting(
     codebuild, sagemaker, source: Path
 ):
-    status, ran, output = codebuild("buildspec.yml")
+    status, ran, _, output = codebuild("buildspec.yml")
     assert (status, ran) == (0, ["install 0", "pre_build 0", "build 0"]), output
     assert len(executions(sagemaker)) == 1  # it ends by itself: nobody uploaded raw data
     deployed = sagemaker.describe_pipeline(PipelineName="trainyard-laptop")

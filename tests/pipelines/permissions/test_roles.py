@@ -1,5 +1,6 @@
 """What is derived: real actions on the right resources, and no wildcard that AWS does not force."""
 
+import copy
 import json
 import re
 
@@ -7,6 +8,7 @@ import pytest
 
 from errors import DefinitionError
 from pipelines.permissions.__main__ import Role, derive
+from pipelines.permissions.check import compare
 from pipelines.permissions.statements import FORCED, forced_wildcards
 from pipelines.permissions.subject import Subject
 from tests.emulator.harness import condition_step, json_get, pipeline, process_step, training
@@ -143,6 +145,22 @@ def test_policies_are_as_short_as_iam_takes_them(subject):
     for name in NAMES:
         sizes = {r: len(json.dumps(derive(subject(name), r), separators=(",", ":"))) for r in Role}
         assert sizes["ci"] <= 6144 and max(sizes.values()) <= 10240, (name, sizes)
+
+
+def test_every_change_of_a_derived_policy_is_told(subject):
+    """One action, resource or condition less is a shortage (or an excess); more, an excess."""
+    for role in ("job", "pipeline", "ci", "events"):
+        policy = derive(subject("prod"), role)
+        assert compare(policy, json.loads(json.dumps(policy))) == []
+        for index, statement in enumerate(policy["Statement"]):
+            for field in ("Action", "Resource"):
+                less = copy.deepcopy(policy)
+                less["Statement"][index][field].pop()
+                assert compare(policy, less), (role, statement["Sid"], field)
+            for operator in statement.get("Condition", {}):
+                looser = copy.deepcopy(policy)
+                del looser["Statement"][index]["Condition"][operator]
+                assert compare(policy, looser), (role, statement["Sid"], operator)
 
 
 # definitions of others
