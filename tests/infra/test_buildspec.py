@@ -3,13 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import clean_environment
+from pipelines.assets import Asset, step_code
 from tests.infra.codebuild import JOB_ROLE, ROLE, head, script
 
 
@@ -39,19 +38,15 @@ def test_the_build_upserts_this_commit_and_starts_a_run_without_waiting(
     assert len(executions(sagemaker)) == 1  # it ends by itself: nobody uploaded raw data
     deployed = sagemaker.describe_pipeline(PipelineName="trainyard-laptop")
     assert deployed["RoleArn"] == ROLE
-    options = [f"aws.role={ROLE}", f"aws.job_role={JOB_ROLE}", "aws.bucket=ci-artifacts"]
-    printed = subprocess.run(
-        [sys.executable, "-m", "pipelines.definition", "--recipe", "recipes/laptop.yaml",
-         *(o for option in options for o in ("--set", option))],
-        cwd=source, env=clean_environment(), capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    assert deployed["PipelineDefinition"] == printed.rstrip("\n")
-    assert head(source) in printed and f"{head(source)}-dirty" not in printed
-    assert {
-        step["Arguments"]["RoleArn"]
-        for step in json.loads(printed)["Steps"]
-        if "RoleArn" in step["Arguments"]
-    } == {JOB_ROLE}
+    body = deployed["PipelineDefinition"]
+    steps = {step["Name"]: step["Arguments"] for step in json.loads(body)["Steps"]}
+    assert {steps[name]["RoleArn"] for name in ("Shard", "Train", "Evaluate", "Gate")} == {JOB_ROLE}
+    for step in ("shard", "evaluate", "gate"):  # the clone's code, to the byte
+        code = Asset(
+            "ci-artifacts", "trainyard/trainyard-laptop/code", step_code(source, step, None)
+        )
+        assert f'"{code.uri}"' in body
+    assert f'"commit": "{head(source)}"' in body
 
 
 @pytest.mark.parametrize(
