@@ -30,6 +30,12 @@ def resource_types(name: str) -> set[str]:
     return {kind for kind in action(name)["resource_types"] if kind}
 
 
+def dependent_actions(name: str) -> set[str]:
+    """What AWS asks for besides when the action makes its main resource."""
+    kinds = action(name)["resource_types"].values()
+    return {needed for kind in kinds for needed in kind["dependent_actions"]}
+
+
 def fits(name: str, arn: str) -> bool:
     """Whether the ARN (a pattern) is of a type that the action supports."""
     resources = _services()[name.partition(":")[0]]["resources"]

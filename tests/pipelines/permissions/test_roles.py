@@ -72,6 +72,24 @@ def test_the_forced_ones_are_those_without_resource_types_and_all_are_in_use(sub
     assert used == set(FORCED), "the table names what nothing needs"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_an_action_depends_on_is_allowed_with_it(name: str, subject):
+    """The reference's dependent actions: AddTags and PassRole are asked for inside a Create, and
+    appear in no log of their own (aws/aws-cdk#32294)."""
+    for role in Role:
+        found = {a: s["Resource"] for s in derive(subject(name), role)["Statement"]
+                 for a in s["Action"]}  # fmt: skip
+        needed = {n for action in found for n in reference.dependent_actions(action)}
+        assert needed - set(found) <= {"ec2:CreateTags"}, role  # the service tags no interface
+
+
+def test_what_is_made_may_be_tagged_where_it_is_made(subject):
+    for role in (Role.PIPELINE, Role.CI):
+        for statement in derive(subject("prod"), role)["Statement"]:
+            creates = any(a.startswith("sagemaker:Create") for a in statement["Action"])
+            assert creates == ("sagemaker:AddTags" in statement["Action"])
+
+
 def test_two_roles_hand_over_only_each_other(subject):
     """CI may hand on the pipeline's role, the pipeline the jobs', the jobs nothing."""
     prod = subject("prod")
