@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from errors import DefinitionError
-from pipelines.permissions.__main__ import derive
 from pipelines.permissions.check import compare
+from pipelines.permissions.roles import derive
 from pipelines.permissions.statements import FORCED
 from pipelines.permissions.subject import Subject, from_recipe
 from pipelines.permissions.template import HEAD, ROLES, dump, policies_in, read, template
@@ -173,6 +173,15 @@ def test_buckets_are_private_encrypted_and_only_for_tls():
                 "Deny", {"Bool": {"aws:SecureTransport": "false"}}
             )  # fmt: skip
     assert found == 2
+
+
+def test_events_may_use_the_key_for_topics_and_no_source_condition_stops_them():
+    """With aws:SourceArn or aws:SourceAccount in the key's policy nothing would be delivered."""
+    ((_, key),) = resources(INFRA / "storage.yaml", "AWS::KMS::Key")
+    (events,) = [s for s in key["KeyPolicy"]["Statement"] if s["Sid"] == "EventsToTopic"]
+    assert events["Principal"] == {"Service": "events.amazonaws.com"}
+    assert list(events["Condition"]["ArnLike"]) == ["kms:EncryptionContext:aws:sns:topicArn"]
+    assert list(events["Condition"]) == ["ArnLike"]
 
 
 def test_what_a_stack_imports_another_exports():

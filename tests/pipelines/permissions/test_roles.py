@@ -7,8 +7,8 @@ import re
 import pytest
 
 from errors import DefinitionError
-from pipelines.permissions.__main__ import Role, derive
 from pipelines.permissions.check import compare
+from pipelines.permissions.roles import Role, derive
 from pipelines.permissions.statements import FORCED, forced_wildcards
 from pipelines.permissions.subject import Subject
 from tests.emulator.harness import condition_step, json_get, pipeline, process_step, training
