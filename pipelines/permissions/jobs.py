@@ -234,10 +234,7 @@ def needs(subject: Subject, role: str) -> Needs:
     for step in subject.values.steps:
         collect = COVERED.get(step.type)
         if collect and _role_of(subject, step) == role:
-            try:
-                collect(Collector(subject, step, found), step.arguments)
-            except KeyError as error:
-                raise DefinitionError(f"step {step.name}: Arguments lack {error}") from None
+            collect(Collector(subject, step, found), step.arguments)
     return found
 
 

@@ -1,6 +1,7 @@
 """What is derived: real actions on the right resources, and no wildcard that AWS does not force."""
 
 import copy
+import dataclasses
 import json
 import re
 
@@ -273,12 +274,44 @@ def test_any_definition_with_conditions_lambdas_models_and_parameters():
                 "ModelPackageGroupName": {"Get": "Execution.StartDateTime"}}}], {},
             r"step R: ModelPackageGroupName: is '\*'; a policy needs its name",
         ),
-        ([{"Name": "P", "Type": "Processing", "Arguments": {}}], {}, r"step P: Arguments lack"),
+        (
+            [{"Name": "P", "Type": "Processing", "Arguments": {}}], {},
+            r"is no pipeline definition \(KeyError\('AppSpecification'\)\)",
+        ),
         ([], {"MlflowConfig": {"x": 1}}, r"MlflowConfig: permissions .* are not derived"),
-        ([{"Name": "P"}], {}, r"pipeline demo: is no pipeline definition: 'Type' is missing"),
+        ([{"Name": "P"}], {}, r"no pipeline definition \(KeyError\('Type'\)\)"),
+        (
+            [condition_step("C", [], [], []) | {"Arguments": json_get("No", "F", "x")}], {},
+            r"pipeline demo: there is no step 'No'",
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_derived_is_an_error_that_names_the_step(steps, more, told):
     with pytest.raises(DefinitionError, match=told):
         for role in (Role.PIPELINE, Role.JOB):
             derive(subject_of(steps, **more), role)
+
+
+def paths(value, path=()):
+    """Every place in a JSON document."""
+    keys = value if isinstance(value, dict) else range(len(value) if isinstance(value, list) else 0)
+    for key in keys:
+        yield (*path, key)
+        yield from paths(value[key], (*path, key))
+
+
+def test_a_damaged_definition_is_an_error_and_never_a_traceback(subject):
+    whole = subject("laptop")
+    told = 0
+    for *path, last in paths(whole.document):
+        damaged = copy.deepcopy(whole.document)
+        holder = damaged
+        for key in path:
+            holder = holder[key]
+        del holder[last]
+        try:
+            for role in Role:
+                derive(dataclasses.replace(whole, document=damaged), role)
+        except DefinitionError:
+            told += 1
+    assert told > 50
