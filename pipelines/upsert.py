@@ -16,9 +16,9 @@ from pipelines.definition import from_recipe
 from pipelines.service import client, error_code, service_errors
 from pipelines.start import start
 from pipelines.storage import ensure_bucket, sync
+from pipelines.validate import check
+from pipelines.validate.show import line, show
 from pipelines.watch import watch
-
-LONGEST_DEFINITION = 1024 * 1024  # CreatePipeline's limit on PipelineDefinition, in characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,10 @@ def upsert(definition: Definition) -> Upserted:
     The code goes first: a pipeline never refers to code that is not there.
 
     Raises:
-        DefinitionError: the definition is longer than the service takes.
+        DefinitionError: validation finds an error in the definition; nothing is uploaded.
         ServiceError: AWS refused, or could not be reached.
     """
-    if len(definition.body) > LONGEST_DEFINITION:
-        raise DefinitionError(
-            f"pipeline {definition.name}: the definition has {len(definition.body)} characters, "
-            f"the service takes {LONGEST_DEFINITION}; use fewer steps or shorter settings"
-        )
+    _validate(definition)
     with service_errors(f"upserting pipeline {definition.name}"):
         uploaded = _upload_code(definition)
         sagemaker = client("sagemaker", definition.region)
@@ -56,6 +52,16 @@ def upsert(definition: Definition) -> Upserted:
             return Upserted("unchanged", uploaded)
         sagemaker.update_pipeline(**wanted)
         return Upserted("updated", uploaded)
+
+
+def _validate(definition: Definition) -> None:
+    """Refuse what the service would refuse later; show what it would only make expensive."""
+    findings = check(definition.body)
+    wrong = [line(finding) for finding in findings if finding.severity == "error"]
+    if wrong:
+        raise DefinitionError(f"pipeline {definition.name}:\n  " + "\n  ".join(wrong))
+    if findings:
+        show(findings, "nothing that the service refuses")
 
 
 def _upload_code(definition: Definition) -> int:

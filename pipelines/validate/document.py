@@ -15,6 +15,8 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
+NESTS = {"Condition": ("IfSteps", "ElseSteps"), "ForEach": ("ForEachBody",)}
+"""Step type → the Arguments that hold further steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,15 @@ class Step:
 
     branch: tuple[str, bool] | None = None
     """The condition step that it is nested in, and under which outcome it runs."""
+
+    loop: str | None = None
+    """The ForEach step whose body it is in."""
+
+    @property
+    def own_arguments(self) -> dict[str, Any]:
+        """``arguments`` without the steps nested in them, which are steps of their own."""
+        nested = NESTS.get(self.type, ())
+        return {key: value for key, value in self.arguments.items() if key not in nested}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +81,8 @@ class Document:
             return UNKNOWN
         if reference.kind != "Parameters":
             return UNKNOWN
-        return self.parameters.get(reference.name, {}).get("DefaultValue", UNKNOWN)
+        default = self.parameters.get(reference.name, {}).get("DefaultValue")
+        return UNKNOWN if default is None else default
 
     def _joined(self, body: Any) -> Any:
         values = body.get("Values") if isinstance(body, dict) else None
@@ -82,20 +94,44 @@ class Document:
         return str(body.get("On", "")).join(map(str, parts))
 
 
-def steps_of(documents: list, path: str = "$.Steps", branch=None) -> Iterator[Step]:
-    """Every step of a definition's ``Steps``, nested ones after the condition that holds them."""
-    for index, document in enumerate(documents):
+def steps_of(documents: Any, path: str = "$.Steps", branch=None, loop=None) -> Iterator[Step]:
+    """Every step of a definition's ``Steps``, nested ones after the step that holds them.
+
+    What is no step (no object, no Name, no Type, Arguments that are no object) is left out.
+    """
+    for index, document in enumerate(documents if isinstance(documents, list) else ()):
         here = f"{path}[{index}]"
-        arguments = document.get("Arguments") or {}
-        yield Step(
+        if not is_step(document):
+            continue
+        step = Step(
             name=document["Name"],
             type=document["Type"],
             path=here,
-            arguments=arguments,
+            arguments=document.get("Arguments") or {},
             document=document,
             branch=branch,
+            loop=loop,
         )
+        yield step
+        yield from _nested(step)
+
+
+def _nested(step: Step) -> Iterator[Step]:
+    inside = f"{step.path}.Arguments"
+    if step.type == "Condition":
         for key, outcome in (("IfSteps", True), ("ElseSteps", False)):
-            inner = arguments.get(key) if document["Type"] == "Condition" else None
-            inside = f"{here}.Arguments.{key}"
-            yield from steps_of(inner or [], inside, (document["Name"], outcome))
+            branch = (step.name, outcome)
+            yield from steps_of(step.arguments.get(key), f"{inside}.{key}", branch, step.loop)
+    elif step.type == "ForEach":
+        body = step.arguments.get("ForEachBody")
+        yield from steps_of(body, f"{inside}.ForEachBody", step.branch, step.name)
+
+
+def is_step(document: Any) -> bool:
+    """Whether it has what every check takes for granted."""
+    return (
+        isinstance(document, dict)
+        and isinstance(document.get("Name"), str)
+        and isinstance(document.get("Type"), str)
+        and isinstance(document.get("Arguments") or {}, dict)
+    )

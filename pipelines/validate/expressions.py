@@ -1,0 +1,120 @@
+"""Expressions as the checks meet them: where they stand, what they name, what type they give."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from language.expressions import (
+    GET,
+    JOIN,
+    ExpressionError,
+    Reference,
+    is_expression,
+    parse_get,
+    split_path,
+)
+from pipelines.validate.document import UNKNOWN, Document, Step
+from pipelines.validate.place import Place
+
+LOOP_ITEM, LOOP_OUTPUT, EXPERIMENT = "ForEach", "IterationOutput", "PipelineExperimentConfig"
+"""Kinds of reference that only SDK 3.27's ForEachStep and experiment configuration make."""
+PARAMETER_TYPES = {
+    "String": "string",
+    "Integer": "integer",
+    "Float": "float",
+    "Boolean": "boolean",
+}
+"""Type of a pipeline parameter, or of a Lambda or callback output → botocore's word for it."""
+ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What an expression will be: ``type`` in botocore's words, ``values`` as far as known."""
+
+    type: str
+    values: tuple[Any, ...] = ()
+    """A parameter's default and its other permitted values; a joined text. Empty: unknown."""
+
+
+def parse(text: object) -> Reference:
+    """Like ``language.expressions.parse_get``, with a ForEach step's references as well.
+
+    Raises:
+        ExpressionError: it names nothing that a definition has.
+    """
+    kind, _, rest = text.partition(".") if isinstance(text, str) else ("", "", "")
+    if kind == LOOP_ITEM and (rest == "CurrentItem" or rest.startswith(("CurrentItem.", "Cu"))):
+        return Reference(kind, "CurrentItem", rest)
+    if kind == LOOP_OUTPUT and "." in rest:
+        step, _, path = rest.partition(".")
+        split_path(path)
+        return Reference(kind, step, path)
+    if kind == EXPERIMENT and rest in ("ExperimentName", "TrialName"):
+        return Reference(kind, rest)
+    return parse_get(text)
+
+
+def walk(value: Any, place: Place) -> Iterator[tuple[dict, Place]]:
+    """Every expression in ``value``, those inside other expressions too, with its place."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from walk(item, place.at(index))
+    elif isinstance(value, dict):
+        if is_expression(value):
+            yield value, place
+        for key, item in value.items():
+            yield from walk(item, place.at(key))
+
+
+def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed:
+    """The type that ``expression`` will have; ANY where only the run can tell, or it is wrong."""
+    if JOIN in expression:
+        joined = document.value(expression) if _well_formed(expression[JOIN]) else UNKNOWN
+        return Typed("string", () if joined is UNKNOWN else (joined,))
+    if GET not in expression:
+        return Typed(ANY)
+    try:
+        reference = parse(expression[GET])
+    except ExpressionError:  # said by the references' check
+        return Typed(ANY)
+    return _reference_type(reference, document, steps)
+
+
+def _well_formed(body: Any) -> bool:
+    return isinstance(body, dict) and isinstance(body.get("Values"), list)
+
+
+def _reference_type(reference: Reference, document: Document, steps: dict[str, Step]) -> Typed:
+    if reference.kind == "Parameters":
+        return parameter_type(document.parameters.get(reference.name, {}))
+    if reference.kind in ("Execution", EXPERIMENT):
+        return Typed("string")
+    if reference.kind == "Steps" and reference.name in steps:
+        return _property_type(steps[reference.name], reference.path, steps)
+    return Typed(ANY)
+
+
+def parameter_type(entry: Any) -> Typed:
+    """The type of a parameter from its entry in the definition, with the values it names."""
+    default = entry.get("DefaultValue")
+    others = entry.get("EnumValues")
+    values = [] if default is None else [default]
+    values += [value for value in others or [] if value != default] if _is_list(others) else []
+    return Typed(PARAMETER_TYPES.get(str(entry.get("Type")), ANY), tuple(values))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _property_type(step: Step, path: str, steps: dict[str, Step]) -> Typed:
+    from pipelines.validate.properties import PropertyError, find
+
+    try:
+        shape = find(step, split_path(path), steps)
+    except (PropertyError, ExpressionError):  # said by the references' check
+        return Typed(ANY)
+    if shape is None or shape.type in ("timestamp", "blob"):
+        return Typed(ANY)
+    return Typed({"long": "integer", "double": "float"}.get(shape.type, shape.type))

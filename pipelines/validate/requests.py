@@ -1,0 +1,209 @@
+"""Every step against the shapes of its type, and against what the API's pages add to them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from language.caching import duration
+from language.expressions import is_expression
+from pipelines.validate.document import Document, Step
+from pipelines.validate.findings import Finding
+from pipelines.validate.fit import REFUSED_WHY, Fit
+from pipelines.validate.place import Place, brief
+from pipelines.validate.step_types import FIELDS, REFUSED, arguments_shape, step_shape
+
+ONE_OF = {
+    "Training": (
+        ((), ("AlgorithmSpecification", "ServerlessJobConfig")),
+        ((), ("ResourceConfig", "ServerlessJobConfig")),
+        ((), ("StoppingCondition", "ServerlessJobConfig")),
+        (("AlgorithmSpecification",), ("TrainingImage", "AlgorithmName")),
+        (("InputDataConfig", 0, "DataSource"), ("S3DataSource", "FileSystemDataSource", "DatasetSource")),
+    ),
+    "Processing": (
+        (("ProcessingInputs", 0), ("S3Input", "DatasetDefinition")),
+        (("ProcessingOutputConfig", "Outputs", 0), ("S3Output", "FeatureStoreOutput")),
+    ),
+    "Transform": ((("TransformInput", "DataSource"), ("S3DataSource",)),),
+    "Tuning": (((), ("TrainingJobDefinition", "TrainingJobDefinitions")),),
+    "Model": (((), ("PrimaryContainer", "Containers")),),
+    "RegisterModel": (((), ("ModelPackageGroupName", "ModelPackageName")),),
+    "EMR": (((), ("ClusterId", "ClusterConfig")),),
+    "EMRServerless": (((), ("ApplicationId", "ApplicationConfig")),),
+}
+"""Step type → (where in Arguments, members of which exactly one is wanted); 0: in every item.
+
+Not in botocore's model; from the API's pages of these structures and the SDK's step classes.
+"""
+TOGETHER = {
+    "Training": (
+        (("ResourceConfig",), ("InstanceType", "InstanceGroups", "InstancePreferences")),
+    ),
+    "Processing": (
+        (("ProcessingResources", "ClusterConfig"), ("InstanceType", "InstancePreferences")),
+    ),
+}
+"""As ONE_OF, but more than one may be there."""
+UNIQUE = {
+    "ChannelName": "Training input channels become folders of these names",
+    "InputName": "processing inputs are told apart by their names",
+    "OutputName": "processing outputs are told apart by their names",
+    "Key": "a tag has one value",
+    "VariantName": "production variants are told apart by their names",
+}
+"""Member of a list's items that must differ → why."""
+
+
+def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
+    """What SageMaker would refuse of each step's fields and Arguments."""
+    fit = Fit(document, steps)
+    for step in document.steps:
+        place = Place(step.name, step.path)
+        if step.type not in FIELDS:  # said by the form's check
+            continue
+        fields = {k: v for k, v in step.document.items() if k not in ("Name", "Type")}
+        yield from fit.check(fields, step_shape(step.type), place)
+        shape = arguments_shape(step)
+        inside = place.at("Arguments")
+        if shape is not None:
+            yield from fit.check(step.arguments, shape, inside)
+        yield from _refused(step, inside)
+        yield from _choices(step, inside)
+        yield from _duplicates(step.own_arguments, inside)
+        yield from _cache(step, place.at("CacheConfig"))
+        yield from _retries(step, place.at("RetryPolicies"))
+
+
+def _refused(step: Step, place: Place) -> Iterator[Finding]:
+    for name, instead in REFUSED.get(step.type, {}).items():
+        if name in step.arguments:
+            yield place.at(name).error(
+                "not-in-a-pipeline",
+                f"{name} is not accepted in a {step.type} step",
+                why="CreatePipeline rejects the definition: the pipeline service sets it itself",
+                fix=f"remove it; use {instead} for it" if instead != "nothing" else "remove it",
+                source=f"SDK 3.27: the {step.type} step removes it",
+            )
+    experiment = step.arguments.get("ExperimentConfig")
+    for name in experiment if isinstance(experiment, dict) and not is_expression(experiment) else ():
+        if name in ("ExperimentName", "TrialName"):
+            yield place.at("ExperimentConfig", name).error(
+                "not-in-a-pipeline",
+                f"{name} is set by the pipeline, not by its steps",
+                why="the pipeline's own experiment and trial are used for every step",
+                fix="set PipelineExperimentConfig of the pipeline",
+                source="SDK 3.27: Step._trim_experiment_config",
+            )
+
+
+def _choices(step: Step, place: Place) -> Iterator[Finding]:
+    for several, table in ((False, ONE_OF), (True, TOGETHER)):
+        for where, members in table.get(step.type, ()):
+            for value, there in _at(step.arguments, where, place):
+                yield from _choice(value, members, there, several)
+
+
+def _choice(value: Any, members: tuple, place: Place, several: bool) -> Iterator[Finding]:
+    if not isinstance(value, dict) or is_expression(value):
+        return
+    present = [name for name in members if value.get(name) is not None]
+    if not present or (len(present) > 1 and not several):
+        have = f"there are {' and '.join(present)}" if present else "there is none"
+        yield place.error(
+            "one-of",
+            f"{'one' if several else 'exactly one'} of {', '.join(members)} is wanted, {have}",
+            why=REFUSED_WHY,
+            fix=f"add {members[0]}" if not present else f"keep {present[0]} alone",
+            source=f"SageMaker API reference, the page of the structure at {place.path}",
+        )
+
+
+def _at(value: Any, where: tuple, place: Place) -> Iterator[tuple[Any, Place]]:
+    """The values at ``where``; 0 stands for every item of a list. Absent ones are left out."""
+    if not where:
+        yield value, place
+    elif where[0] == 0:
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            yield from _at(item, where[1:], place.at(index))
+    elif isinstance(value, dict) and value.get(where[0]) is not None:
+        yield from _at(value[where[0]], where[1:], place.at(where[0]))
+
+
+def _duplicates(value: Any, place: Place) -> Iterator[Finding]:
+    """Items of one list that are told apart by a name which two of them have."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _duplicates(item, place.at(key))
+    elif isinstance(value, list):
+        seen: set[tuple[str, str]] = set()
+        for index, item in enumerate(value):
+            yield from _duplicates(item, place.at(index))
+            yield from _repeated(item, seen, place.at(index))
+
+
+def _repeated(item: Any, seen: set[tuple[str, str]], place: Place) -> Iterator[Finding]:
+    for key, why in UNIQUE.items():
+        name = item.get(key) if isinstance(item, dict) else None
+        if not isinstance(name, str):
+            continue
+        if (key, name) in seen:
+            yield place.at(key).error(
+                "duplicate-item",
+                f"a second item has {key} {name!r}",
+                why=f"{why}; the request is refused when the step starts",
+                fix="rename or remove one of them",
+                source="SageMaker API reference: names in a list are unique",
+            )
+        seen.add((key, name))
+
+
+def _cache(step: Step, place: Place) -> Iterator[Finding]:
+    config = step.document.get("CacheConfig")
+    if not isinstance(config, dict) or "CacheConfig" not in FIELDS[step.type]:
+        return
+    expires = config.get("ExpireAfter")
+    if expires is None and config.get("Enabled") is True:
+        yield place.warning(
+            "cache-without-expiry",
+            "Enabled without ExpireAfter",
+            why="it is not said how old a result may be that is used again",
+            fix='add "ExpireAfter": "P30D"',
+            source="SDK 3.27: CacheConfig; developer guide: Caching pipeline steps",
+        )
+    elif isinstance(expires, str):
+        try:
+            duration(expires)
+        except ValueError as error:
+            yield place.at("ExpireAfter").error(
+                "cache-duration",
+                str(error),
+                why="the definition is refused, or the cache never hits",
+                fix="write days as P30D, hours as PT12H",
+                source="developer guide: Caching pipeline steps",
+            )
+
+
+def _retries(step: Step, place: Place) -> Iterator[Finding]:
+    policies = step.document.get("RetryPolicies")
+    seen: dict[str, int] = {}
+    for index, policy in enumerate(policies if isinstance(policies, list) else ()):
+        if not isinstance(policy, dict):  # said by the shape's check
+            continue
+        limits = [name for name in ("MaxAttempts", "ExpireAfterMin") if name in policy]
+        if len(limits) != 1:
+            yield place.at(index).error(
+                "one-of",
+                f"exactly one of MaxAttempts and ExpireAfterMin is wanted, there are {limits}",
+                why="the policy has no end, or two",
+                fix="keep MaxAttempts",
+                source="SDK 3.27: RetryPolicy; AWS: Retry Policy for Pipeline Steps",
+            )
+        causes = policy.get("ExceptionType")
+        for cause in causes if isinstance(causes, list) else ():
+            if isinstance(cause, str) and seen.setdefault(cause, index) != index:
+                yield place.at(index, "ExceptionType").warning(
+                    "retry-twice",
+                    f"{brief(cause)} has a policy already, at {place.path}[{seen[cause]}]",
+                    why="only the first policy that fits an error is used",
+                    fix="put each cause into one policy",
+                    source="AWS: Retry Policy for Pipeline Steps",
+                )
