@@ -106,7 +106,8 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) ->
         context,
         recipe.shard,
         image=processing(recipe.shard),
-        workload_arguments=["--workload", recipe.workload.name, "--workload_config", settings],
+        workload_arguments=["--workload", recipe.workload.name]
+        + ["--workload_config", *_pieces(settings)],
         tokenizer_uri=recipe.workload.tokenizer,
     )
     train = train_step(
@@ -138,6 +139,19 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) ->
         provenance={"commit": commit, "workload": recipe.workload.name},
     )
     return [shard, train, evaluate, gate, verdict_condition(gate, register)]
+
+
+def _pieces(text: str, longest: int = 256) -> list[str]:
+    """``text`` as arguments of at most 256 characters (botocore: ContainerArgument).
+
+    None begins with "-", which would make it an option.
+    """
+    pieces = []
+    while text:
+        end = next(end for end in range(longest, 0, -1) if text[end : end + 1] != "-")
+        pieces.append(text[:end])
+        text = text[end:]
+    return pieces
 
 
 def _parameters(recipe: Recipe) -> list[Parameter]:

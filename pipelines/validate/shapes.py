@@ -67,11 +67,21 @@ class Shape:
         if "shape" in target:
             owner = self.name if self.origin != "botocore" else self.name.split(".")[0]
             named = f"{owner}.{key}" if key else target["shape"]
-            body = service_shapes(self.service)[target["shape"]]
+            body = _without(service_shapes(self.service)[target["shape"]], target)
             if body["type"] in ("structure", "list", "map"):
                 return Shape("botocore", target["shape"], body, self.service)
             return Shape("botocore", named, body, self.service)
         return Shape(self.origin, f"{self.name}.{key}" if key else self.name, target, self.service)
+
+
+def _without(body: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A structure without the members that ``target``, an own shape, leaves out."""
+    gone = target.get("without")
+    if not gone:
+        return body
+    members = {name: member for name, member in body["members"].items() if name not in gone}
+    required = [name for name in body.get("required", ()) if name not in gone]
+    return {**body, "members": members, "required": required}
 
 
 def service_shape(name: str, service: str = "sagemaker") -> Shape:

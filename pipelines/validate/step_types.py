@@ -179,7 +179,10 @@ OWN_ARGUMENTS: dict[str, dict[str, Any]] = {
         },
         ClusterId=STRING,
         ExecutionRoleArn=STRING,
-        ClusterConfig={"shape": "RunJobFlowInput"},
+        ClusterConfig={
+            "shape": "RunJobFlowInput",
+            "without": ("Name", "Steps", "AutoTerminationPolicy"),
+        },
     ),
     "EMRServerless": structure(
         "ExecutionRoleArn",

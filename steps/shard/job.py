@@ -107,7 +107,7 @@ def _objects(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> list[
 def _plan(options: argparse.Namespace) -> Plan:
     return Plan(
         workload=options.workload,
-        config=read_settings(options.workload_config),
+        config=read_settings("".join(options.workload_config)),
         assets=options.tokenizer.parent if options.tokenizer else None,
         key=options.key,
         validation_share=options.validation_share,
@@ -142,7 +142,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--workload", required=True)
-    parser.add_argument("--workload_config", default="{}", help="the workload's settings as JSON")
+    parser.add_argument(
+        "--workload_config",
+        nargs="+",
+        default=["{}"],
+        metavar="JSON",
+        help="the workload's settings, in one piece or several: SageMaker takes 256 characters each",
+    )
     parser.add_argument("--key", help="column whose value decides the split (none: the record)")
     parser.add_argument("--validation_share", type=_share, default=0.05)
     parser.add_argument("--test_share", type=_share, default=0.05)
