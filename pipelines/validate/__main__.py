@@ -14,9 +14,10 @@ import typer
 
 from errors import DefinitionError, RecipeError
 from pipelines.cli import SetOption, run
+from pipelines.recipe import load
 from pipelines.validate import Finding, check
 from pipelines.validate.form import read
-from pipelines.validate.show import show
+from pipelines.validate.show import count, show
 
 FileArgument = Annotated[
     Path | None, typer.Argument(metavar="DEFINITION", help="A pipeline definition, JSON.")
@@ -47,11 +48,10 @@ def main(
 
 def of_recipe(path: Path, overrides: Sequence[str]) -> tuple[str, list[Finding]]:
     """The compiled body ("" when there is none) and what is wrong with the recipe or with it."""
-    from pipelines.definition import from_recipe  # the SDK: seconds, and not for a JSON file
-    from pipelines.recipe import load
-
     try:
         load(path, overrides)
+        from pipelines.definition import from_recipe  # the SDK: seconds, so only when it is needed
+
         body = from_recipe(path, overrides).body
     except (RecipeError, DefinitionError) as error:
         return "", [_of_recipe(line, path) for line in str(error).splitlines()]
@@ -84,13 +84,13 @@ def _of_file(path: Path) -> tuple[str, list[Finding]]:
 
 
 def _checked(body: str) -> str:
-    """What a run looked at: so many steps, of these types, so many expressions' definition."""
+    """What a run looked at."""
     document, _ = read(body) if body else (None, [])
     if document is None:
         return "no definition to check"
     types = ", ".join(dict.fromkeys(step.type for step in document.steps))
-    parameters = len(document.parameters)
-    return f"{len(document.steps)} steps ({types}) and {parameters} parameters checked"
+    steps, parameters = count(len(document.steps), "step"), len(document.parameters)
+    return f"{steps} ({types}) and {count(parameters, 'parameter')} checked"
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from language.expressions import GET, JOIN, ExpressionError, is_expression, parse_get
+from language.expressions import GET, JOIN, ExpressionError, as_text, is_expression, parse_get
 
 
 class Unknown:
@@ -86,12 +86,13 @@ class Document:
 
     def _joined(self, body: Any) -> Any:
         values = body.get("Values") if isinstance(body, dict) else None
-        if not isinstance(values, list):  # said by the expressions' check
-            return UNKNOWN
-        parts = [self.value(part) for part in values]
+        parts = [self.value(part) for part in values] if isinstance(values, list) else [UNKNOWN]
         if any(part is UNKNOWN for part in parts):
             return UNKNOWN
-        return str(body.get("On", "")).join(map(str, parts))
+        try:
+            return str(body.get("On", "")).join(as_text(part) for part in parts)
+        except ExpressionError:  # said by the references' check
+            return UNKNOWN
 
 
 def steps_of(documents: Any, path: str = "$.Steps", branch=None, loop=None) -> Iterator[Step]:

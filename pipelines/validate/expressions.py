@@ -36,6 +36,9 @@ class Typed:
     values: tuple[Any, ...] = ()
     """A parameter's default and its other permitted values; a joined text. Empty: unknown."""
 
+    outline: str = ""
+    """A joined text that begins with constants, with x for what only the run knows."""
+
 
 def parse(text: object) -> Reference:
     """Like ``language.expressions.parse_get``, with a ForEach step's references as well.
@@ -70,8 +73,10 @@ def walk(value: Any, place: Place) -> Iterator[tuple[dict, Place]]:
 def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed:
     """The type that ``expression`` will have; ANY where only the run can tell, or it is wrong."""
     if JOIN in expression:
-        joined = document.value(expression) if _well_formed(expression[JOIN]) else UNKNOWN
-        return Typed("string", () if joined is UNKNOWN else (joined,))
+        joined = document.value(expression)
+        return (
+            Typed("string", (joined,)) if joined is not UNKNOWN else _outline(expression, document)
+        )
     if GET not in expression:
         return Typed(ANY)
     try:
@@ -81,8 +86,15 @@ def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed
     return _reference_type(reference, document, steps)
 
 
-def _well_formed(body: Any) -> bool:
-    return isinstance(body, dict) and isinstance(body.get("Values"), list)
+def _outline(expression: dict, document: Document) -> Typed:
+    """The type of a joined text that is known in part."""
+    body = expression[JOIN]
+    values = body.get("Values") if isinstance(body, dict) else None
+    parts = [document.value(part) for part in values] if isinstance(values, list) else [UNKNOWN]
+    if not parts or not isinstance(parts[0], str):
+        return Typed("string")
+    text = str(body.get("On", "")).join("x" if p is UNKNOWN else str(p) for p in parts)
+    return Typed("string", outline=text)
 
 
 def _reference_type(reference: Reference, document: Document, steps: dict[str, Step]) -> Typed:

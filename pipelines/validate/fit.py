@@ -91,6 +91,8 @@ class Fit:
         if found.type not in EXPRESSIONS.get(shape.type, {shape.type}):
             yield _wrong_expression(value, found, shape, place)
             return
+        if found.outline and "s3" in str(shape.body.get("pattern"))[:12]:
+            yield from _pattern(found.outline, shape, place)  # an S3 URI begins with constants
         for known in found.values:
             if _is_a(known, shape.type):
                 yield from _of_expression(value, known, scalar(known, shape, place))
@@ -108,8 +110,8 @@ def scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
             source=shape.source,
         )
     elif isinstance(value, str):
-        yield from _length(value, shape, place, "characters")
-        yield from _pattern(value, shape, place)
+        unlike = list(_pattern(value, shape, place))
+        yield from unlike or _length(value, shape, place, "characters")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield from _range(value, shape, place)
 

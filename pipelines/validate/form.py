@@ -109,7 +109,9 @@ def _top(document: dict) -> Iterator[Finding]:
         )
     for key in document:
         if key not in TOP:
-            yield _unknown(ROOT.at(key), "the definition", key, [k for k in TOP if k not in document])
+            yield _unknown(
+                ROOT.at(key), "the definition", key, [k for k in TOP if k not in document]
+            )
     yield from _kinds(document)
 
 
@@ -119,14 +121,9 @@ def _kinds(document: dict) -> Iterator[Finding]:
         yield _form(ROOT.at("Steps"), document.get("Steps"), "a list with at least one step")
     if not isinstance(document.get("Parameters", []), list):
         yield _form(ROOT.at("Parameters"), document["Parameters"], "a list")
-    for key in ("Metadata", "PipelineExperimentConfig", "MlflowConfig"):
+    for key in ("Metadata", "MlflowConfig"):
         if not isinstance(document.get(key), dict | None):
             yield _form(ROOT.at(key), document[key], "an object or null")
-    experiment = document.get("PipelineExperimentConfig")
-    for key in experiment if isinstance(experiment, dict) else ():
-        if key not in ("ExperimentName", "TrialName"):
-            place = ROOT.at("PipelineExperimentConfig", key)
-            yield _unknown(place, "PipelineExperimentConfig", key, ["ExperimentName", "TrialName"])
 
 
 def _parameters(entries: Any) -> Iterator[Finding]:
@@ -164,7 +161,9 @@ def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
 def _values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
     default, values = entry.get("DefaultValue"), entry.get("EnumValues")
     if default is not None and not _is_a(default, kind):
-        yield _form(place.at("DefaultValue"), default, f"a value of Type {kind}", "parameter-default")
+        yield _form(
+            place.at("DefaultValue"), default, f"a value of Type {kind}", "parameter-default"
+        )
     if values is None:
         return
     if not isinstance(values, list) or not values:

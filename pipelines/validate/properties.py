@@ -27,7 +27,13 @@ TUNING_LIST = "ListTrainingJobsForHyperParameterTuningJobResponse"
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 _BASELINES = ("CalculatedBaselineConstraints", "BaselineUsedForDriftCheckConstraints")
 _STATISTICS = ("CalculatedBaselineStatistics", "BaselineUsedForDriftCheckStatistics")
-_COUNTS = ("InputItemCount", *(f"{n}StepCount" for n in ("Total", "Succeeded", "Failed", "Stopped")))
+_COUNTS = (
+    "InputItemCount",
+    "TotalStepCount",
+    "SucceededStepCount",
+    "FailedStepCount",
+    "StoppedStepCount",
+)
 _ARNS = {"type": "map", "key": STRING, "value": STRING}
 OWN = {
     "Condition": {"Outcome": {"type": "any"}},
@@ -181,5 +187,3 @@ def _named(items: list) -> Iterator[tuple[Any, Any]]:
         for key, value in item.items() if isinstance(item, dict) else ():
             if key.endswith("Name") and isinstance(value, str):
                 yield value, item
-
-

@@ -13,6 +13,7 @@ from language.expressions import (
     Reference,
     split_path,
 )
+from pipelines.validate import names
 from pipelines.validate.document import Document, Step
 from pipelines.validate.expressions import LOOP_ITEM, LOOP_OUTPUT, parse, walk
 from pipelines.validate.findings import Finding
@@ -33,6 +34,7 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     for step in document.steps:
         yield from _depends_on(step, steps)
         yield from _property_files(step)
+        yield from names.findings(step, steps)
     yield from _cycles(document, steps)
     yield from _unused(document, used)
 
@@ -80,7 +82,11 @@ def _malformed(place: Place, text: Any, error: ExpressionError) -> Finding:
     if prefix == "Execution":
         fix = suggestion(rest, list(EXECUTION_VARIABLES))
     return place.error(
-        "expression", str(error), why=REFUSED, fix=fix, source="SDK 3.27: ExecutionVariables, Parameter, Properties"
+        "expression",
+        str(error),
+        why=REFUSED,
+        fix=fix,
+        source="SDK 3.27: ExecutionVariables, Parameter, Properties",
     )
 
 
@@ -195,7 +201,11 @@ def _property_files(step: Step) -> Iterator[Finding]:
     """Each names an output that the step has, and has a name of its own."""
     config = step.arguments.get("ProcessingOutputConfig")
     outputs = config.get("Outputs") if isinstance(config, dict) else None
-    names = [o.get("OutputName") for o in outputs or [] if isinstance(o, dict)] if isinstance(outputs, list) else []
+    names = (
+        [o.get("OutputName") for o in outputs or [] if isinstance(o, dict)]
+        if isinstance(outputs, list)
+        else []
+    )
     seen: set[str] = set()
     for index, file in enumerate(_files(step)):
         place = Place(step.name, step.path).at("PropertyFiles", index)
@@ -289,7 +299,7 @@ def _json_get(body: Any, place: Place) -> Iterator[Finding]:
             "expression",
             f"{brief(body)}: expected Path, and either PropertyFile or S3Uri",
             why=REFUSED,
-            fix='{"Std:JsonGet": {"PropertyFile": {"Get": "Steps.X.PropertyFiles.Y"}, "Path": "a.b"}}',
+            fix='write {"PropertyFile": {"Get": "Steps.X.PropertyFiles.Y"}, "Path": "a.b"}',
             source="SDK 3.27: JsonGet",
         )
         return
@@ -403,7 +413,11 @@ def waits_for(document: Document) -> dict[str, list[str]]:
     waits: dict[str, list[str]] = {step.name: [] for step in document.steps}
     for step in document.steps:
         entries = step.document.get("DependsOn")
-        names = [e.get("Step") if isinstance(e, dict) else e for e in entries or []] if isinstance(entries, list) else []
+        names = (
+            [e.get("Step") if isinstance(e, dict) else e for e in entries or []]
+            if isinstance(entries, list)
+            else []
+        )
         holders = [step.branch[0] if step.branch else None, step.loop]
         waits[step.name] += [n for n in (*names, *holders) if isinstance(n, str) and n in waits]
     for expression, _, step in expressions(document):

@@ -9,7 +9,8 @@ from pipelines.validate.document import Document, Step
 from pipelines.validate.findings import Finding
 from pipelines.validate.fit import REFUSED_WHY, Fit
 from pipelines.validate.place import Place, brief
-from pipelines.validate.step_types import FIELDS, REFUSED, arguments_shape, step_shape
+from pipelines.validate.shapes import Shape
+from pipelines.validate.step_types import FIELDS, PIPELINE, REFUSED, arguments_shape, step_shape
 
 ONE_OF = {
     "Training": (
@@ -17,7 +18,10 @@ ONE_OF = {
         ((), ("ResourceConfig", "ServerlessJobConfig")),
         ((), ("StoppingCondition", "ServerlessJobConfig")),
         (("AlgorithmSpecification",), ("TrainingImage", "AlgorithmName")),
-        (("InputDataConfig", 0, "DataSource"), ("S3DataSource", "FileSystemDataSource", "DatasetSource")),
+        (
+            ("InputDataConfig", 0, "DataSource"),
+            ("S3DataSource", "FileSystemDataSource", "DatasetSource"),
+        ),
     ),
     "Processing": (
         (("ProcessingInputs", 0), ("S3Input", "DatasetDefinition")),
@@ -35,9 +39,7 @@ ONE_OF = {
 Not in botocore's model; from the API's pages of these structures and the SDK's step classes.
 """
 TOGETHER = {
-    "Training": (
-        (("ResourceConfig",), ("InstanceType", "InstanceGroups", "InstancePreferences")),
-    ),
+    "Training": ((("ResourceConfig",), ("InstanceType", "InstanceGroups", "InstancePreferences")),),
     "Processing": (
         (("ProcessingResources", "ClusterConfig"), ("InstanceType", "InstancePreferences")),
     ),
@@ -48,14 +50,21 @@ UNIQUE = {
     "InputName": "processing inputs are told apart by their names",
     "OutputName": "processing outputs are told apart by their names",
     "Key": "a tag has one value",
+    "ActionName": "lineage actions are told apart by their names",
+    "ArtifactName": "lineage artifacts of one step are told apart by their names",
+    "ContextName": "lineage contexts are told apart by their names",
     "VariantName": "production variants are told apart by their names",
 }
 """Member of a list's items that must differ → why."""
+NAMED = ("MetricDefinitions", "IntegerParameterRanges", "ContinuousParameterRanges")
+"""Lists whose items are told apart by Name."""
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     """What SageMaker would refuse of each step's fields and Arguments."""
     fit = Fit(document, steps)
+    own = {k: v for k, v in document.document.items() if k in PIPELINE["members"]}
+    yield from fit.check(own, Shape("SDK 3.27", "Pipeline", PIPELINE), Place(None, "$"))
     for step in document.steps:
         place = Place(step.name, step.path)
         if step.type not in FIELDS:  # said by the form's check
@@ -69,6 +78,8 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
         yield from _refused(step, inside)
         yield from _choices(step, inside)
         yield from _duplicates(step.own_arguments, inside)
+        yield from _duplicates(step.document.get("OutputParameters"), place.at("OutputParameters"))
+        yield from _folders(step, inside)
         yield from _cache(step, place.at("CacheConfig"))
         yield from _retries(step, place.at("RetryPolicies"))
 
@@ -84,7 +95,9 @@ def _refused(step: Step, place: Place) -> Iterator[Finding]:
                 source=f"SDK 3.27: the {step.type} step removes it",
             )
     experiment = step.arguments.get("ExperimentConfig")
-    for name in experiment if isinstance(experiment, dict) and not is_expression(experiment) else ():
+    for name in (
+        experiment if isinstance(experiment, dict) and not is_expression(experiment) else ()
+    ):
         if name in ("ExperimentName", "TrialName"):
             yield place.at("ExperimentConfig", name).error(
                 "not-in-a-pipeline",
@@ -133,6 +146,8 @@ def _duplicates(value: Any, place: Place) -> Iterator[Finding]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _duplicates(item, place.at(key))
+            if key in NAMED:
+                yield from _equal_names(item, place.at(key))
     elif isinstance(value, list):
         seen: set[tuple[str, str]] = set()
         for index, item in enumerate(value):
@@ -154,6 +169,38 @@ def _repeated(item: Any, seen: set[tuple[str, str]], place: Place) -> Iterator[F
                 source="SageMaker API reference: names in a list are unique",
             )
         seen.add((key, name))
+
+
+def _equal_names(items: Any, place: Place) -> Iterator[Finding]:
+    names = [i.get("Name") if isinstance(i, dict) else None for i in _items(items)]
+    for index, name in enumerate(names):
+        if isinstance(name, str) and name in names[:index]:
+            yield place.at(index, "Name").error(
+                "duplicate-item",
+                f"a second item has Name {name!r}",
+                why="they are told apart by their names; the request is refused",
+                fix="rename or remove one of them",
+                source="SageMaker API reference: names in a list are unique",
+            )
+
+
+def _items(value: Any) -> list:
+    return value if isinstance(value, list) else []
+
+
+def _folders(step: Step, place: Place) -> Iterator[Finding]:
+    """A processing input's folder; of an output's the API's page says no more than absolute."""
+    if step.type not in ("Processing", "QualityCheck", "ClarifyCheck"):
+        return
+    for value, there in _at(step.arguments, ("ProcessingInputs", 0, "S3Input", "LocalPath"), place):
+        if isinstance(value, str) and not value.startswith("/opt/ml/processing/"):
+            yield there.error(
+                "local-path",
+                f"{brief(value)} does not begin with /opt/ml/processing/",
+                why=REFUSED_WHY,
+                fix="/opt/ml/processing/input/<name>",
+                source="botocore: ProcessingS3Input.LocalPath (documentation)",
+            )
 
 
 def _cache(step: Step, place: Place) -> Iterator[Finding]:

@@ -12,7 +12,6 @@ from typing import Any
 import botocore.loaders
 
 
-
 @functools.cache
 def service_shapes(service: str) -> Mapping[str, Mapping[str, Any]]:
     """Shape name → shape, as botocore's model of ``service`` has them."""

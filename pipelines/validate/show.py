@@ -51,8 +51,9 @@ def _summary(findings: Sequence[Finding], checked: str) -> str:
     if not findings:
         return f"[green]valid[/]: {checked}"
     colour = COLOURS["error" if errors else "warning"]
-    return f"[{colour}]{_count(errors, 'error')}, {_count(warnings, 'warning')}[/]: {checked}"
+    return f"[{colour}]{count(errors, 'error')}, {count(warnings, 'warning')}[/]: {checked}"
 
 
-def _count(number: int, what: str) -> str:
+def count(number: int, what: str) -> str:
+    """``1 error``, ``2 errors``."""
     return f"{number} {what}{'' if number == 1 else 's'}"

@@ -135,7 +135,11 @@ FIELDS: dict[str, dict[str, Any]] = {
     "Job": {**CACHED, **RETRIED},
     "Condition": {},
     "Fail": {},
-    "Lambda": {**CACHED, "FunctionArn": STRING, "OutputParameters": OUTPUTS},
+    "Lambda": {
+        **CACHED,
+        "FunctionArn": {"shape": "LambdaFunctionArn"},
+        "OutputParameters": OUTPUTS,
+    },
     "Callback": {**CACHED, "SqsQueueUrl": STRING, "OutputParameters": OUTPUTS},
     "EMR": CACHED,
     "EMRServerless": {**CACHED, **RETRIED},
@@ -175,7 +179,9 @@ OWN_ARGUMENTS: dict[str, dict[str, Any]] = {
     "EMR": structure(
         "StepConfig",
         StepConfig={
-            **structure("HadoopJarStep", Name=STRING, HadoopJarStep={"shape": "HadoopJarStepConfig"})
+            **structure(
+                "HadoopJarStep", Name=STRING, HadoopJarStep={"shape": "HadoopJarStepConfig"}
+            )
         },
         ClusterId=STRING,
         ExecutionRoleArn=STRING,
@@ -260,10 +266,24 @@ def _made_up(step: Step, member: str) -> bool:
     return member in GENERATED and not (member == "ModelName" and step.type == "Transform")
 
 
+PIPELINE = structure(
+    PipelineExperimentConfig={
+        **structure(
+            "ExperimentName",
+            "TrialName",
+            ExperimentName={"shape": "ExperimentEntityName"},
+            TrialName={"shape": "ExperimentEntityName"},
+        ),
+        "nullable": True,
+    },
+    MlflowConfig={"type": "any"},
+)
+"""The pipeline's own configuration, beside its steps."""
+
+
 def step_shape(type_: str) -> Shape:
     """The fields of a step of this type, known or not, as a structure."""
     fields = {**COMMON, **FIELDS[type_]}
     required = ["Arguments", *NEEDED.get(type_, ())]
     body = {"type": "structure", "members": fields, "required": required}
     return Shape("SDK 3.27", f"{type_}Step", body)
-

@@ -147,7 +147,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         nargs="+",
         default=["{}"],
         metavar="JSON",
-        help="the workload's settings, in one piece or several: SageMaker takes 256 characters each",
+        help="the workload's settings; in several pieces, since one has at most 256 characters",
     )
     parser.add_argument("--key", help="column whose value decides the split (none: the record)")
     parser.add_argument("--validation_share", type=_share, default=0.05)

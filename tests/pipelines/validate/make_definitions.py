@@ -133,7 +133,9 @@ BUCKET = "s3://example-bucket"
 CACHE = CacheConfig(enable_caching=True, expire_after="P30D")
 RETRIES = [
     StepRetryPolicy([StepExceptionTypeEnum.THROTTLING], max_attempts=3),
-    SageMakerJobStepRetryPolicy([SageMakerJobExceptionTypeEnum.CAPACITY_ERROR], expire_after_mins=60),
+    SageMakerJobStepRetryPolicy(
+        [SageMakerJobExceptionTypeEnum.CAPACITY_ERROR], expire_after_mins=60
+    ),
 ]
 
 
@@ -197,7 +199,9 @@ def channel(uri=f"{BUCKET}/train", name="train", mode="File") -> Channel:
 
 
 def train(name="Train", uri=f"{BUCKET}/train", **fields) -> TrainingStep:
-    own = {k: fields.pop(k) for k in ("cache_config", "retry_policies", "depends_on") if k in fields}
+    own = {
+        k: fields.pop(k) for k in ("cache_config", "retry_policies", "depends_on") if k in fields
+    }
     return TrainingStep(
         name=name, step_args=trainer(**fields).train(input_data_config=[channel(uri)]), **own
     )
@@ -225,7 +229,11 @@ def function(name="Function", outputs=(), inputs=None, **fields) -> LambdaStep:
     arn = "arn:aws:lambda:us-east-1:111122223333:function:notify"
     outputs = [LambdaOutput(output_name=n, output_type=t) for n, t in outputs]
     return LambdaStep(
-        name=name, lambda_func=Lambda(function_arn=arn), inputs=inputs or {}, outputs=outputs, **fields
+        name=name,
+        lambda_func=Lambda(function_arn=arn),
+        inputs=inputs or {},
+        outputs=outputs,
+        **fields,
     )
 
 
@@ -505,7 +513,11 @@ class _Ready:
 
 def decorated() -> Pipeline:
     @function_step(
-        name="Compute", instance_type="ml.m5.xlarge", image_uri=IMAGE, role=ROLE, keep_alive_period_in_seconds=60
+        name="Compute",
+        instance_type="ml.m5.xlarge",
+        image_uri=IMAGE,
+        role=ROLE,
+        keep_alive_period_in_seconds=60,
     )
     def compute(x: int) -> dict:
         return {"value": x}

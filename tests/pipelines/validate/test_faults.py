@@ -1,0 +1,85 @@
+"""Every seeded fault is caught, with the right rule, at the right place."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from pipelines.validate import check
+from tests.pipelines.validate.corpus import LISTS
+from tests.pipelines.validate.faults import FOLDER, load
+from tests.pipelines.validate.mutations import KINDS, draw, mutate
+
+FAULTS = [fault for faults in LISTS.values() for fault in faults]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_fault_is_caught(fault):
+    assert fault.caught(), [(f.rule, f.severity, f.path, f.problem) for f in fault.found()]
+
+
+def test_faults_are_distinct_and_many():
+    twice = [name for name, n in Counter(fault.name for fault in FAULTS).items() if n > 1]
+    assert not twice
+    assert len(FAULTS) >= 120
+
+
+def test_findings_say_everything_that_they_should():
+    for fault in FAULTS:
+        for finding in fault.found():
+            assert all((finding.problem, finding.why, finding.fix, finding.source)), finding
+
+
+def test_random_mutations_never_crash_and_most_are_caught():
+    drawn, caught = Counter(), Counter()
+    for base, kind, path in draw(seed=5, count=1500):
+        drawn[kind] += 1
+        caught[kind] += bool(check(json.dumps(mutate(base, kind, path))))
+    share = {kind: caught[kind] / drawn[kind] for kind in KINDS}
+    # What passes: optional members, names in maps, free text (python -m …validate.mutations).
+    assert share["rename"] > 0.95 and share["retype"] > 0.95
+    assert share["double"] > 0.75 and share["drop"] > 0.55 and share["misspell"] > 0.45
+
+
+BODY = (FOLDER / "training.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("body", "rule", "said"),
+    [
+        ("", "not-json", "line 1 column 1"),
+        ("{", "not-json", "line 1 column 2"),
+        ("[]", "not-json", "no object"),
+        (BODY.replace("3600", "NaN"), "not-json", "NaN"),
+        (BODY.replace("3600", "Infinity"), "not-json", "Infinity"),
+        (BODY.replace('"Metadata"', '"Version": "x", "Metadata"'), "duplicate-key", "Version"),
+        (BODY.replace('"Parameters": [', '"Parameters": [,'), "not-json", "line"),
+        ("[" * 100_000, "not-json", ""),
+    ],
+)
+def test_text_that_is_no_json(body: str, rule: str, said: str):
+    assert any(finding.rule == rule and said in finding.problem for finding in check(body))
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest():
+    document = json.loads(BODY.replace("StoppingCondition", "StopingCondition"))
+    fixes = {finding.rule: finding.fix for finding in check(json.dumps(document))}
+    assert fixes["unknown-member"] == "use StoppingCondition"
+
+
+def test_errors_come_before_warnings():
+    document = json.loads(BODY)
+    document["Parameters"].append({"Name": "Idle", "Type": "String"})
+    document["Steps"][0]["Arguments"]["RoleArn"] = "x"
+    assert [f.severity for f in check(json.dumps(document))] == ["error", "warning"]
+
+
+def test_a_long_chain_of_steps_is_no_recursion_error():
+    step = load("processing_chain")["Steps"][0]
+    names = [f"S{n}" for n in range(1500)]
+    steps = [dict(step, Name=name) for name in names]
+    for before, after in zip(names, steps[1:], strict=False):
+        after["DependsOn"] = [before]
+    document = dict(load("processing_chain"), Steps=steps)
+    body = json.dumps(document, separators=(",", ":"))
+    assert {finding.rule for finding in check(body)} <= {"quota"}
