@@ -107,7 +107,7 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) ->
         recipe.shard,
         image=processing(recipe.shard),
         workload_arguments=["--workload", recipe.workload.name]
-        + ["--workload_config", *_pieces(settings)],
+        + ["--workload_config", *pieces(settings)],
         tokenizer_uri=recipe.workload.tokenizer,
     )
     train = train_step(
@@ -141,14 +141,15 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) ->
     return [shard, train, evaluate, gate, verdict_condition(gate, register)]
 
 
-def _pieces(text: str, longest: int = 256) -> list[str]:
+def pieces(text: str, longest: int = 256) -> list[str]:
     """``text`` as arguments of at most 256 characters (botocore: ContainerArgument).
 
     None begins with "-", which would make it an option.
     """
     pieces = []
     while text:
-        end = next(end for end in range(longest, 0, -1) if text[end : end + 1] != "-")
+        ends = (end for end in range(longest, 0, -1) if text[end : end + 1] != "-")
+        end = next(ends, longest)
         pieces.append(text[:end])
         text = text[end:]
     return pieces

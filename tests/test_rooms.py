@@ -31,6 +31,7 @@ FORBIDDEN = {
 # what a recipe is checked with; it must not cost the import of torch or of the SDK
 LIGHT = [
     "pipelines.recipe",
+    "pipelines.validate.__main__",
     "pipelines.watch",
     "pipelines.start",
     "pipelines.report",

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pipelines.validate import conditions, quotas, references, requests, rules
+from pipelines.validate import conditions, order, quotas, references, requests, rules
 from pipelines.validate.document import Document
 from pipelines.validate.findings import Finding
 from pipelines.validate.form import read
@@ -23,6 +23,7 @@ def check(body: str) -> list[Finding]:
     found += quotas.findings(body, document)
     found += requests.findings(document, steps)
     found += references.findings(document, steps)
+    found += order.findings(document, steps)
     found += conditions.findings(document, steps)
     found += rules.findings(_well_formed(document, found))
     return sorted(dict.fromkeys(found), key=lambda finding: finding.severity)

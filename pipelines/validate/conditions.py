@@ -7,7 +7,7 @@ from language.expressions import is_expression
 from pipelines.validate.document import Document, Step
 from pipelines.validate.expressions import ANY, typed
 from pipelines.validate.findings import Finding
-from pipelines.validate.place import Place, brief, suggestion
+from pipelines.validate.place import REFUSED, Place, brief, suggestion
 
 ORDERS = ("GreaterThan", "GreaterThanOrEqualTo", "LessThan", "LessThanOrEqualTo")
 MEMBERS = {
@@ -19,7 +19,6 @@ MEMBERS = {
 }
 """Operator → its members (SDK 3.27: ConditionTypeEnum and the classes' ``to_request``)."""
 SOURCE = "SDK 3.27: conditions"
-REFUSED = "CreatePipeline refuses the definition"
 NUMBERS = ("integer", "float")
 
 

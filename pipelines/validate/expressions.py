@@ -70,6 +70,20 @@ def walk(value: Any, place: Place) -> Iterator[tuple[dict, Place]]:
             yield from walk(item, place.at(key))
 
 
+def everywhere(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
+    """Every expression of the definition, with its place and the step that it stands in."""
+    for key in ("PipelineExperimentConfig", "MlflowConfig"):
+        for expression, place in walk(document.document.get(key), Place(None, f"$.{key}")):
+            yield expression, place, None
+    for step in document.steps:
+        place = Place(step.name, step.path)
+        fields = {k: v for k, v in step.document.items() if k not in ("Arguments", "Name", "Type")}
+        for expression, there in walk(fields, place):
+            yield expression, there, step
+        for expression, there in walk(step.own_arguments, place.at("Arguments")):
+            yield expression, there, step
+
+
 def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed:
     """The type that ``expression`` will have; ANY where only the run can tell, or it is wrong."""
     if JOIN in expression:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.validate.document import NESTS, Document, steps_of
 from pipelines.validate.findings import Finding
-from pipelines.validate.place import Place, brief, suggestion
+from pipelines.validate.place import REFUSED, Place, brief, suggestion
 from pipelines.validate.shapes import service_shapes
 from pipelines.validate.step_types import FIELDS
 
@@ -15,7 +15,6 @@ VERSION = "2020-12-01"
 TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")
 """Top-level members that SDK 3.27's ``Pipeline.definition`` writes."""
 SDK_FORM = "SDK 3.27: Pipeline.definition"
-REFUSED = "CreatePipeline refuses the definition"
 PARAMETER_KEYS = ("Name", "Type", "DefaultValue", "EnumValues")
 PARAMETERS = {"String": (str,), "Integer": (int,), "Float": (int, float), "Boolean": (bool,)}
 """Parameter type → Python types of its values. ``True`` is an int in Python, not in JSON."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipelines.validate.findings import Finding
 
+REFUSED = "CreatePipeline refuses the definition"
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 

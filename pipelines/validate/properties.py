@@ -22,7 +22,7 @@ DESCRIBES = {
     "EMR": ("emr", "Step"),
     "EMRServerless": ("emr-serverless", "GetJobRunResponse"),
 }
-"""Step type → botocore service and shape of its properties, as SDK 3.27's step classes name them."""
+"""Step type → botocore service and shape of its properties, as SDK 3.27 names it."""
 TUNING_LIST = "ListTrainingJobsForHyperParameterTuningJobResponse"
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 _BASELINES = ("CalculatedBaselineConstraints", "BaselineUsedForDriftCheckConstraints")

@@ -7,9 +7,11 @@ from pathlib import Path
 import botocore.session
 import pytest
 from botocore.validate import ParamValidator
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipelines.account import resolve
-from pipelines.definition import build
+from pipelines.definition import build, pieces
 from pipelines.recipe import load
 
 RECIPES = ["recipes/laptop.yaml", "recipes/prod.yaml"]
@@ -236,3 +238,11 @@ def test_tensorboards_files_are_copied_and_its_package_installed_where_it_is_ask
 def test_the_train_step_installs_what_its_trackers_need(overrides, expected):
     packages = load(Path("recipes/laptop.yaml"), overrides).train.packages
     assert [re.split("[<>=]", package)[0] for package in packages] == expected
+
+
+@given(st.text('-a{"', max_size=2000).filter(lambda text: "-" * 200 not in text))
+def test_settings_are_cut_into_arguments_that_a_container_may_have(text: str):
+    parts = pieces(text)
+    assert "".join(parts) == text
+    assert all(0 < len(part) <= 256 for part in parts)
+    assert not any(part.startswith("-") for part in parts[1:])
