@@ -1,12 +1,14 @@
-"""Steps and entities that Arguments name without an expression: Cleanup, Lineage."""
+"""What own Arguments name or list: Cleanup's steps, Lineage's entities, ForEach's items."""
 
 from collections.abc import Iterator
 from typing import Any
 
+from language.expressions import is_expression
 from pipelines.validate.document import Step
 from pipelines.validate.findings import Finding
-from pipelines.validate.place import Place, brief, suggestion
+from pipelines.validate.place import REFUSED, Place, brief, suggestion
 
+MOST_ITEMS = 100  # MAX_LITERAL_ITERABLE_ITEMS of SDK 3.27
 KINDS = {
     "Action": ("Actions", "ActionName"),
     "Artifact": ("Artifacts", "ArtifactName"),
@@ -22,6 +24,8 @@ def findings(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
         yield from _cleanup(step, steps, place)
     elif step.type == "Lineage":
         yield from _lineage(step, place)
+    elif step.type == "ForEach":
+        yield from _loop(step, place)
 
 
 def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Finding]:
@@ -50,6 +54,34 @@ def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Findi
                 fix=f"add {name!r} to DependsOn",
                 source="SDK 3.27: CleanupStep",
             )
+
+
+def _loop(step: Step, place: Place) -> Iterator[Finding]:
+    """Items are a list of scalars, or what becomes one; the selector compares a body's output."""
+    items = step.arguments.get("IterableItems")
+    fits = is_expression(items) or (isinstance(items, list) and 1 <= len(items) <= MOST_ITEMS)
+    if items is not None and not fits:
+        yield place.at("IterableItems").error(
+            "loop-items",
+            f"{brief(items)}: expected an expression, or a list of 1 to {MOST_ITEMS} items",
+            why=f"{REFUSED}: there is nothing to go through",
+            fix="refer to a String parameter with a JSON list, or write the items",
+            source="SDK 3.27: ForEachStep._validate_iterable_items",
+        )
+    selector = step.arguments.get("Selector")
+    field = selector.get("Field") if isinstance(selector, dict) else None
+    if field is not None and not (isinstance(field, dict) and _compares(field)):
+        yield place.at("Selector", "Field").error(
+            "loop-item",
+            f"{brief(field)}: expected the output of a body step",
+            why=f"{REFUSED}: other values are the same for every item",
+            fix='write {"Get": "IterationOutput.<body step>.<property>"}',
+            source="SDK 3.27: ForEachSelector",
+        )
+
+
+def _compares(field: dict) -> bool:
+    return is_expression(field) and str(field.get("Get")).startswith("IterationOutput.")
 
 
 def _lineage(step: Step, place: Place) -> Iterator[Finding]:

@@ -80,6 +80,8 @@ def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape |
     """
     if step.type == "ForEach" and tokens[0] == "IterationOutputs":
         return _iteration(step, tokens[1:], steps)
+    if step.type == "ForEach" and tokens[0] == "Selected":
+        return _selected(step, tokens[1:], steps)
     shape = _root(step)
     if shape is None:
         return None
@@ -103,6 +105,17 @@ def _iteration(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> S
         problem = f"step {step.name!r} has no body step {tokens[1]!r}"
         raise PropertyError(problem, suggestion(tokens[1], inside))
     return find(body, tokens[2:], steps)
+
+
+def _selected(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
+    """``Selected.<property>``, of the body step that the selector compares."""
+    selector = step.arguments.get("Selector")
+    field = selector.get("Field") if isinstance(selector, dict) else None
+    text = str(field.get("Get")) if isinstance(field, dict) else ""
+    body = steps.get(text.split(".")[1]) if text.startswith("IterationOutput.") else None
+    if body is None:
+        raise PropertyError(f"step {step.name!r} has no selector", "add Selector, or an index")
+    return find(body, tokens, steps) if tokens else None
 
 
 def _root(step: Step) -> Shape | None:

@@ -100,12 +100,16 @@ def _step_reference(
     if reference.kind == "PropertyFiles":
         yield from property_files.declared(reference, target, place)
         return
+    yield from _property(target, reference.path, place, steps)
+
+
+def _property(target: Step, path: str, place: Place, steps: dict[str, Step]) -> Iterator[Finding]:
     try:
-        find(target, split_path(reference.path), steps)
+        find(target, split_path(path), steps)
     except PropertyError as error:
         yield place.error(
             "property",
-            f"{brief(reference.path)}: {error}",
+            f"{brief(path)}: {error}",
             why="CreatePipeline refuses the definition, or the step fails when it starts",
             fix=error.fix,
             source=_property_source(target),
@@ -139,6 +143,8 @@ def _loop_output(
             fix=suggestion(reference.name, inside),
             source="SDK 3.27: ForEachSelector",
         )
+    else:
+        yield from _property(steps[reference.name], reference.path, place, steps)
 
 
 def _unused(document: Document, used: set[str]) -> Iterator[Finding]:
