@@ -12,7 +12,7 @@ MALFORMED = {"type", "expression-type", "number-in-string", "expression", "form"
 
 
 def check(body: str) -> list[Finding]:
-    """What is wrong with the definition ``body``: errors first, then in the definition's order.
+    """What is wrong with the definition ``body``: errors first, step by step.
 
     A definition whose outer form is wrong is checked as far as it can be read.
     """
@@ -26,7 +26,8 @@ def check(body: str) -> list[Finding]:
     found += order.findings(document, steps)
     found += conditions.findings(document, steps)
     found += rules.findings(_well_formed(document, found))
-    return sorted(dict.fromkeys(found), key=lambda finding: finding.severity)
+    at = {name: position for position, name in enumerate(steps)}
+    return sorted(dict.fromkeys(found), key=lambda f: (f.severity, at.get(f.step, -1)))
 
 
 def _well_formed(document: Document, found: list[Finding]) -> Document:

@@ -46,7 +46,7 @@ class _Check:
 
     def condition(self, condition: Any, place: Place) -> Iterator[Finding]:
         kind = condition.get("Type") if isinstance(condition, dict) else None
-        if kind not in MEMBERS:
+        if kind not in list(MEMBERS):  # a list compares whatever stands there
             wanted = f"a condition of one Type of {', '.join(MEMBERS)}"
             yield _form(place, condition, wanted, suggestion(kind, list(MEMBERS)))
             return

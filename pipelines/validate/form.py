@@ -145,7 +145,7 @@ def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
         if key not in PARAMETER_KEYS:
             yield _unknown(place.at(key), "a parameter", key, list(PARAMETER_KEYS))
     kind = entry.get("Type")
-    if kind not in PARAMETERS:
+    if kind not in list(PARAMETERS):
         yield place.at("Type").error(
             "parameter-type",
             f"{brief(kind)} is no parameter type",
@@ -206,7 +206,7 @@ def _steps(entries: Any, path: str, seen: dict[str, str]) -> Iterator[Finding]:
 
 
 def _step_type(kind: Any, entry: dict, place: Place) -> Iterator[Finding]:
-    if kind not in FIELDS:
+    if kind not in list(FIELDS):  # a list compares whatever stands there
         yield place.at("Type").error(
             "step-type",
             f"{brief(kind)} is no type of step",

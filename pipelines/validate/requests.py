@@ -12,39 +12,76 @@ from pipelines.validate.place import Place, brief
 from pipelines.validate.shapes import Shape
 from pipelines.validate.step_types import FIELDS, PIPELINE, REFUSED, arguments_shape, step_shape
 
+DOCUMENTED, REMEMBERED = "botocore: {} (documentation)", "API reference: {}, from memory"
+STEP_CLASS = "SDK 3.27: {}"
 ONE_OF = {
     "Training": (
-        ((), ("AlgorithmSpecification", "ServerlessJobConfig")),
-        ((), ("ResourceConfig", "ServerlessJobConfig")),
-        ((), ("StoppingCondition", "ServerlessJobConfig")),
-        (("AlgorithmSpecification",), ("TrainingImage", "AlgorithmName")),
+        (
+            ("AlgorithmSpecification",),
+            ("TrainingImage", "AlgorithmName"),
+            DOCUMENTED.format("AlgorithmSpecification"),
+        ),
         (
             ("InputDataConfig", 0, "DataSource"),
             ("S3DataSource", "FileSystemDataSource", "DatasetSource"),
+            REMEMBERED.format("DataSource"),
         ),
     ),
     "Processing": (
-        (("ProcessingInputs", 0), ("S3Input", "DatasetDefinition")),
-        (("ProcessingOutputConfig", "Outputs", 0), ("S3Output", "FeatureStoreOutput")),
+        (
+            ("ProcessingInputs", 0),
+            ("S3Input", "DatasetDefinition"),
+            REMEMBERED.format("ProcessingInput"),
+        ),
+        (
+            ("ProcessingOutputConfig", "Outputs", 0),
+            ("S3Output", "FeatureStoreOutput"),
+            REMEMBERED.format("ProcessingOutput"),
+        ),
     ),
-    "Transform": ((("TransformInput", "DataSource"), ("S3DataSource",)),),
-    "Tuning": (((), ("TrainingJobDefinition", "TrainingJobDefinitions")),),
-    "Model": (((), ("PrimaryContainer", "Containers")),),
-    "RegisterModel": (((), ("ModelPackageGroupName", "ModelPackageName")),),
-    "EMR": (((), ("ClusterId", "ClusterConfig")),),
-    "EMRServerless": (((), ("ApplicationId", "ApplicationConfig")),),
+    "Tuning": (
+        (
+            (),
+            ("TrainingJobDefinition", "TrainingJobDefinitions"),
+            REMEMBERED.format("CreateHyperParameterTuningJob"),
+        ),
+    ),
+    "Model": (((), ("PrimaryContainer", "Containers"), REMEMBERED.format("CreateModel")),),
+    "RegisterModel": (
+        (
+            (),
+            ("ModelPackageGroupName", "ModelPackageName"),
+            DOCUMENTED.format("CreateModelPackageInput"),
+        ),
+    ),
+    "EMR": (((), ("ClusterId", "ClusterConfig"), STEP_CLASS.format("EMRStep")),),
+    "EMRServerless": (
+        ((), ("ApplicationId", "ApplicationConfig"), STEP_CLASS.format("EMRServerlessStep")),
+    ),
 }
-"""Step type → (where in Arguments, members of which exactly one is wanted); 0: in every item.
-
-Not in botocore's model; from the API's pages of these structures and the SDK's step classes.
-"""
+"""Step type → (where in Arguments, members of which exactly one is wanted, source); 0: in every
+item. botocore's model does not say so."""
 TOGETHER = {
-    "Training": ((("ResourceConfig",), ("InstanceType", "InstanceGroups", "InstancePreferences")),),
+    "Training": (
+        *(
+            ((), (member, "ServerlessJobConfig"), REMEMBERED.format("CreateTrainingJob"))
+            for member in ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition")
+        ),
+        (
+            ("ResourceConfig",),
+            ("InstanceType", "InstanceGroups", "InstancePreferences"),
+            REMEMBERED.format("ResourceConfig"),
+        ),
+    ),
     "Processing": (
-        (("ProcessingResources", "ClusterConfig"), ("InstanceType", "InstancePreferences")),
+        (
+            ("ProcessingResources", "ClusterConfig"),
+            ("InstanceType", "InstancePreferences"),
+            REMEMBERED.format("ProcessingClusterConfig"),
+        ),
     ),
 }
-"""As ONE_OF, but more than one may be there."""
+"""As ONE_OF, but more than one may be there. Serverless jobs made these members optional."""
 UNIQUE = {
     "ChannelName": "Training input channels become folders of these names",
     "InputName": "processing inputs are told apart by their names",
@@ -110,12 +147,14 @@ def _refused(step: Step, place: Place) -> Iterator[Finding]:
 
 def _choices(step: Step, place: Place) -> Iterator[Finding]:
     for several, table in ((False, ONE_OF), (True, TOGETHER)):
-        for where, members in table.get(step.type, ()):
+        for where, members, source in table.get(step.type, ()):
             for value, there in _at(step.arguments, where, place):
-                yield from _choice(value, members, there, several)
+                yield from _choice(value, members, there, several, source)
 
 
-def _choice(value: Any, members: tuple, place: Place, several: bool) -> Iterator[Finding]:
+def _choice(
+    value: Any, members: tuple, place: Place, several: bool, source: str
+) -> Iterator[Finding]:
     if not isinstance(value, dict) or is_expression(value):
         return
     present = [name for name in members if value.get(name) is not None]
@@ -126,7 +165,7 @@ def _choice(value: Any, members: tuple, place: Place, several: bool) -> Iterator
             f"{'one' if several else 'exactly one'} of {', '.join(members)} is wanted, {have}",
             why=REFUSED_WHY,
             fix=f"add {members[0]}" if not present else f"keep {present[0]} alone",
-            source=f"SageMaker API reference, the page of the structure at {place.path}",
+            source=source,
         )
 
 

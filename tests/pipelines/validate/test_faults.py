@@ -1,6 +1,9 @@
 """Every seeded fault is caught, with the right rule, at the right place."""
 
+import copy
 import json
+import math
+import random
 from collections import Counter
 
 import pytest
@@ -8,8 +11,8 @@ import pytest
 from pipelines.validate import check
 from tests.pipelines.validate.corpus import LISTS
 from tests.pipelines.validate.corpus_generated import FAULTS as GENERATED
-from tests.pipelines.validate.faults import FOLDER, load
-from tests.pipelines.validate.mutations import KINDS, draw, mutate
+from tests.pipelines.validate.faults import FOLDER, get, load, put
+from tests.pipelines.validate.mutations import BASES, KINDS, draw, mutate, nodes
 
 FAULTS = [fault for faults in LISTS.values() if faults is not GENERATED for fault in faults]
 
@@ -45,6 +48,23 @@ def test_random_mutations_never_crash_and_most_are_caught():
     # What passes: optional members, names in maps, free text (python -m …validate.mutations).
     assert share["rename"] > 0.95 and share["retype"] > 0.95
     assert share["double"] > 0.75 and share["drop"] > 0.55 and share["misspell"] > 0.45
+
+
+def test_whatever_stands_anywhere_there_is_an_answer():
+    rng = random.Random(7)
+    odd = [None, [], {}, 7, "x", True, [None], [[{}]], {"a": None}, -1, math.inf, {"Get": None}]
+    odd += [
+        get("Steps.Train"),
+        {"Std:Join": None},
+        {"Std:JsonGet": []},
+        {"Std:Join": {"Values": 3}},
+    ]
+    for _ in range(600):
+        document = copy.deepcopy(load(rng.choice(BASES)))
+        for _ in range(rng.randint(1, 6)):
+            path, _ = rng.choice(list(nodes(document)))
+            put("/".join(map(str, path)), rng.choice(odd))(document)
+        assert isinstance(check(json.dumps(document)), list)
 
 
 BODY = (FOLDER / "training.json").read_text()
