@@ -134,6 +134,10 @@ def _pattern(value: str, shape: Shape, place: Place) -> Iterator[Finding]:
         )
 
 
+CITED = {"ProcessingInputs": "#2554, "}
+"""Shape → the issue of those who met its limit."""
+
+
 def _length(value: str | list | dict, shape: Shape, place: Place, what: str) -> Iterator[Finding]:
     least, most = shape.body.get("min", 0), shape.body.get("max", float("inf"))
     if not least <= len(value) <= most:
@@ -143,7 +147,7 @@ def _length(value: str | list | dict, shape: Shape, place: Place, what: str) -> 
             f"{len(value)} {what}, {limits} are allowed",
             why=REFUSED_WHY,
             fix=f"shorten it to {most}" if len(value) > most else f"give at least {least}",
-            source=shape.source,
+            source=CITED.get(shape.name, "") + shape.source,
         )
 
 

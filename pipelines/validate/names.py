@@ -9,6 +9,7 @@ from pipelines.validate.findings import Finding
 from pipelines.validate.place import REFUSED, Place, brief, suggestion
 
 MOST_ITEMS = 100  # MAX_LITERAL_ITERABLE_ITEMS of SDK 3.27
+NOT_IN_A_LOOP = ["Condition", "Fail", "ForEach"]
 KINDS = {
     "Action": ("Actions", "ActionName"),
     "Artifact": ("Artifacts", "ArtifactName"),
@@ -68,6 +69,16 @@ def _loop(step: Step, place: Place) -> Iterator[Finding]:
             fix="refer to a String parameter with a JSON list, or write the items",
             source="SDK 3.27: ForEachStep._validate_iterable_items",
         )
+    for index, body in enumerate(_list(step.arguments, "ForEachBody")):
+        kind = body.get("Type") if isinstance(body, dict) else None
+        if kind in NOT_IN_A_LOOP:
+            yield place.at("ForEachBody", index, "Type").error(
+                "loop-body",
+                f"a {kind} step cannot stand in a loop's body",
+                why=REFUSED,
+                fix="move it behind the loop",
+                source="SDK 3.27: ForEachStep._validate_for_each_body",
+            )
     selector = step.arguments.get("Selector")
     field = selector.get("Field") if isinstance(selector, dict) else None
     if field is not None and not (isinstance(field, dict) and _compares(field)):

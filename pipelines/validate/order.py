@@ -41,7 +41,7 @@ def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
                 source="SDK 3.27: FailStep is a terminal step",
             )
         else:
-            yield from reachable(step, target, place)
+            yield from reachable(step, target, place, steps)
 
 
 def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:

@@ -96,7 +96,7 @@ def _step_reference(
         yield missing(place, "step", reference.name, list(steps))
         return
     if step is not None:
-        yield from reachable(step, target, place)
+        yield from reachable(step, target, place, steps)
     if reference.kind == "PropertyFiles":
         yield from property_files.declared(reference, target, place)
         return

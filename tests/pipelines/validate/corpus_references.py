@@ -14,6 +14,58 @@ EQUALS = {"Type": "Equals", "LeftValue": 1, "RightValue": 1}
 
 REFERENCES = [
     Fault(
+        "into a loop from outside",
+        "for_each",
+        put("Steps/1/Arguments/first", get("Steps.Score.OutputParameters['score']")),
+        "inside-a-loop",
+        "$.Steps[1].Arguments.first",
+    ),
+    Fault(
+        "loop over a number",
+        "for_each",
+        put("Steps/0/Arguments/IterableItems", 3),
+        "loop-items",
+        "$.Steps[0].Arguments.IterableItems",
+    ),
+    Fault(
+        "loop over 101 items",
+        "for_each",
+        put("Steps/0/Arguments/IterableItems", ["x"] * 101),
+        "loop-items",
+        "$.Steps[0].Arguments.IterableItems",
+    ),
+    Fault(
+        "failure in a loop",
+        "for_each",
+        add(
+            "Steps/0/Arguments/ForEachBody",
+            {"Name": "No", "Type": "Fail", "Arguments": {"ErrorMessage": "x"}},
+        ),
+        "loop-body",
+        "$.Steps[0].Arguments.ForEachBody[1].Type",
+    ),
+    Fault(
+        "selector of a constant",
+        "for_each",
+        put("Steps/0/Arguments/Selector/Field", get("Parameters.Items")),
+        "loop-item",
+        "$.Steps[0].Arguments.Selector.Field",
+    ),
+    Fault(
+        "cleanup too early",
+        "cleanup",
+        put("Steps/2/DependsOn", ["Train"]),
+        "cleanup-order",
+        "$.Steps[2].Arguments.Resources.S3[1].StepName",
+    ),
+    Fault(
+        "input's folder elsewhere",
+        "processing",
+        put("Steps/0/Arguments/ProcessingInputs/0/S3Input/LocalPath", "/opt/ml/input"),
+        "local-path",
+        "$.Steps[0].Arguments.ProcessingInputs[0].S3Input.LocalPath",
+    ),
+    Fault(
         "parameter misspelt",
         "training",
         put("Steps/0/Arguments/ResourceConfig/InstanceType", get("Parameters.Kin")),

@@ -93,6 +93,17 @@ def test_a_misspelt_name_is_answered_with_the_nearest():
     assert fixes["unknown-member"] == "use StoppingCondition"
 
 
+def test_a_nested_branch_may_refer_to_the_branch_that_holds_it():
+    document = copy.deepcopy(load("nested_conditions"))
+    outer = document["Steps"][0]["Arguments"]
+    first = copy.deepcopy(outer["IfSteps"][0]["Arguments"]["IfSteps"][0])
+    outer["IfSteps"].insert(0, first | {"Name": "First"})
+    long = outer["IfSteps"][1]["Arguments"]["IfSteps"][0]
+    long["Arguments"]["HyperParameters"] = {"job": get("Steps.First.TrainingJobName")}
+    long["DependsOn"] = ["First"]
+    assert check(json.dumps(document)) == []
+
+
 def test_errors_come_before_warnings():
     document = json.loads(BODY)
     document["Parameters"].append({"Name": "Idle", "Type": "String"})
