@@ -40,11 +40,14 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
 
 
 class _Check:
+    """The check of one definition's conditions; ``steps`` by name resolve references."""
+
     def __init__(self, document: Document, steps: dict[str, Step]) -> None:
         self.document = document
         self.steps = steps
 
     def condition(self, condition: Any, place: Place) -> Iterator[Finding]:
+        """What is wrong with one condition, and with those inside it."""
         kind = condition.get("Type") if isinstance(condition, dict) else None
         if kind not in list(MEMBERS):  # a list compares whatever stands there
             wanted = f"a condition of one Type of {', '.join(MEMBERS)}"

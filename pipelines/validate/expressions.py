@@ -15,16 +15,10 @@ from language.expressions import (
 )
 from pipelines.validate.document import UNKNOWN, Document, Step
 from pipelines.validate.place import Place
+from pipelines.validate.properties import OUTPUT_TYPES, PropertyError, find
 
 LOOP_ITEM, LOOP_OUTPUT, EXPERIMENT = "ForEach", "IterationOutput", "PipelineExperimentConfig"
 """Kinds of reference that only SDK 3.27's ForEachStep and experiment configuration make."""
-PARAMETER_TYPES = {
-    "String": "string",
-    "Integer": "integer",
-    "Float": "float",
-    "Boolean": "boolean",
-}
-"""Type of a pipeline parameter, or of a Lambda or callback output → botocore's word for it."""
 ANY = "any"
 
 
@@ -47,7 +41,7 @@ def parse(text: object) -> Reference:
         ExpressionError: it names nothing that a definition has.
     """
     kind, _, rest = text.partition(".") if isinstance(text, str) else ("", "", "")
-    if kind == LOOP_ITEM and (rest == "CurrentItem" or rest.startswith(("CurrentItem.", "Cu"))):
+    if kind == LOOP_ITEM and split_path(rest)[0] == "CurrentItem":
         return Reference(kind, "CurrentItem", rest)
     if kind == LOOP_OUTPUT and "." in rest:
         step, _, path = rest.partition(".")
@@ -126,17 +120,12 @@ def parameter_type(entry: Any) -> Typed:
     default = entry.get("DefaultValue")
     others = entry.get("EnumValues")
     values = [] if default is None else [default]
-    values += [value for value in others or [] if value != default] if _is_list(others) else []
-    return Typed(PARAMETER_TYPES.get(str(entry.get("Type")), ANY), tuple(values))
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
+    if isinstance(others, list):
+        values += [value for value in others if value != default]
+    return Typed(OUTPUT_TYPES.get(str(entry.get("Type")), ANY), tuple(values))
 
 
 def _property_type(step: Step, path: str, steps: dict[str, Step]) -> Typed:
-    from pipelines.validate.properties import PropertyError, find
-
     try:
         shape = find(step, split_path(path), steps)
     except (PropertyError, ExpressionError):  # said by the references' check

@@ -12,6 +12,7 @@ PASSING = "developer guide: Pass Data Between Steps"
 
 
 def join(body: Any, place: Place) -> Iterator[Finding]:
+    """What is wrong with the body of a ``Std:Join``."""
     values = body.get("Values") if isinstance(body, dict) else None
     if not isinstance(values, list):
         yield place.error(
@@ -53,6 +54,7 @@ def _no_text(place: Place, value: Any) -> Finding:
 
 
 def odd_member(place: Place, what: str, key: str, valid: list[str]) -> Finding:
+    """``what``, a function or a dependency, has a member that nobody knows."""
     return place.error(
         "unknown-member",
         f"{what} has no member {key!r}",
@@ -63,6 +65,7 @@ def odd_member(place: Place, what: str, key: str, valid: list[str]) -> Finding:
 
 
 def json_get(body: Any, place: Place) -> Iterator[Finding]:
+    """What is wrong with the body of a ``Std:JsonGet``."""
     members = ("PropertyFile", "S3Uri", "Path")
     if not isinstance(body, dict) or ("PropertyFile" in body) == ("S3Uri" in body):
         yield place.error(

@@ -29,6 +29,7 @@ class Place:
         return Place(self.step, path)
 
     def error(self, rule: str, problem: str, *, why: str, fix: str, source: str) -> Finding:
+        """A finding here that the service refuses, or that ends the run."""
         return Finding(
             rule=rule,
             severity="error",
@@ -41,6 +42,7 @@ class Place:
         )
 
     def warning(self, rule: str, problem: str, *, why: str, fix: str, source: str) -> Finding:
+        """A finding here that may cost something."""
         return Finding(
             rule=rule,
             severity="warning",

@@ -62,6 +62,7 @@ EXTRA = {
 }
 """What the SDK offers besides the Describe answer."""
 OUTPUT_TYPES = {"String": "string", "Integer": "integer", "Float": "float", "Boolean": "boolean"}
+"""Type of a Lambda or callback output, or of a pipeline parameter → botocore's word for it."""
 
 
 class PropertyError(Exception):

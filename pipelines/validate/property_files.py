@@ -56,6 +56,7 @@ def _file_path(path: Any, place: Place) -> Iterator[Finding]:
 
 
 def declared(reference: Reference, target: Step, place: Place) -> Iterator[Finding]:
+    """Whether ``target`` has the property file that ``reference`` names."""
     if target.type != "Processing":
         yield place.error(
             "property-file",

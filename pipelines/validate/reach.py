@@ -10,6 +10,7 @@ DEFINITION = "SDK 3.27: Pipeline.definition"
 
 
 def missing(place: Place, what: str, name: str, valid: list[str]) -> Finding:
+    """A parameter or step that does not exist, with the nearest that does."""
     return place.error(
         f"unknown-{what}",
         f"there is no {what} {name!r}",

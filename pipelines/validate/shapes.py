@@ -35,14 +35,17 @@ class Shape:
 
     @property
     def type(self) -> str:
+        """botocore's word: structure, list, map, string, integer, …; ``any`` in own shapes."""
         return self.body["type"]
 
     @property
     def source(self) -> str:
+        """What a finding cites."""
         return f"{self.origin}: {self.name}"
 
     @property
     def members(self) -> Mapping[str, Any]:
+        """A structure's members: name → shape."""
         return self.body.get("members", {})
 
     def member(self, key: str) -> "Shape":

@@ -47,18 +47,22 @@ REFUSED = {
 
 
 def structure(*required: str, **members: Any) -> dict[str, Any]:
+    """A structure in botocore's form; ``required`` are names of members."""
     return {"type": "structure", "members": members, "required": list(required)}
 
 
 def list_of(member: Mapping[str, Any], **limits: int) -> dict[str, Any]:
+    """A list in botocore's form; ``limits`` are min and max."""
     return {"type": "list", "member": member, **limits}
 
 
 def map_of(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A map from text in botocore's form."""
     return {"type": "map", "key": STRING, "value": value}
 
 
 def one_of(*values: str) -> dict[str, Any]:
+    """A string with an enum in botocore's form."""
     return {"type": "string", "enum": list(values)}
 
 

@@ -14,6 +14,23 @@ EQUALS = {"Type": "Equals", "LeftValue": 1, "RightValue": 1}
 
 REFERENCES = [
     Fault(
+        "URI begins wrongly",
+        "processing_chain",
+        put(
+            "Steps/2/Arguments/ProcessingInputs/0/S3Input/S3Uri",
+            {"Std:Join": {"On": "/", "Values": ["s3:", get("Execution.PipelineExecutionId")]}},
+        ),
+        "pattern",
+        f"$.Steps[2].{JURI}",
+    ),
+    Fault(
+        "item misspelt",
+        "for_each",
+        put("Steps/0/Arguments/ForEachBody/0/Arguments/item", get("ForEach.CurentItem")),
+        "expression",
+        "$.Steps[0].Arguments.ForEachBody[0].Arguments.item",
+    ),
+    Fault(
         "into a loop from outside",
         "for_each",
         put("Steps/1/Arguments/first", get("Steps.Score.OutputParameters['score']")),
