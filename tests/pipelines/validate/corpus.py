@@ -3,19 +3,41 @@
 python -m tests.pipelines.validate.corpus
 """
 
+import json
 from collections import Counter
+from dataclasses import dataclass
 
+from pipelines.validate import Finding, check
 from tests.pipelines.validate import corpus_generated, corpus_references, corpus_shapes
 from tests.pipelines.validate.corpus_generated import Generated
 from tests.pipelines.validate.faults import Fault
+from tests.pipelines.validate.rules.faults import FAULTS as OF_RULES
 
-LISTS: dict[str, list[Fault | Generated]] = {
+
+@dataclass(frozen=True, slots=True)
+class OfRule:
+    """A fault of the rules table, in the form of the others."""
+
+    name: str
+    rule: str
+    path: str
+    body: str
+
+    def found(self) -> list[Finding]:
+        return check(self.body)
+
+    def caught(self) -> bool:
+        return any(finding.rule == self.rule for finding in self.found())
+
+
+LISTS: dict[str, list[Fault | Generated | OfRule]] = {
     "form": corpus_shapes.FORM,
     "step fields": corpus_shapes.FIELDS,
     "arguments": corpus_shapes.ARGUMENTS,
     "references": corpus_references.REFERENCES,
     "conditions": corpus_references.CONDITIONS,
     "quotas": corpus_references.QUOTAS,
+    "rules table": [OfRule(f.name, f.rule, "", json.dumps(f.apply())) for f in OF_RULES],
     "generated": corpus_generated.FAULTS,
 }
 """Further lists of faults are added here: what has ``name``, ``rule``, ``found`` and ``caught``."""

@@ -42,6 +42,11 @@ class Fault:
         )
 
 
+def errors(body: str) -> list[Finding]:
+    """What validation refuses; the rules table warns of much that is only expensive."""
+    return [finding for finding in check(body) if finding.severity == "error"]
+
+
 @cache
 def load(base: str) -> dict:
     return json.loads((FOLDER / f"{base}.json").read_text(encoding="utf-8"))

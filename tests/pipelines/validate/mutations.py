@@ -11,8 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.validate import check
-from tests.pipelines.validate.faults import FOLDER, load
+from tests.pipelines.validate.faults import FOLDER, errors, load
 
 BASES = sorted(path.stem for path in FOLDER.glob("*.json"))
 KINDS = ("rename", "drop", "retype", "misspell", "double")
@@ -90,7 +89,7 @@ def main(seed: int = 1, count: int = 3000) -> None:
     drawn, caught, passed = Counter(), Counter(), defaultdict(Counter)
     for base, kind, path in draw(seed, count):
         drawn[kind] += 1
-        if check(json.dumps(mutate(base, kind, path))):
+        if errors(json.dumps(mutate(base, kind, path))):
             caught[kind] += 1
         else:
             passed[kind][shape(path)] += 1
