@@ -6,12 +6,15 @@ python -m tests.pipelines.validate.corpus
 import json
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipelines.validate import Finding, check
+from pipelines.validate.__main__ import of_recipe
 from tests.pipelines.validate import corpus_generated, corpus_references, corpus_shapes
 from tests.pipelines.validate.corpus_generated import Generated
 from tests.pipelines.validate.faults import Fault
 from tests.pipelines.validate.rules.faults import FAULTS as OF_RULES
+from tests.pipelines.validate.rules.recipe_faults import RECIPE_FAULTS, RecipeFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,32 @@ class OfRule:
         return any(finding.rule == self.rule for finding in self.found())
 
 
+@dataclass(frozen=True, slots=True)
+class OfRecipe:
+    """A mistake in a recipe; ``test_recipes`` has them all tested, quicker than one by one."""
+
+    fault: RecipeFault
+
+    @property
+    def name(self) -> str:
+        return f"{self.fault.recipe} {' '.join(self.fault.overrides)}"
+
+    @property
+    def rule(self) -> str:
+        return self.fault.rule or "recipe"
+
+    @property
+    def path(self) -> str:
+        return self.fault.field
+
+    def found(self) -> list[Finding]:
+        return of_recipe(Path(f"recipes/{self.fault.recipe}.yaml"), self.fault.overrides)[1]
+
+    def caught(self) -> bool:
+        hits = [finding for finding in self.found() if finding.rule == self.rule]
+        return any(self.path in f"{hit.path} {hit.problem}" for hit in hits)
+
+
 LISTS: dict[str, list[Fault | Generated | OfRule]] = {
     "form": corpus_shapes.FORM,
     "step fields": corpus_shapes.FIELDS,
@@ -46,7 +75,8 @@ LISTS: dict[str, list[Fault | Generated | OfRule]] = {
 def main() -> None:
     """Print a table, and every fault that was not caught, with what was said instead."""
     total = Counter[str]()
-    for name, faults in LISTS.items():
+    recipes = [OfRecipe(fault) for fault in RECIPE_FAULTS]
+    for name, faults in {**LISTS, "recipes": recipes}.items():
         caught = [fault.caught() for fault in faults]
         total.update(faults=len(faults), caught=sum(caught))
         rules = len({fault.rule for fault in faults})
