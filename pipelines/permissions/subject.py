@@ -10,6 +10,7 @@ from typing import Any
 
 from errors import DefinitionError
 from pipelines.permissions.values import Values
+from pipelines.validate import check
 
 _ROLE = re.compile(r"arn:(aws[a-z-]*):iam::(\d{12}):role/(.+)")
 
@@ -106,12 +107,17 @@ def from_file(path: Path, *, name: str, region: str, role: str, root: str | None
     """Any definition JSON; it does not say its name, region and role, so the caller does.
 
     Raises:
-        DefinitionError: the file cannot be read, or is no JSON object.
+        DefinitionError: the file cannot be read, or the definition is not valid.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DefinitionError(f"{path}: cannot be read as JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise DefinitionError(f"{path}: expected a JSON object with Steps, not {document!r:.60}")
+        body = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DefinitionError(f"{path}: cannot be read: {error}; give a JSON file") from None
+    wrong = [finding for finding in check(body) if finding.severity == "error"]
+    if wrong:
+        raise DefinitionError(
+            f"{path}: {wrong[0].path}: {wrong[0].problem}; {wrong[0].fix}. "
+            f"python -m pipelines.validate {path} says all"
+        )
+    document = json.loads(body)
     return Subject(name=name, region=region, role=role, document=document, root=root, kms_key=None)

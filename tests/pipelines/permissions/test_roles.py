@@ -279,7 +279,6 @@ def test_any_definition_with_conditions_lambdas_models_and_parameters():
             r"is no pipeline definition \(KeyError\('AppSpecification'\)\)",
         ),
         ([], {"MlflowConfig": {"x": 1}}, r"MlflowConfig: permissions .* are not derived"),
-        ([{"Name": "P"}], {}, r"no pipeline definition \(KeyError\('Type'\)\)"),
         (
             [condition_step("C", [], [], []) | {"Arguments": json_get("No", "F", "x")}], {},
             r"pipeline demo: there is no step 'No'",
