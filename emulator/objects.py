@@ -155,10 +155,12 @@ class ObjectStore:
         metadata: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
         only_if_absent: bool = False,
+        if_match: str | None = None,
     ) -> ObjectInfo:
         """Makes ``blob`` the object ``bucket/key``, durably and at once.
 
-        Raises ``PreconditionFailed`` when ``only_if_absent`` and the key exists.
+        Raises ``PreconditionFailed`` when ``only_if_absent`` and the key exists, or ``if_match``
+        is not its ETag; ``NoSuchKey`` when ``if_match`` is given and the key does not exist.
         """
         check_key(key)
         blob.close()
@@ -177,8 +179,8 @@ class ObjectStore:
             self._need_bucket(bucket)
             old = self._blob_of(bucket, key)
             if old and only_if_absent:
-                message = "At least one of the pre-conditions you specified did not hold"
-                raise ApiError("PreconditionFailed", message, 412)
+                raise precondition_failed()
+            self._need_match(bucket, key, if_match)
             self._run("INSERT OR REPLACE INTO objects VALUES (?,?,?,?,?,?,?,?)", *row)
             blob.committed = True
             self._unlink(old)
@@ -196,10 +198,14 @@ class ObjectStore:
             blob.copy_from(path)
             return self.commit(bucket, key, blob)
 
-    def delete(self, bucket: str, key: str) -> None:
-        """No error when the key does not exist, as in S3."""
+    def delete(self, bucket: str, key: str, *, if_match: str | None = None) -> None:
+        """No error when the key does not exist, as in S3, unless ``if_match`` is given.
+
+        Raises ``PreconditionFailed`` when ``if_match`` is not the object's ETag.
+        """
         with self._lock:
             self._need_bucket(bucket)
+            self._need_match(bucket, key, if_match)
             old = self._blob_of(bucket, key)
             self._run("DELETE FROM objects WHERE bucket = ? AND key = ?", bucket, key.encode())
             self._unlink(old)
@@ -213,6 +219,10 @@ class ObjectStore:
     def _need_bucket(self, bucket: str) -> None:
         if not self.has_bucket(bucket):
             raise ApiError("NoSuchBucket", f"The bucket {bucket!r} does not exist", 404)
+
+    def _need_match(self, bucket: str, key: str, if_match: str | None) -> None:
+        if if_match is not None and not names(if_match, self.head(bucket, key).etag):
+            raise precondition_failed()
 
     def _find(self, bucket: str, key: str) -> tuple[ObjectInfo, Path]:
         sql = "SELECT * FROM objects WHERE bucket = ? AND key = ?"
@@ -252,6 +262,16 @@ def successor(prefix: bytes) -> bytes:
     UTF-8 has no byte 0xff, so the last byte can always be raised by one.
     """
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\xff"
+
+
+def names(header: str, etag: str) -> bool:
+    """Whether an If-Match or If-None-Match header names the ETag; ``*`` names any."""
+    return header.strip() == "*" or etag in [each.strip(' "') for each in header.split(",")]
+
+
+def precondition_failed() -> ApiError:
+    message = "At least one of the pre-conditions you specified did not hold"
+    return ApiError("PreconditionFailed", message, 412)
 
 
 def check_key(key: str) -> None:

@@ -77,7 +77,7 @@ class S3:
             case "PUT", None, False:
                 return objects.put(request, bucket, key)
             case "DELETE", None, False:
-                return objects.delete(bucket, key)
+                return objects.delete(request, bucket, key)
             case "GET", "tagging", False:
                 return objects.tags(bucket, key)
             case "POST", "uploads", False:

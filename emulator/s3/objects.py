@@ -13,7 +13,7 @@ from werkzeug.http import http_date
 
 from emulator.api import ApiError
 from emulator.blob import CHUNK, Blob
-from emulator.objects import ObjectInfo, ObjectStore, check_key
+from emulator.objects import ObjectInfo, ObjectStore, check_key, names, precondition_failed
 from emulator.s3 import xml
 from emulator.s3.body import Upload as Body
 from emulator.s3.multipart import MAX_PARTS, Uploads
@@ -93,6 +93,7 @@ class Objects:
                 metadata=metadata,
                 headers=headers | sums,
                 only_if_absent=_only_if_absent(request),
+                if_match=request.headers.get("If-Match"),
             )
         return Response(headers={"ETag": f'"{info.etag}"', **sums})
 
@@ -113,8 +114,8 @@ class Objects:
             "CopyObjectResult", _copied(info.etag, xml.timestamp(info.last_modified))
         )
 
-    def delete(self, bucket: str, key: str) -> Response:
-        self.store.delete(bucket, key)
+    def delete(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.delete(bucket, key, if_match=request.headers.get("If-Match"))
         return Response(status=204)
 
     # multipart
@@ -256,6 +257,9 @@ def _kept(request: Request) -> tuple[dict[str, str], dict[str, str]]:
 
 def _only_if_absent(request: Request) -> bool:
     wanted = request.headers.get("If-None-Match")
+    if wanted is not None and "If-Match" in request.headers:
+        message = "If-Match and If-None-Match cannot stand in one write."
+        raise ApiError("NotImplemented", message, 501)
     if wanted not in (None, "*"):
         raise ApiError("NotImplemented", "If-None-Match on a write accepts only '*'.", 501)
     return wanted == "*"
@@ -264,26 +268,21 @@ def _only_if_absent(request: Request) -> bool:
 def _preconditions(request: Request, info: ObjectInfo) -> None:
     headers = request.headers
     match, since = headers.get("If-Match"), headers.get("If-Unmodified-Since")
-    failed = match is not None and not _names(match, info.etag)
+    failed = match is not None and not names(match, info.etag)
     if match is None and since is not None:
         failed = info.last_modified.replace(microsecond=0) > parsedate_to_datetime(since)
     if failed:
-        message = "At least one of the pre-conditions you specified did not hold"
-        raise ApiError("PreconditionFailed", message, 412)
+        raise precondition_failed()
 
 
 def _not_modified(request: Request, info: ObjectInfo) -> bool:
     none_match = request.headers.get("If-None-Match")
     if none_match is not None:
-        return _names(none_match, info.etag)
+        return names(none_match, info.etag)
     since = request.headers.get("If-Modified-Since")
     return since is not None and info.last_modified.replace(microsecond=0) <= parsedate_to_datetime(
         since
     )
-
-
-def _names(header: str, etag: str) -> bool:
-    return header.strip() == "*" or etag in [each.strip(' "') for each in header.split(",")]
 
 
 def _range(header: str | None, size: int) -> tuple[int, int] | None:

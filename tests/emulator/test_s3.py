@@ -3,6 +3,7 @@
 import io
 import os
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import boto3
 import pytest
@@ -36,6 +37,10 @@ def fresh(s3, request) -> str:
 
 def code_of(failure: pytest.ExceptionInfo) -> str:
     return failure.value.response["Error"]["Code"]
+
+
+def status_of(failure: pytest.ExceptionInfo) -> int:
+    return failure.value.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
 def body(answer: dict) -> bytes:
@@ -188,6 +193,40 @@ def test_conditional_requests(s3):
         s3.get_object(Bucket="bucket", Key="once", IfMatch='"0"')
     assert code_of(failure) == "PreconditionFailed"
     assert body(s3.get_object(Bucket="bucket", Key="once", IfMatch=etag)) == b"1"
+
+
+def test_a_write_or_delete_with_if_match_needs_that_very_object(s3, fresh: str):
+    """docs.aws.amazon.com/AmazonS3/latest/userguide: conditional-writes, conditional-deletes."""
+    target = {"Bucket": fresh, "Key": "lock"}
+    for call in (s3.put_object, s3.delete_object):
+        with pytest.raises(ClientError) as failure:
+            call(**target, IfMatch='"0"')
+        assert (code_of(failure), status_of(failure)) == ("NoSuchKey", 404)
+    first = s3.put_object(**target, Body=b"1", IfNoneMatch="*")["ETag"]
+    second = s3.put_object(**target, Body=b"2", IfMatch=first)["ETag"]
+    for call in (s3.put_object, s3.delete_object):
+        with pytest.raises(ClientError) as failure:
+            call(**target, IfMatch=first)
+        assert (code_of(failure), status_of(failure)) == ("PreconditionFailed", 412)
+    assert body(s3.get_object(**target)) == b"2"
+    s3.delete_object(**target, IfMatch=second)
+    assert s3.list_objects_v2(Bucket=fresh)["KeyCount"] == 0
+    s3.delete_object(**target)  # without a condition: no error, as ever
+
+
+def test_of_many_conditional_writes_at_once_one_wins(s3, fresh: str):
+    def put(number: int, **condition: str) -> bool:
+        try:
+            s3.put_object(Bucket=fresh, Key="lock", Body=str(number).encode(), **condition)
+            return True
+        except ClientError as error:
+            assert error.response["Error"]["Code"] == "PreconditionFailed"
+            return False
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(lambda n: put(n, IfNoneMatch="*"), range(24))) == 1
+        etag = s3.head_object(Bucket=fresh, Key="lock")["ETag"]
+        assert sum(threads.map(lambda n: put(100 + n, IfMatch=etag), range(24))) == 1
 
 
 def test_multipart_upload_joins_its_parts_in_order(s3, fresh: str):
