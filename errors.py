@@ -3,6 +3,7 @@
     TrainyardError            somebody can act on the message: shown without a traceback
     ├── RecipeError           a recipe's field, or a --set, is wrong
     ├── DefinitionError       a pipeline definition cannot be built, or cannot be run
+    ├── PlanError             a plan cannot be made, or not be applied as things are now
     ├── ServiceError          AWS (or the emulator) refused or could not be reached
     ├── DataError             raw data, a shard or a manifest is missing or damaged
     ├── TrainingError         training cannot start or go on (settings, NaN, checkpoint)
@@ -27,6 +28,10 @@ class RecipeError(TrainyardError):
 
 class DefinitionError(TrainyardError):
     """A pipeline definition cannot be built, or cannot be run."""
+
+
+class PlanError(TrainyardError):
+    """A plan cannot be made or is over budget; or the pipeline is not what the plan was made for."""
 
 
 class ServiceError(TrainyardError):

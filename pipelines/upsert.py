@@ -1,24 +1,35 @@
 """Create or update the pipeline, only if something changed; start it, watch it.
 
 python -m pipelines.upsert --recipe recipes/laptop.yaml [--set FIELD.PATH=VALUE] [--start] [--wait]
+python -m pipelines.upsert --plan plan.json       # exactly what python -m pipelines.plan showed
+
+An upsert that changes something holds the pipeline's lock, uploads the code first, records the
+whole request, and then changes the pipeline in one call; tags, which need calls of their own, come
+last. Killed anywhere, it leaves the old pipeline or the new one, and the next upsert goes on.
 """
 
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from botocore.exceptions import ClientError
 
-from errors import DefinitionError
-from pipelines.cli import RecipeOption, SetOption, WaitOption, console, run
+from errors import DefinitionError, PlanError, RecipeError
+from pipelines import deployed, lock, records
+from pipelines.cli import SetOption, WaitOption, console, run
 from pipelines.compiled import Definition
-from pipelines.definition import from_recipe
-from pipelines.service import client, error_code, service_errors
+from pipelines.deployed import Deployed, State
+from pipelines.plan import saved
+from pipelines.service import client, service_errors
 from pipelines.start import start
 from pipelines.storage import ensure_bucket, sync
 from pipelines.validate import check
 from pipelines.validate.show import line, show
 from pipelines.watch import watch
+
+LOCK_SECONDS = 600.0
+SETTLES = 5  # seconds in which DescribePipeline must show what UpdatePipeline was given
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +40,44 @@ class Upserted:
     uploaded_bytes: int
 
 
-def upsert(definition: Definition) -> Upserted:
+def upsert(
+    definition: Definition,
+    *,
+    plan: saved.Saved | None = None,
+    lock_seconds: float = LOCK_SECONDS,
+) -> Upserted:
     """Upload the code that is missing, then create or update the pipeline where it differs.
 
-    The code goes first: a pipeline never refers to code that is not there.
+    An unchanged pipeline takes no lock, and nothing is written. ``plan``: apply it or nothing.
 
     Raises:
         DefinitionError: validation finds an error in the definition; nothing is uploaded.
+        PlanError: somebody else is upserting, or did since; or ``plan`` is of another state.
         ServiceError: AWS refused, or could not be reached.
     """
     _validate(definition)
     with service_errors(f"upserting pipeline {definition.name}"):
-        uploaded = _upload_code(definition)
         sagemaker = client("sagemaker", definition.region)
-        wanted = _request(definition)
-        deployed = _describe(sagemaker, definition.name)
-        if deployed is None:
-            tags = [{"Key": key, "Value": value} for key, value in sorted(definition.tags.items())]
-            sagemaker.create_pipeline(**wanted, Tags=tags)
-            return Upserted("created", uploaded)
-        if all(deployed.get(field) == value for field, value in wanted.items()):
-            return Upserted("unchanged", uploaded)
-        sagemaker.update_pipeline(**wanted)
-        return Upserted("updated", uploaded)
+        s3 = client("s3", definition.region)
+        before = deployed.describe(sagemaker, definition.name)
+        wanted = deployed.wanted(definition)
+        if before and before.state.fingerprint == wanted.fingerprint:
+            return Upserted("unchanged", _upload_code(s3, definition))
+        if plan:
+            plan.refuse_if_moved(before)
+        _make_buckets(s3, definition)
+        where = records.place(definition)
+        with lock.held(s3, where, definition.name, lock_seconds) as held:
+            now = deployed.describe(sagemaker, definition.name)
+            if now and now.state.fingerprint == wanted.fingerprint:  # another did the same
+                return Upserted("unchanged", _upload_code(s3, definition))
+            _refuse_if_moved(before, now)
+            uploaded = _upload_code(s3, definition)
+            records.write(s3, where, wanted)
+            held.renew()
+            _apply(sagemaker, now, wanted)
+            _verify(sagemaker, wanted)
+        return Upserted("updated" if now else "created", uploaded)
 
 
 def _validate(definition: Definition) -> None:
@@ -64,48 +90,79 @@ def _validate(definition: Definition) -> None:
         show(findings, "nothing that the service refuses")
 
 
-def _upload_code(definition: Definition) -> int:
-    s3 = client("s3", definition.region)
-    for bucket in {asset.bucket for asset in definition.assets}:
+def _refuse_if_moved(before: Deployed | None, now: Deployed | None) -> None:
+    """Somebody else was done between our first look and our lock: what we show would be wrong."""
+    if now and (before is None or before.state.fingerprint != now.state.fingerprint):
+        raise PlanError(
+            f"pipeline {now.state.name}: {now.by} changed it at {now.changed:%H:%M:%S}, while this "
+            "upsert began; nothing was changed: look at python -m pipelines.plan, and try again"
+        )
+    if before and now is None:
+        raise PlanError(f"pipeline {before.state.name}: somebody deleted it; try again")
+
+
+def _make_buckets(s3: Any, definition: Definition) -> None:
+    for bucket in sorted({asset.bucket for asset in definition.assets}):
         if ensure_bucket(s3, bucket, definition.region):
             console.print(f"created bucket {bucket}")
+
+
+def _upload_code(s3: Any, definition: Definition) -> int:
+    _make_buckets(s3, definition)
     return sum(
         sync(s3, asset.bucket, asset.key, asset.files, kms_key=definition.kms_key)
         for asset in definition.assets
     )
 
 
-def _request(definition: Definition) -> dict[str, Any]:
-    description = {"PipelineDescription": definition.description} if definition.description else {}
-    return {
-        "PipelineName": definition.name,
-        "PipelineDefinition": definition.body,
-        "RoleArn": definition.role,
-        "ParallelismConfiguration": {
-            "MaxParallelExecutionSteps": definition.max_parallel_steps,
-        },
-        **description,
-    }
+def _apply(sagemaker: Any, now: Deployed | None, wanted: State) -> None:
+    if now is None:
+        sagemaker.create_pipeline(**wanted.request(), Tags=_aws_tags(wanted.tags))
+        return
+    if now.state.request() != wanted.request():
+        sagemaker.update_pipeline(**wanted.request())
+    added = {k: v for k, v in wanted.tags.items() if now.state.tags.get(k) != v}
+    if added:
+        sagemaker.add_tags(ResourceArn=now.arn, Tags=_aws_tags(added))
+    if removed := sorted(now.state.tags.keys() - wanted.tags.keys()):
+        sagemaker.delete_tags(ResourceArn=now.arn, TagKeys=removed)
 
 
-def _describe(sagemaker: Any, name: str) -> dict[str, Any] | None:
-    try:
-        return sagemaker.describe_pipeline(PipelineName=name)
-    except ClientError as error:
-        if error_code(error) == "ResourceNotFound":
-            return None
-        raise
+def _aws_tags(tags: Any) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
+
+
+def _verify(sagemaker: Any, wanted: State) -> None:
+    """Look whether the pipeline is what was asked for: others may not know of the lock."""
+    for attempt in range(SETTLES + 1):
+        found = deployed.describe(sagemaker, wanted.name)
+        if found and found.state.fingerprint == wanted.fingerprint:
+            return
+        if attempt < SETTLES:
+            time.sleep(1)
+    raise PlanError(
+        f"pipeline {wanted.name}: was upserted, but is not what was asked for: somebody changed it "
+        "at the same time without the lock; python -m pipelines.plan shows how it differs"
+    )
 
 
 def main(
-    recipe: RecipeOption,
+    recipe: Annotated[
+        Path | None, typer.Option("--recipe", help="The recipe's YAML file; else the plan's.")
+    ] = None,
     overrides: SetOption = (),
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="Apply this plan.json exactly, or nothing.")
+    ] = None,
+    lock_seconds: Annotated[
+        float, typer.Option(help="How long others wait for an upsert that died.", min=1)
+    ] = LOCK_SECONDS,
     start_it: Annotated[bool, typer.Option("--start", help="Start an execution.")] = False,
     wait: WaitOption = False,
 ) -> None:
     """Create or update the pipeline of a recipe, only if something changed."""
-    definition = from_recipe(recipe, overrides)
-    done = upsert(definition)
+    definition, planned = _compiled(recipe, overrides, plan)
+    done = upsert(definition, plan=planned, lock_seconds=lock_seconds)
     console.print(
         f"pipeline [bold]{definition.name}[/]: {done.change} "
         f"(definition {definition.sha256[:12]}, {done.uploaded_bytes} bytes of code uploaded)",
@@ -115,6 +172,22 @@ def main(
         execution = start(definition.name, {}, region=definition.region)
         if wait:
             raise typer.Exit(watch(execution, region=definition.region))
+
+
+def _compiled(
+    recipe: Path | None, overrides: Any, plan: Path | None
+) -> tuple[Definition, saved.Saved | None]:
+    planned = saved.read(plan) if plan else None  # a torn file is told before the SDK is loaded
+    if planned and recipe is None:
+        recipe, overrides = planned.recipe, planned.overrides
+    if recipe is None:
+        raise RecipeError("what to upsert? give --recipe FILE, or --plan plan.json")
+    from pipelines.definition import from_recipe  # loads the SDK: seconds
+
+    definition = from_recipe(recipe, overrides)
+    if planned:
+        planned.refuse_if_not_of(definition)
+    return definition, planned
 
 
 if __name__ == "__main__":

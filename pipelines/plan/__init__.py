@@ -1,0 +1,1 @@
+"""What an upsert would change, which steps would run again and why, and what that may cost."""

@@ -1,0 +1,200 @@
+"""Which steps the next execution would answer from the cache, and why the others would run.
+
+A step is answered when what makes its key (``language.caching``) has the values of an earlier
+successful run of it that is not too old. Parameters are taken at their defaults; an input from a
+step that runs again is new, unless it goes to the same place in every run.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from language.caching import ATTRIBUTES, duration, key_arguments
+from language.expressions import ExpressionError, references
+from pipelines.plan.diff import Change, changed, label
+from pipelines.plan.fields import CODE, flat, steps
+from pipelines.plan.history import LIMIT, History, Run, StepRun, step_of, values
+from pipelines.plan.resolving import Next, Past, reasons, resolve
+
+SHOWN = 3  # reasons in one line
+WIDTH = 32  # characters of a value in a reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the next execution would do with a step."""
+
+    step: str
+    type: str
+    answer: Literal["cached", "runs"]
+    why: str
+    when: str = ""
+    """The condition under which it runs at all."""
+
+    source: Run | None = None
+    """The execution whose result is reused."""
+
+
+def predict(
+    document: Mapping[str, Any], pipeline: str, history: History, now: datetime
+) -> list[Outcome]:
+    """An outcome for every step, in the order in which they run; reads ``history`` as needed."""
+    while True:
+        outcomes = _predict(document, pipeline, history, now)
+        cached = {outcome.step for outcome in outcomes if outcome.answer == "cached"}
+        hopeful = {
+            name for name, step in steps(document).items() if key_arguments(step, {}) is not None
+        }
+        if hopeful <= cached or not history.more():
+            return outcomes
+
+
+def _predict(
+    document: Mapping[str, Any], pipeline: str, history: History, now: datetime
+) -> list[Outcome]:
+    sources: dict[str, Run] = {}
+    following = Next(document, values(document, {}), pipeline, history, sources)
+    branches = _branches(document)
+    outcomes = []
+    for name, step in ordered(document):
+        outcome = _Question(name, step, following, history, now).answer(branches.get(name, ""))
+        if outcome.source:
+            sources[name] = outcome.source
+        outcomes.append(outcome)
+    return outcomes
+
+
+def ordered(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The steps, each after those whose properties it takes; else in the definition's order."""
+    everything, done = steps(document), {}
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        if name in done or name in above or name not in everything:
+            return
+        step = everything[name]
+        for needed in _needed(step):
+            visit(needed, (*above, name))
+        done[name] = step
+
+    for name in everything:
+        visit(name, ())
+    return list(done.items())
+
+
+def _needed(step: Mapping[str, Any]) -> Iterable[str]:
+    arguments = {k: v for k, v in step.get("Arguments", {}).items() if not k.endswith("Steps")}
+    try:
+        found = list(references(arguments))
+    except ExpressionError:
+        return ()
+    explicit = [each["Step"] if isinstance(each, dict) else each for each in step.get("DependsOn") or ()]
+    return [r.name for r in found if r.kind in ("Steps", "PropertyFiles")] + explicit
+
+
+def _branches(document: Mapping[str, Any]) -> dict[str, str]:
+    """Nested step → ``if Verdict``, ``unless Verdict``."""
+    return {
+        inner["Name"]: f"{word} {name}"
+        for name, step in steps(document).items()
+        for branch, word in (("IfSteps", "if"), ("ElseSteps", "unless"))
+        for inner in (step.get("Arguments") or {}).get(branch) or ()
+    }
+
+
+class _Question:
+    """Would this one step be answered from the cache?"""
+
+    def __init__(
+        self, name: str, step: Mapping[str, Any], following: Next, history: History, now: datetime
+    ) -> None:
+        self._name = name
+        self._step = step
+        self._following = following
+        self._history = history
+        self._now = now
+
+    def answer(self, when: str) -> Outcome:
+        runs = {"step": self._name, "type": self._step["Type"], "answer": "runs", "when": when}
+        if self._step["Type"] not in ATTRIBUTES:
+            return Outcome(**runs, why="never cached")
+        if not (self._step.get("CacheConfig") or {}).get("Enabled"):
+            return Outcome(**runs, why="the cache is off")
+        wanted = key_arguments(self._step, resolve(self._step["Arguments"], self._following))
+        earlier = self._earlier()
+        same = [(run, made) for run, made, key in earlier if _text(key) == _text(wanted)]
+        fresh = [(run, made) for run, made in same if self._now - made.ended <= self._lasts()]
+        if fresh:
+            run, _ = max(fresh, key=lambda each: each[1].ended)
+            return Outcome(**runs | {"answer": "cached"}, why=f"as in run {run.id}", source=run)
+        return Outcome(**runs, why=self._why(wanted, earlier, same))
+
+    def _lasts(self) -> timedelta:
+        text = self._step["CacheConfig"].get("ExpireAfter")
+        return timedelta.max if text is None else timedelta(seconds=duration(text))
+
+    def _earlier(self) -> list[tuple[Run, StepRun, dict[str, Any]]]:
+        """(execution where the result was made, its record, its key), newest first."""
+        found = []
+        for run in self._history.runs:
+            made = self._made(run)
+            key = self._key(run) if made else None
+            if made and key is not None:
+                found.append((*made, key))
+        return found
+
+    def _made(self, run: Run) -> tuple[Run, StepRun] | None:
+        """Where the result that the step had in ``run`` was made."""
+        done = run.steps.get(self._name)
+        if done is None or done.source is None:
+            return (run, done) if done else None
+        origin = self._history.run(done.source)
+        made = origin.steps.get(self._name) if origin else None
+        return (origin, made) if origin and made else None
+
+    def _key(self, run: Run) -> dict[str, Any] | None:
+        step = step_of(run, self._name)
+        if step is None:
+            return None
+        try:
+            arguments = resolve(step.get("Arguments") or {}, Past(run, self._name, self._history))
+        except ExpressionError:  # that execution had no value for it either
+            return None
+        return key_arguments(dict(step), arguments)
+
+    def _why(self, wanted: dict, earlier: list, same: list) -> str:
+        if same:
+            _, made = max(same, key=lambda each: each[1].ended)
+            age = self._step["CacheConfig"]["ExpireAfter"]
+            return f"expired: its result is of {made.ended:%Y-%m-%d}, the cache keeps {age}"
+        if not earlier:
+            looked = len(self._history.runs)
+            return "no earlier run" if looked < LIMIT else f"none of the last {LIMIT} runs had it"
+        changes = changed(flat(earlier[0][2]), flat(wanted))
+        words = list(dict.fromkeys(word for change in changes for word in _words(change)))
+        more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
+        return ", ".join(words[:SHOWN]) + more
+
+
+def _text(key: Any) -> str:
+    return json.dumps(key, sort_keys=True)
+
+
+def _words(change: Change) -> list[str]:
+    """One difference between two keys as a reason."""
+    if change.new and (found := reasons(change.new)):
+        return found
+    name = label(change.path)
+    if change.sign != "~":
+        return [f"{name} is {'new' if change.sign == '+' else 'gone'}"]
+    if CODE.fullmatch(change.new or ""):
+        return [f"{code_name(change.path)} changed"]
+    if len(f"{change.old}{change.new}") <= WIDTH:
+        return [f"{name.rpartition('.')[2]} {change.old} → {change.new}"]
+    return [f"{name} changed"]
+
+
+def code_name(path: str) -> str:
+    """``code`` for ``ProcessingInputs[code].S3Input.S3Uri``."""
+    return path.partition("[")[2].partition("]")[0] or label(path)
