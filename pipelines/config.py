@@ -154,6 +154,17 @@ class Retry(Section):
     """Causes that are worth another attempt; an error in the code never is."""
 
 
+class Budget(Section):
+    """What a run may cost; python -m pipelines.plan fails beyond it, and when it cannot tell."""
+
+    usd_per_run: float | None = Field(default=None, gt=0)
+    """USD for one run, its steps that the cache does not answer; None for no budget."""
+
+    bound: Literal["limit", "seen"] = "limit"
+    """What is compared with it. limit: every step takes its max_runtime_minutes, on demand.
+    seen: its longest earlier run on the same machines, and the limit where there is none."""
+
+
 class Recipe(Section):
     """One complete configuration: a recipe file, read and checked."""
 
@@ -192,6 +203,9 @@ class Recipe(Section):
 
     retry: Retry = Retry()
     """Retries of job steps."""
+
+    budget: Budget = Budget()
+    """What a run may cost."""
 
     @property
     def workload_spec(self) -> WorkloadSpec:

@@ -49,21 +49,23 @@ def sync(
         ServiceError: the bucket or the prefix cannot be listed or written.
     """
     with service_errors(f"uploading to s3://{bucket}/{prefix}"):
-        there = dict(_listed(s3, bucket, prefix))
-        wrong = {n: body for n, body in files.items() if not _same(there.get(n), body, kms_key)}
+        there = dict(listing(s3, bucket, prefix))
+        wrong = {n: body for n, body in files.items() if not same(there.get(n), body, kms_key)}
         if wrong:
             _upload(s3, bucket, prefix, wrong, kms_key)
     return sum(len(body) for body in wrong.values())
 
 
-def _listed(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int, str]]]:
+def listing(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[int, str]]]:
+    """(name under ``prefix``, (bytes, ETag)) of every object there."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
     for page in pages:
         for item in page.get("Contents", ()):
             yield item["Key"].removeprefix(f"{prefix}/"), (item["Size"], item["ETag"].strip('"'))
 
 
-def _same(there: tuple[int, str] | None, body: bytes, kms_key: str | None) -> bool:
+def same(there: tuple[int, str] | None, body: bytes, kms_key: str | None) -> bool:
+    """Whether a listed object holds ``body``: by its size, and by its ETag where that is an MD5."""
     if there is None or there[0] != len(body):
         return False
     is_md5 = kms_key is None and "-" not in there[1]

@@ -6,7 +6,7 @@ step that runs again is new, unless it goes to the same place in every run.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -73,24 +73,23 @@ def ordered(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     def visit(name: str, above: tuple[str, ...]) -> None:
         if name in done or name in above or name not in everything:
             return
-        step = everything[name]
-        for needed in _needed(step):
-            visit(needed, (*above, name))
-        done[name] = step
+        for other in needed(document, everything[name]):
+            visit(other, (*above, name))
+        done[name] = everything[name]
 
     for name in everything:
         visit(name, ())
     return list(done.items())
 
 
-def _needed(step: Mapping[str, Any]) -> Iterable[str]:
-    arguments = {k: v for k, v in step.get("Arguments", {}).items() if not k.endswith("Steps")}
-    try:
-        found = list(references(arguments))
-    except ExpressionError:
-        return ()
-    explicit = [each["Step"] if isinstance(each, dict) else each for each in step.get("DependsOn") or ()]
-    return [r.name for r in found if r.kind in ("Steps", "PropertyFiles")] + explicit
+def needed(document: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
+    """The steps that ``step`` waits for: what it refers to, DependsOn, the condition above it."""
+    arguments = step.get("Arguments") or {}
+    own = {key: value for key, value in arguments.items() if key not in ("IfSteps", "ElseSteps")}
+    found = [r.name for r in references(own) if r.kind in ("Steps", "PropertyFiles")]
+    explicit = [e["Step"] if isinstance(e, dict) else e for e in step.get("DependsOn") or ()]
+    above = _branches(document).get(step["Name"], "").partition(" ")[2]
+    return [*found, *explicit, *([above] if above else [])]
 
 
 def _branches(document: Mapping[str, Any]) -> dict[str, str]:

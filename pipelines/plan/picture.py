@@ -1,0 +1,272 @@
+"""How a plan looks in a terminal, and as plain text where there is none."""
+
+import os.path
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from pipelines.plan.caching import Outcome, code_name
+from pipelines.plan.cost import FREE, Cost, Range
+from pipelines.plan.diff import Change, Diff, StepChange, label
+from pipelines.plan.fields import CODE
+from pipelines.plan.plan import Drift, Plan
+from pipelines.terminal import duration
+
+COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}
+LONGEST = 48  # characters of a value
+TOLD = re.compile(
+    r"(InstanceType|InstanceCount|DependsOn|(ProcessingInputs|InputDataConfig|PropertyFiles)\[.*)"
+)
+"""What is shown of a step that is new."""
+_HASH = re.compile(r"\b[0-9a-f]{32,64}\b")
+Cell = tuple[str, str]  # text, style
+
+
+def picture(plan: Plan) -> list[Text]:
+    """The lines of a plan."""
+    lines = [Text(f"pipeline {plan.wanted.name} in {plan.region}: {headline(plan)}", "bold"), Text()]
+    lines += [*_drift(plan.drift)]
+    if plan.deployed:
+        lines += [*differences(plan.diff)]
+    lines += [*_next_run(plan), Text()]
+    return lines + [*_grounds(plan)]
+
+
+def headline(plan: Plan) -> str:
+    """The plan in one line."""
+    if plan.deployed is None:
+        return f"is new, with {len(plan.outcomes)} steps"
+    if not plan.diff:
+        return "no change"
+    counts = {sign: [s for s in plan.diff.steps if s.sign == sign] for sign in "+~-"}
+    words = {"+": "added", "~": "changed", "-": "removed"}
+    said = [f"{_steps(len(counts[s]))} {words[s]}" for s in words if counts[s]]
+    said += [f"{_count(len(plan.diff.parameters), 'parameter')}"] if plan.diff.parameters else []
+    said += [f"{_count(len(plan.diff.pipeline), 'setting')}"] if plan.diff.pipeline else []
+    return ", ".join(said)
+
+
+def _steps(count: int) -> str:
+    return _count(count, "step")
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+# what changes
+
+
+def differences(diff: Diff) -> Iterator[Text]:
+    """Settings, parameters, then the steps; steps that change alike stand together."""
+    for title, changes in (("pipeline", diff.pipeline), ("parameters", diff.parameters)):
+        if changes:
+            yield _line(("~", COLOURS["~"]), (f" {title}", "bold"))
+            yield from _changes(changes)
+            yield Text()
+    for names, step in _alike(diff.steps):
+        kind = "" if step.sign == "~" else f"  {step.type}"
+        yield _line((step.sign, COLOURS[step.sign]), (f" {', '.join(names)}", "bold"), (kind, "dim"))
+        yield from _changes(_told(step))
+        yield Text()
+
+
+def _alike(changed: Sequence[StepChange]) -> list[tuple[list[str], StepChange]]:
+    groups: dict[tuple, tuple[list[str], StepChange]] = {}
+    for step in changed:
+        known = (step.sign, step.changes) if step.sign == "~" else (step.name,)
+        groups.setdefault(known, ([], step))[0].append(step.name)
+    return list(groups.values())
+
+
+def _told(step: StepChange) -> Sequence[Change]:
+    if step.sign == "~":
+        return step.changes
+    return [c for c in step.changes if step.sign == "+" and TOLD.fullmatch(label(c.path))]
+
+
+def _changes(changes: Iterable[Change]) -> Iterator[Text]:
+    """Sign, field, old → new, note: the values aligned, and the notes behind them."""
+    rows = [(change, _name(change), *_values(change)) for change in changes]
+    names = max((cell_len(row[1]) for row in rows), default=0)
+    noted = [cell_len(_said(old, new)) for change, _, old, new in rows if change.note]
+    for change, name, old, new in rows:
+        said = _said(old, new)
+        line = _line(
+            (f"    {change.sign} ", COLOURS[change.sign]),
+            (_pad(name, names), ""),
+            ("   ", ""),
+            (said, ""),
+        )
+        if change.note:
+            line.append(" " * (max(noted) - cell_len(said) + 3) + change.note, "dim")
+        yield line
+
+
+def _said(old: str, new: str) -> str:
+    return f"{old} → {new}" if old and new else old or new
+
+
+def _name(change: Change) -> str:
+    is_code = CODE.fullmatch(change.new or change.old or "")
+    return code_name(change.path) if is_code else label(change.path)
+
+
+def _values(change: Change) -> tuple[str, str]:
+    """Old and new, short enough for a line, and with what is different in them."""
+    old, new = change.old or "", change.new or ""
+    found = [CODE.fullmatch(value) for value in (old, new)]
+    if any(found):
+        return tuple(match["hash"][:8] if match else value for match, value in zip(found, (old, new)))
+    if old and new and len(old) + len(new) > LONGEST:
+        common = os.path.commonprefix((old, new)).rfind("/") + 1
+        if common > 8:
+            old, new = f"…/{old[common:]}", f"…/{new[common:]}"
+    return _short(old), _short(new)
+
+
+def _short(value: str) -> str:
+    value = _HASH.sub(lambda match: match[0][:12], value)
+    half = LONGEST // 2
+    return value if len(value) <= LONGEST else f"{value[:half]} … {value[-half:]}"
+
+
+def _drift(drift: Drift) -> Iterator[Text]:
+    if drift.kind == "none":
+        return
+    said = {
+        "unknown": "drift: unknown, no upsert of this pipeline was recorded yet",
+        "edited": f"drift: {drift.by} edited the pipeline at {_time(drift)}; upserting undoes this:",
+        "interrupted": f"an upsert by {drift.by} is under way since {_time(drift)}, or was "
+        "interrupted: what is deployed is none of the recorded states",
+    }
+    style = "dim" if drift.kind == "unknown" else COLOURS["!"]
+    yield _line(("! ", style), (said[drift.kind], style))
+    for line in differences(drift.diff):
+        yield _line(("  │ ", style)).append_text(line) if line.plain else Text("  │", style)
+    yield Text()
+
+
+def _time(drift: Drift) -> str:
+    return f"{drift.since:%Y-%m-%d %H:%M} UTC" if drift.since else "some time"
+
+
+# what the next run does
+
+
+def _next_run(plan: Plan) -> Iterator[Text]:
+    header = [(word, "dim") for word in ("next run", "", "machines", "seen", "", "at most", "", "why")]
+    rows = [header]
+    rows += [_row(outcome, cost) for outcome, cost in zip(plan.outcomes, plan.costs, strict=True)]
+    total, some = plan.total, any(cost.estimated for cost in plan.costs)
+    rows.append(
+        [
+            ("in all", "bold"),
+            ("", ""),
+            ("", ""),
+            (_times(total.seen), ""),
+            (_money(total.usd_seen, some), ""),
+            (_time_limit(total.limit), ""),
+            (_usd(total.usd_limit, some), "bold"),
+            ("", ""),
+        ]
+    )
+    yield from _table(rows, right=(3, 4, 5, 6))
+
+
+def _row(outcome: Outcome, cost: Cost) -> list[Cell]:
+    if outcome.answer == "cached":
+        cells = ["cached", cost.machines, "", "", "", "$0", outcome.why]
+        return [(outcome.step, ""), (cells[0], "green"), *((cell, "dim") for cell in cells[1:])]
+    what = outcome.when or "runs"
+    if outcome.type in FREE:
+        return [(outcome.step, ""), (what, "")] + [("", "")] * 6
+    machines = f"{cost.machines}{' spot' if cost.spot else ''}"
+    no_price = f"; no price for {cost.unpriced}" if cost.unpriced else ""
+    return [
+        (outcome.step, ""),
+        (what, "yellow"),
+        (machines, ""),
+        (_times(cost.seen), ""),
+        (_money(cost.usd_seen, cost.estimated), ""),
+        (_time_limit(cost.limit), ""),
+        (_usd(cost.usd_limit, cost.estimated), ""),
+        (f"{outcome.why}{no_price}", "yellow"),
+    ]
+
+
+def _time_limit(seconds: float | None) -> str:
+    """Limits are set in whole minutes, mostly."""
+    if seconds is None:
+        return "?"
+    if seconds % 60 or seconds < 60:
+        return duration(seconds)
+    minutes = int(seconds) // 60
+    if minutes % 60:
+        return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes // 60} h"
+
+
+def _times(seen: Range) -> str:
+    if seen.low is None or seen.high is None:
+        return "?"
+    low, high = duration(seen.low), duration(seen.high)
+    return low if low == high else f"{low} – {high}"
+
+
+def _money(usd: Range, estimated: bool) -> str:
+    if usd.low is None or usd.high is None:
+        return "?"
+    low, high = _usd(usd.low, estimated), _usd(usd.high, False)
+    return low if low.strip("~") == high else f"{low} – {high}"
+
+
+def _usd(usd: float | None, estimated: bool) -> str:
+    """Whole cents; ``~`` before what a derived price is in."""
+    if usd is None:
+        return "?"
+    if usd == 0:
+        return "$0"
+    return f"{'~' if estimated else ''}{'<$0.01' if usd < 0.005 else f'${usd:,.2f}'}"
+
+
+def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Text]:
+    widths = [max(cell_len(text) for text, _ in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = Text()
+        for position, (text, style) in enumerate(row):
+            gap = " " * (widths[position] - cell_len(text))
+            line.append(gap + text if position in right else text + gap, style)
+            line.append("  ")
+        line.rstrip()
+        yield line
+
+
+def _grounds(plan: Plan) -> Iterator[Text]:
+    """On what the figures stand."""
+    seen = [cost.runs_seen for cost in plan.costs if cost.runs_seen]
+    if seen:
+        yield Text(f"seen: earlier runs of the step on the same machines (up to {max(seen)})", "dim")
+    if any(cost.spot for cost in plan.costs):
+        yield Text("spot: from a tenth of the on-demand price to all of it; at most: on demand", "dim")
+    yield Text(_prices(plan), "dim")
+    if plan.budget:
+        yield Text(f"budget: {plan.budget}", "green")
+
+
+def _prices(plan: Plan) -> str:
+    prices = plan.prices
+    if prices.date is None:
+        return f"prices: none for {prices.region} in pipelines/plan/prices.json"
+    derived = "; ~ holds prices that were derived" if any(c.estimated for c in plan.costs) else ""
+    return f"prices: {prices.region}, {prices.date}, pipelines/plan/prices.json{derived}"
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
+
+
+def _line(*parts: Cell) -> Text:
+    return Text.assemble(*parts)

@@ -1,0 +1,157 @@
+"""A plan: what an upsert would change, drift, what the next run would do, and what that may cost.
+
+Only reads. The SDK is not needed here: it compiled the definition.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from botocore.exceptions import ClientError
+
+from pipelines import deployed, records
+from pipelines.assets import Asset
+from pipelines.compiled import Definition
+from pipelines.config import Budget
+from pipelines.deployed import Deployed, State
+from pipelines.lock import Lock
+from pipelines.plan.caching import Outcome, predict
+from pipelines.plan.cost import Cost, Total, check_budget, estimate, total
+from pipelines.plan.diff import Diff, compare
+from pipelines.plan.fields import CODE
+from pipelines.plan.history import History
+from pipelines.plan.prices import Prices, load
+from pipelines.service import client, error_code, service_errors
+from pipelines.storage import listing, same
+
+FILES = 3  # names of changed files in one line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Whether the deployed pipeline is what an upsert made it."""
+
+    kind: Literal["none", "unknown", "edited", "interrupted"]
+    """edited: it is no state that was recorded. unknown: nothing was ever recorded. interrupted:
+    it is no such state, but an upsert holds the lock, or died with it."""
+
+    diff: Diff = Diff()
+    """From the last recorded state to the deployed one."""
+
+    by: str = ""
+    """Who made the last change, or holds the lock."""
+
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that a plan shows."""
+
+    wanted: State
+    region: str
+    deployed: Deployed | None
+    diff: Diff
+    drift: Drift
+    outcomes: tuple[Outcome, ...]
+    costs: tuple[Cost, ...]
+    total: Total
+    prices: Prices
+    budget: str
+    assets: tuple[Asset, ...]
+    made: datetime
+
+
+def make(definition: Definition, budget: Budget = Budget()) -> Plan:  # noqa: B008 (frozen)
+    """Compare ``definition`` with what is deployed.
+
+    Raises:
+        PlanError: the budget is exceeded, or cannot be checked.
+        ServiceError: AWS refused, or could not be reached.
+    """
+    with service_errors(f"planning pipeline {definition.name}"):
+        sagemaker, s3 = (client(name, definition.region) for name in ("sagemaker", "s3"))
+        there = deployed.describe(sagemaker, definition.name)
+        wanted = deployed.wanted(definition)
+        diff = compare(there.state if there else None, wanted, _CodeNotes(s3, definition))
+        drift = _drift(s3, definition, there) if there and diff else Drift(kind="none")
+        history = History(sagemaker, definition.name if there else None)
+        return complete(definition, there, diff, drift, history, budget)
+
+
+def complete(
+    definition: Definition,
+    there: Deployed | None,
+    diff: Diff,
+    drift: Drift,
+    history: History,
+    budget: Budget,
+) -> Plan:
+    """The rest of a plan: what the next run does, and its cost."""
+    wanted, now = deployed.wanted(definition), datetime.now(UTC)
+    outcomes = predict(wanted.document, wanted.name, history, now)
+    prices = load(definition.region)
+    costs = estimate(wanted.document, outcomes, history, prices)
+    whole = total(wanted.document, costs)
+    return Plan(
+        wanted=wanted,
+        region=definition.region,
+        deployed=there,
+        diff=diff,
+        drift=drift,
+        outcomes=tuple(outcomes),
+        costs=tuple(costs),
+        total=whole,
+        prices=prices,
+        budget=check_budget(budget, costs, whole, prices),
+        assets=definition.assets,
+        made=now,
+    )
+
+
+def _drift(s3: Any, definition: Definition, there: Deployed) -> Drift:
+    where = records.place(definition)
+    found = records.listed(s3, where)
+    if there.state.fingerprint in found.recorded:
+        return Drift(kind="none")
+    holder = Lock(s3, where, definition.name, 0).holder() if found.locked else None
+    if holder:
+        return Drift(kind="interrupted", by=holder.who, since=holder.since)
+    if found.last is None:
+        return Drift(kind="unknown")
+    diff = compare(records.read(s3, where, found.last), there.state)
+    return Drift(kind="edited", diff=diff, by=there.by, since=there.changed)
+
+
+class _CodeNotes:
+    """Which files of a code folder changed: those of the checkout against those in S3."""
+
+    def __init__(self, s3: Any, definition: Definition) -> None:
+        self._s3 = s3
+        self._assets = {asset.uri: asset for asset in definition.assets}
+        self._kms_key = definition.kms_key
+
+    def __call__(self, old: str, new: str) -> str:
+        asset, where = self._assets.get(new), CODE.fullmatch(old)
+        if asset is None or where is None:
+            return ""
+        try:
+            there = dict(listing(self._s3, where["bucket"], where["key"]))
+        except ClientError as error:  # another account's, or a bucket that is gone
+            return f"the old files cannot be listed ({error_code(error)})"
+        return changed_files(there, asset.files, self._kms_key) if there else ""
+
+
+def changed_files(
+    there: Mapping[str, tuple[int, str]], files: Mapping[str, bytes], kms_key: str | None
+) -> str:
+    """``2 files: ~ training/loop.py, + training/new.py``; ``there``: name → (bytes, ETag)."""
+    signs = {name: "~" for name, body in files.items() if not same(there.get(name), body, kms_key)}
+    signs |= {name: "+" for name in files if name not in there}
+    signs |= {name: "-" for name in there if name not in files}
+    names = [f"{signs[name]} {name}" for name in sorted(signs)]
+    more = [f"{len(names) - FILES} more"] if len(names) > FILES else []
+    by_size = ", told by their sizes alone: ETags under KMS are no MD5" if kms_key else ""
+    count = f"{len(names)} file{'' if len(names) == 1 else 's'}"
+    return f"{count}: {', '.join([*names[:FILES], *more])}{by_size}"
