@@ -160,9 +160,10 @@ class Budget(Section):
     usd_per_run: float | None = Field(default=None, gt=0)
     """USD for one run, its steps that the cache does not answer; None for no budget."""
 
-    bound: Literal["limit", "seen"] = "limit"
-    """What is compared with it. limit: every step takes its max_runtime_minutes, on demand.
-    seen: its longest earlier run on the same machines, and the limit where there is none."""
+    bound: Literal["limit", "seen", "uncached"] = "limit"
+    """What is compared with it. limit: every step that the cache does not answer takes its
+    max_runtime_minutes, on demand. uncached: every step does. seen: its longest earlier run on the
+    same machines, and the limit where there is none."""
 
 
 class Recipe(Section):

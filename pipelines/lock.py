@@ -105,7 +105,8 @@ class Lock:
                 return None
             raise
         said = json.loads(answer["Body"].read())
-        until = answer["LastModified"] + timedelta(seconds=said["seconds"])
+        # Last-Modified is in whole seconds: one more, and nobody loses it too early.
+        until = answer["LastModified"] + timedelta(seconds=said["seconds"] + 1)
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         since = answer["LastModified"]
         return Holder(said["id"], said["holder"], since, until, until <= now, answer["ETag"])
@@ -117,7 +118,10 @@ class Lock:
         body = {"id": self._id, "holder": whoami(), "seconds": self._seconds}
         try:
             answer = self._s3.put_object(
-                **self._target, Body=json.dumps(body).encode(), **condition, **self._where.encryption
+                **self._target,
+                Body=json.dumps(body).encode(),
+                **condition,
+                **self._where.encryption,
             )
         except ClientError as error:
             if error_code(error) not in LOST_RACE:
@@ -131,11 +135,11 @@ class Lock:
         return True
 
     def _held(self, holder: Holder) -> str:
+        where = f"s3://{self._target['Bucket']}/{self._target['Key']}"
         return (
-            f"pipeline {self._pipeline}: {holder.who} is upserting it since {holder.since:%H:%M:%S} "
-            f"UTC; nothing was changed. Plan again when that is done; a holder that died loses the "
-            f"lock at {holder.until:%H:%M:%S} UTC (s3://{self._target['Bucket']}/"
-            f"{self._target['Key']})"
+            f"pipeline {self._pipeline}: {holder.who} is upserting it since "
+            f"{holder.since:%H:%M:%S} UTC; nothing was changed. Plan again when that is done. A "
+            f"holder that died loses the lock at {holder.until:%H:%M:%S} UTC ({where})"
         )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from errors import PlanError
 from pipelines.account import resolve
 from pipelines.cli import RecipeOption, SetOption, console, run
 from pipelines.plan import saved
@@ -36,6 +37,8 @@ def main(
 
     plan = make(from_recipe(recipe, overrides), loaded.budget)
     _show(plan, as_json)
+    if not plan.budget.holds:
+        raise PlanError(f"budget: {plan.budget.text.partition(';')[0]}")
     if out:
         saved.write(out, plan, recipe, overrides)
         if not as_json:

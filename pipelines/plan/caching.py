@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from language.caching import ATTRIBUTES, duration, key_arguments
-from language.expressions import ExpressionError, references
+from language.expressions import ExpressionError
 from pipelines.plan.diff import Change, changed, label
-from pipelines.plan.fields import CODE, flat, steps
+from pipelines.plan.fields import CODE, flat, known_references, steps
 from pipelines.plan.history import LIMIT, History, Run, StepRun, step_of, values
-from pipelines.plan.resolving import Next, Past, reasons, resolve
+from pipelines.plan.resolving import PROPERTY, Next, Past, reasons, resolve
 
 SHOWN = 3  # reasons in one line
-WIDTH = 32  # characters of a value in a reason
+WIDTH = 36  # characters of old → new in a reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def needed(document: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
     """The steps that ``step`` waits for: what it refers to, DependsOn, the condition above it."""
     arguments = step.get("Arguments") or {}
     own = {key: value for key, value in arguments.items() if key not in ("IfSteps", "ElseSteps")}
-    found = [r.name for r in references(own) if r.kind in ("Steps", "PropertyFiles")]
+    found = [r.name for r in known_references(own) if r.kind in ("Steps", "PropertyFiles")]
     explicit = [e["Step"] if isinstance(e, dict) else e for e in step.get("DependsOn") or ()]
     above = _branches(document).get(step["Name"], "").partition(" ")[2]
     return [*found, *explicit, *([above] if above else [])]
@@ -120,7 +120,11 @@ class _Question:
             return Outcome(**runs, why="never cached")
         if not (self._step.get("CacheConfig") or {}).get("Enabled"):
             return Outcome(**runs, why="the cache is off")
-        wanted = key_arguments(self._step, resolve(self._step["Arguments"], self._following))
+        try:
+            arguments = resolve(self._step["Arguments"], self._following)
+        except ExpressionError as error:
+            return Outcome(**runs, why=f"its key cannot be told: {error}")
+        wanted = key_arguments(dict(self._step), arguments) or {}
         earlier = self._earlier()
         same = [(run, made) for run, made, key in earlier if _text(key) == _text(wanted)]
         fresh = [(run, made) for run, made in same if self._now - made.ended <= self._lasts()]
@@ -170,8 +174,11 @@ class _Question:
         if not earlier:
             looked = len(self._history.runs)
             return "no earlier run" if looked < LIMIT else f"none of the last {LIMIT} runs had it"
-        changes = changed(flat(earlier[0][2]), flat(wanted))
-        words = list(dict.fromkeys(word for change in changes for word in _words(change)))
+        changes = list(changed(flat(earlier[0][2]), flat(wanted)))
+        upstream = [reason for change in changes for reason in reasons(change.new or "")]
+        own = [_words(change) for change in changes if not reasons(change.new or "")]
+        own.sort(key=lambda words: "→" not in words)  # those that say old and new come first
+        words = list(dict.fromkeys([*own, *upstream])) or ["the layout of its arguments changed"]
         more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
         return ", ".join(words[:SHOWN]) + more
 
@@ -180,18 +187,17 @@ def _text(key: Any) -> str:
     return json.dumps(key, sort_keys=True)
 
 
-def _words(change: Change) -> list[str]:
+def _words(change: Change) -> str:
     """One difference between two keys as a reason."""
-    if change.new and (found := reasons(change.new)):
-        return found
     name = label(change.path)
     if change.sign != "~":
-        return [f"{name} is {'new' if change.sign == '+' else 'gone'}"]
+        return f"{name} is {'new' if change.sign == '+' else 'gone'}"
+    values = f"{change.old} → {change.new}"
     if CODE.fullmatch(change.new or ""):
-        return [f"{code_name(change.path)} changed"]
-    if len(f"{change.old}{change.new}") <= WIDTH:
-        return [f"{name.rpartition('.')[2]} {change.old} → {change.new}"]
-    return [f"{name} changed"]
+        return f"{code_name(change.path)} changed"
+    if PROPERTY in values or len(values) > WIDTH:
+        return f"{name} changed"
+    return f"{name.rpartition('.')[2]} {values}"
 
 
 def code_name(path: str) -> str:

@@ -5,11 +5,10 @@ that runs, the limit: its MaxRuntimeInSeconds, for which it may run and no longe
 S3, logs, data transfer, FSx, and attempts that a retry policy starts again.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from errors import PlanError
 from language.expressions import ExpressionError
 from pipelines.config import Budget
 from pipelines.plan.caching import Outcome, needed
@@ -64,6 +63,9 @@ class Cost:
     usd_limit: float | None = 0.0
     """USD when it takes as long as it may, on demand."""
 
+    usd_uncached: float | None = 0.0
+    """The same, were it not answered from the cache."""
+
     estimated: bool = False
     """Whether a price in it was derived."""
 
@@ -79,6 +81,8 @@ class Total:
     limit: float | None
     usd_seen: Range
     usd_limit: float | None
+    usd_uncached: float | None
+    """``usd_limit``, had the cache no answer."""
 
 
 def estimate(
@@ -89,13 +93,16 @@ def estimate(
     costs = []
     for outcome in outcomes:
         job = _job(everything[outcome.step], defaults)
-        if outcome.answer == "cached" or outcome.type in FREE:
-            machines = job.machines if job else ""
-            costs.append(Cost(step=outcome.step, machines=machines, seen=NOTHING, usd_seen=NOTHING))
+        if outcome.type in FREE:
+            cost = Cost(step=outcome.step, machines="", seen=NOTHING, usd_seen=NOTHING)
         elif job is None:  # a type of job whose price nobody here knows
-            costs.append(Cost(step=outcome.step, machines="", limit=None, usd_limit=None))
+            cost = Cost(
+                step=outcome.step, machines="", limit=None, usd_limit=None, usd_uncached=None
+            )
         else:
-            costs.append(_cost(outcome.step, job, history, prices))
+            cost = _cost(outcome.step, job, history, prices)
+        free = {"seen": NOTHING, "usd_seen": NOTHING, "limit": 0.0, "usd_limit": 0.0}
+        costs.append(replace(cost, **free) if outcome.answer == "cached" else cost)
     return costs
 
 
@@ -138,7 +145,9 @@ def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
     arguments = step.get("Arguments") or {}
     where = arguments.get("ResourceConfig") or arguments.get("ProcessingResources") or {}
     try:
-        found = resolve({"on": where, "until": arguments.get("StoppingCondition")}, _Defaults(parameters))
+        found = resolve(
+            {"on": where, "until": arguments.get("StoppingCondition")}, _Defaults(parameters)
+        )
     except ExpressionError:
         return None
     cluster = found["on"].get("ClusterConfig", found["on"])
@@ -177,6 +186,7 @@ def _cost(step: str, job: _Job, history: History, prices: Prices) -> Cost:
         limit=job.limit,
         usd_seen=Range(usd(seen.low, cheapest), usd(seen.high)),
         usd_limit=usd(longest),
+        usd_uncached=usd(longest),
         estimated=estimated,
         unpriced="" if hourly else job.instance_type,
     )
@@ -209,13 +219,18 @@ def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
     usd = NOTHING
     for cost in costs:
         usd += cost.usd_seen
-    limits = [cost.usd_limit for cost in costs]
     return Total(
         seen=Range(_path(document, costs, "low"), _path(document, costs, "high")),
         limit=_path(document, costs, "limit"),
         usd_seen=usd,
-        usd_limit=None if None in limits else sum(limits),
+        usd_limit=_all(cost.usd_limit for cost in costs),
+        usd_uncached=_all(cost.usd_uncached for cost in costs),
     )
+
+
+def _all(amounts: Iterable[float | None]) -> float | None:
+    found = list(amounts)
+    return None if None in found else sum(found)
 
 
 def _path(document: Mapping[str, Any], costs: Sequence[Cost], which: str) -> float | None:
@@ -230,48 +245,55 @@ def _path(document: Mapping[str, Any], costs: Sequence[Cost], which: str) -> flo
     return max(ends.values(), default=0.0)
 
 
-def check_budget(budget: Budget, costs: Sequence[Cost], whole: Total, prices: Prices) -> str:
-    """What to say of the budget; empty when the recipe sets none.
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the recipe's budget holds, and what to say of it; nothing where it sets none."""
 
-    Raises:
-        PlanError: it would be exceeded, or nobody can tell.
-    """
+    holds: bool
+    text: str = ""
+
+
+def check_budget(budget: Budget, costs: Sequence[Cost], prices: Prices) -> Verdict:
+    """A budget that cannot be checked does not hold: silence would read as consent."""
     if budget.usd_per_run is None:
-        return ""
-    bound = _bound(budget, costs)
+        return Verdict(True)
     missing = sorted({cost.unpriced for cost in costs if cost.unpriced})
     if missing:
-        raise PlanError(
-            f"budget: cannot be checked, {prices.region} has no price for {', '.join(missing)}; "
-            f"refresh the table (python -m pipelines.plan.prices --region {prices.region}), or "
-            "take budget.usd_per_run out of the recipe"
+        return Verdict(
+            False,
+            f"cannot be checked: {prices.region} has no price for {', '.join(missing)}; refresh "
+            f"the table (python -m pipelines.plan.prices --region {prices.region}), or take "
+            "budget.usd_per_run out of the recipe",
         )
+    bound = _bound(budget, costs)
     if bound is None:
-        raise PlanError(
-            "budget: cannot be checked, a step has no time limit or no known price; give it a "
-            "MaxRuntimeInSeconds, or take budget.usd_per_run out of the recipe"
+        return Verdict(
+            False,
+            "cannot be checked: a step has no time limit or is of a type without known prices; "
+            "give it a MaxRuntimeInSeconds, or take budget.usd_per_run out of the recipe",
         )
-    grounds = GROUNDS[budget.bound]
-    if bound > budget.usd_per_run:
-        raise PlanError(
-            f"budget: a run may cost ${bound:,.2f} ({grounds}), the recipe allows "
-            f"${budget.usd_per_run:,.2f}; lower the steps' max_runtime_minutes or machines, raise "
-            "budget.usd_per_run, or choose another budget.bound"
-        )
-    return f"${budget.usd_per_run:,.2f} a run; at most ${bound:,.2f} ({grounds})"
+    grounds, allowed = GROUNDS[budget.bound], f"${budget.usd_per_run:,.2f}"
+    if bound <= budget.usd_per_run:
+        return Verdict(True, f"{allowed} a run; at most ${bound:,.2f} ({grounds})")
+    return Verdict(
+        False,
+        f"a run may cost ${bound:,.2f} ({grounds}), and the recipe allows {allowed}; lower "
+        "max_runtime_minutes or the machines, raise budget.usd_per_run, or choose another "
+        "budget.bound",
+    )
 
 
 GROUNDS = {
-    "limit": "every step as long as it may, on demand",
+    "limit": "every step that runs as long as it may, on demand",
     "seen": "every step as long as its longest earlier run, or as it may where there is none",
+    "uncached": "every step as long as it may, on demand, without the cache",
 }
 
 
 def _bound(budget: Budget, costs: Sequence[Cost]) -> float | None:
-    bounds = [
-        cost.usd_seen.high
-        if budget.bound == "seen" and cost.usd_seen.high is not None
-        else cost.usd_limit
-        for cost in costs
-    ]
-    return None if None in bounds else sum(bounds)
+    if budget.bound == "uncached":
+        return _all(cost.usd_uncached for cost in costs)
+    if budget.bound == "limit":
+        return _all(cost.usd_limit for cost in costs)
+    highest = [(cost.usd_seen.high, cost.usd_limit) for cost in costs]
+    return _all(limit if seen is None else seen for seen, limit in highest)

@@ -5,9 +5,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from language.expressions import references
 from pipelines.deployed import State
-from pipelines.plan.fields import CODE, Field, Fields, fields, parameters, steps, top
+from pipelines.plan.fields import (
+    CODE,
+    Field,
+    Fields,
+    fields,
+    known_references,
+    parameters,
+    steps,
+    top,
+)
 
 Sign = Literal["+", "-", "~"]
 
@@ -22,6 +30,9 @@ class Change:
     new: str | None
     note: str = ""
     """What else there is to know: which files of a code folder, where a parameter lands."""
+
+    steps: tuple[str, ...] = ()
+    """The steps in which a parameter lands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +56,11 @@ class Diff:
     parameters: tuple[Change, ...] = ()
     steps: tuple[StepChange, ...] = ()
 
+    @property
+    def touched(self) -> set[str]:
+        """The steps in which anything changes, also by a parameter."""
+        return {s.name for s in self.steps} | {n for c in self.parameters for n in c.steps}
+
     def __bool__(self) -> bool:
         return bool(self.pipeline or self.parameters or self.steps)
 
@@ -63,7 +79,13 @@ def compare(old: State | None, new: State, code_note: CodeNote = lambda old, new
         steps=tuple(_steps(steps(before), steps(after), code_note)),
     )
     if old and not diff and old.fingerprint != new.fingerprint:
-        order = Change(sign="~", path="Steps", old=None, new=None, note="only their order")
+        order = Change(
+            sign="~",
+            path="Steps",
+            old=None,
+            new=None,
+            note="their order, or spaces inside of JSON texts",
+        )
         return Diff(pipeline=(order,))
     return diff
 
@@ -88,9 +110,15 @@ def _parameters(before: dict, after: dict) -> Iterator[Change]:
         was, now = old.get(name), new.get(name)
         if was != now:
             sign = _sign(was is not None, now is not None)
-            lands = ", ".join(uses.get(name, ()))
-            note = f"in {lands}" if lands else ""
-            yield Change(sign=sign, path=name, old=_shown(was, now), new=_shown(now, was), note=note)
+            lands = uses.get(name, {})
+            yield Change(
+                sign=sign,
+                path=name,
+                old=_shown(was, now),
+                new=_shown(now, was),
+                note=", ".join(f"in {step} {label(path)}" for step, path in lands.items()),
+                steps=tuple(lands),
+            )
 
 
 def _shown(entry: dict | None, other: dict | None) -> str | None:
@@ -105,14 +133,14 @@ def _shown(entry: dict | None, other: dict | None) -> str | None:
     return " ".join(words)
 
 
-def _uses(document: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Parameter → the steps that take it, with the field where it lands."""
-    found: dict[str, list[str]] = {}
+def _uses(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Parameter → the steps that take it → the field where it lands."""
+    found: dict[str, dict[str, str]] = {}
     for name, step in steps(document).items():
         for path, field in fields(step).items():
-            for reference in references(field.raw):
+            for reference in known_references(field.raw):
                 if reference.kind == "Parameters":
-                    found.setdefault(reference.name, []).append(f"{name} {label(path)}")
+                    found.setdefault(reference.name, {}).setdefault(name, path)
     return found
 
 
@@ -169,7 +197,9 @@ def _change(path: str, was: Field | None, now: Field | None, code_note: CodeNote
     old, new = was.text if was else None, now.text if now else None
     if was and now and old == new:  # a reference and a text that reads like it, 1 and "1"
         old, new = repr(was.raw), repr(now.raw)
-    note = code_note(old, new) if old and new and CODE.fullmatch(old) and CODE.fullmatch(new) else ""
+    note = (
+        code_note(old, new) if old and new and CODE.fullmatch(old) and CODE.fullmatch(new) else ""
+    )
     sign = _sign(was is not None, now is not None)
     return Change(sign=sign, path=path, old=old, new=new, note=note)
 

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from language.expressions import GET, JOIN, ExpressionError, is_expression, parse_get
+from language.expressions import (
+    GET,
+    JOIN,
+    ExpressionError,
+    Reference,
+    is_expression,
+    parse_get,
+    references,
+)
 
 NAMING = ("ChannelName", "InputName", "PropertyFileName", "OutputName", "MetricName", "Name", "Key")
 """The field by which a member of a list is known; the first that it has."""
@@ -74,6 +82,17 @@ def steps(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def parameters(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Every pipeline parameter by its name."""
     return {entry["Name"]: entry for entry in document.get("Parameters") or ()}
+
+
+def known_references(value: Any) -> list[Reference]:
+    """Every reference in ``value``; none where it is written in a way that is not known here.
+
+    What is deployed may be of somebody else, or of a newer language: it is compared all the same.
+    """
+    try:
+        return list(references(value))
+    except ExpressionError:
+        return []
 
 
 def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:

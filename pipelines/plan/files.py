@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Replace ``path`` by ``text`` at once: killed anywhere, the old content or the new is there."""
+    """Replace ``path`` by ``text`` at once: killed anywhere, it leaves the old or the new."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("w", encoding="utf-8") as file:

@@ -93,7 +93,10 @@ class History:
         answer = self._sagemaker.list_pipeline_executions(
             PipelineName=pipeline, SortBy="CreationTime", SortOrder="Descending", MaxResults=LIMIT
         )
-        found = [(e["PipelineExecutionArn"], e["StartTime"]) for e in answer["PipelineExecutionSummaries"]]
+        found = [
+            (e["PipelineExecutionArn"], e["StartTime"])
+            for e in answer["PipelineExecutionSummaries"]
+        ]
         start = 0
         with ThreadPoolExecutor(8) as threads:
             for size in BATCHES:
@@ -152,7 +155,9 @@ def values(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, A
 
 def _step(answer: Mapping[str, Any]) -> StepRun:
     reused = answer.get("CacheHitResult") or answer.get("SelectiveExecutionResult") or {}
-    jobs = (body.get("Arn", "") for kind, body in answer.get("Metadata", {}).items() if "Job" in kind)
+    jobs = (
+        body.get("Arn", "") for kind, body in answer.get("Metadata", {}).items() if "Job" in kind
+    )
     return StepRun(
         started=answer["StartTime"],
         ended=answer["EndTime"],

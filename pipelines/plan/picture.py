@@ -15,7 +15,9 @@ from pipelines.plan.plan import Drift, Plan
 from pipelines.terminal import duration
 
 COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}
-LONGEST = 48  # characters of a value
+LONGEST = 60  # characters of a value
+WIDE = 30  # of old and new together, before what they have in common is left out
+SHORTENED = 8  # characters in common that are worth a …
 TOLD = re.compile(
     r"(InstanceType|InstanceCount|DependsOn|(ProcessingInputs|InputDataConfig|PropertyFiles)\[.*)"
 )
@@ -26,7 +28,10 @@ Cell = tuple[str, str]  # text, style
 
 def picture(plan: Plan) -> list[Text]:
     """The lines of a plan."""
-    lines = [Text(f"pipeline {plan.wanted.name} in {plan.region}: {headline(plan)}", "bold"), Text()]
+    lines = [
+        Text(f"pipeline {plan.wanted.name} in {plan.region}: {headline(plan)}", "bold"),
+        Text(),
+    ]
     lines += [*_drift(plan.drift)]
     if plan.deployed:
         lines += [*differences(plan.diff)]
@@ -43,8 +48,8 @@ def headline(plan: Plan) -> str:
     counts = {sign: [s for s in plan.diff.steps if s.sign == sign] for sign in "+~-"}
     words = {"+": "added", "~": "changed", "-": "removed"}
     said = [f"{_steps(len(counts[s]))} {words[s]}" for s in words if counts[s]]
-    said += [f"{_count(len(plan.diff.parameters), 'parameter')}"] if plan.diff.parameters else []
-    said += [f"{_count(len(plan.diff.pipeline), 'setting')}"] if plan.diff.pipeline else []
+    for what, found in (("parameter", plan.diff.parameters), ("setting", plan.diff.pipeline)):
+        said += [f"{_count(len(found), what)} changed"] if found else []
     return ", ".join(said)
 
 
@@ -68,7 +73,9 @@ def differences(diff: Diff) -> Iterator[Text]:
             yield Text()
     for names, step in _alike(diff.steps):
         kind = "" if step.sign == "~" else f"  {step.type}"
-        yield _line((step.sign, COLOURS[step.sign]), (f" {', '.join(names)}", "bold"), (kind, "dim"))
+        yield _line(
+            (step.sign, COLOURS[step.sign]), (f" {', '.join(names)}", "bold"), (kind, "dim")
+        )
         yield from _changes(_told(step))
         yield Text()
 
@@ -117,14 +124,19 @@ def _name(change: Change) -> str:
 def _values(change: Change) -> tuple[str, str]:
     """Old and new, short enough for a line, and with what is different in them."""
     old, new = change.old or "", change.new or ""
-    found = [CODE.fullmatch(value) for value in (old, new)]
-    if any(found):
-        return tuple(match["hash"][:8] if match else value for match, value in zip(found, (old, new)))
-    if old and new and len(old) + len(new) > LONGEST:
-        common = os.path.commonprefix((old, new)).rfind("/") + 1
-        if common > 8:
-            old, new = f"…/{old[common:]}", f"…/{new[common:]}"
+    if CODE.fullmatch(new or old):
+        return _code(old), _code(new)
+    if old and new and len(old) + len(new) > WIDE:
+        same = os.path.commonprefix((old, new))
+        end = max(same.rfind("/"), same.rfind(" "))
+        if end > SHORTENED:
+            old, new = f"…{old[end:]}", f"…{new[end:]}"
     return _short(old), _short(new)
+
+
+def _code(value: str) -> str:
+    found = CODE.fullmatch(value)
+    return found["hash"][:8] if found else _short(value)
 
 
 def _short(value: str) -> str:
@@ -136,11 +148,12 @@ def _short(value: str) -> str:
 def _drift(drift: Drift) -> Iterator[Text]:
     if drift.kind == "none":
         return
+    when = f"{drift.since:%Y-%m-%d %H:%M} UTC" if drift.since else ""
     said = {
         "unknown": "drift: unknown, no upsert of this pipeline was recorded yet",
-        "edited": f"drift: {drift.by} edited the pipeline at {_time(drift)}; upserting undoes this:",
-        "interrupted": f"an upsert by {drift.by} is under way since {_time(drift)}, or was "
-        "interrupted: what is deployed is none of the recorded states",
+        "edited": f"drift: {drift.by} edited the pipeline at {when}; upserting undoes this:",
+        "interrupted": f"an upsert by {drift.by} is under way since {when}, or was interrupted: "
+        "what is deployed is none of the recorded states",
     }
     style = "dim" if drift.kind == "unknown" else COLOURS["!"]
     yield _line(("! ", style), (said[drift.kind], style))
@@ -149,37 +162,44 @@ def _drift(drift: Drift) -> Iterator[Text]:
     yield Text()
 
 
-def _time(drift: Drift) -> str:
-    return f"{drift.since:%Y-%m-%d %H:%M} UTC" if drift.since else "some time"
-
-
 # what the next run does
 
 
 def _next_run(plan: Plan) -> Iterator[Text]:
-    header = [(word, "dim") for word in ("next run", "", "machines", "seen", "", "at most", "", "why")]
+    header = [
+        (word, "dim") for word in ("next run", "", "machines", "seen", "", "at most", "", "why")
+    ]
     rows = [header]
-    rows += [_row(outcome, cost) for outcome, cost in zip(plan.outcomes, plan.costs, strict=True)]
-    total, some = plan.total, any(cost.estimated for cost in plan.costs)
-    rows.append(
-        [
-            ("in all", "bold"),
-            ("", ""),
-            ("", ""),
-            (_times(total.seen), ""),
-            (_money(total.usd_seen, some), ""),
-            (_time_limit(total.limit), ""),
-            (_usd(total.usd_limit, some), "bold"),
-            ("", ""),
-        ]
-    )
+    for outcome, cost in zip(plan.outcomes, plan.costs, strict=True):
+        rows.append(_row(outcome, cost, outcome.step in plan.diff.touched))
+    rows.append(_in_all(plan))
     yield from _table(rows, right=(3, 4, 5, 6))
 
 
-def _row(outcome: Outcome, cost: Cost) -> list[Cell]:
+def _in_all(plan: Plan) -> list[Cell]:
+    total = plan.total
+    run = [cost for cost in plan.costs if cost.usd_limit != 0]
+    some = any(cost.estimated for cost in run)
+    every = any(cost.estimated for cost in plan.costs)
+    without = _usd(total.usd_uncached, every)
+    cached = any(outcome.answer == "cached" for outcome in plan.outcomes)
+    return [
+        ("in all", "bold"),
+        ("", ""),
+        ("", ""),
+        (_times(total.seen), ""),
+        (_money(total.usd_seen, some), ""),
+        (_time_limit(total.limit), ""),
+        (_usd(total.usd_limit, some), "bold"),
+        (f"at most {without} without the cache" if cached else "", "dim"),
+    ]
+
+
+def _row(outcome: Outcome, cost: Cost, touched: bool) -> list[Cell]:
     if outcome.answer == "cached":
-        cells = ["cached", cost.machines, "", "", "", "$0", outcome.why]
-        return [(outcome.step, ""), (cells[0], "green"), *((cell, "dim") for cell in cells[1:])]
+        why = f"{outcome.why}{'; what changed is not in its cache key' if touched else ''}"
+        cells = [cost.machines, "", "", "", "$0", why]
+        return [(outcome.step, ""), ("cached", "green"), *((cell, "dim") for cell in cells)]
     what = outcome.when or "runs"
     if outcome.type in FREE:
         return [(outcome.step, ""), (what, "")] + [("", "")] * 6
@@ -201,6 +221,8 @@ def _time_limit(seconds: float | None) -> str:
     """Limits are set in whole minutes, mostly."""
     if seconds is None:
         return "?"
+    if seconds == 0:
+        return ""
     if seconds % 60 or seconds < 60:
         return duration(seconds)
     minutes = int(seconds) // 60
@@ -211,14 +233,16 @@ def _time_limit(seconds: float | None) -> str:
 
 def _times(seen: Range) -> str:
     if seen.low is None or seen.high is None:
-        return "?"
+        return "–"
+    if seen.high == 0:
+        return ""
     low, high = duration(seen.low), duration(seen.high)
     return low if low == high else f"{low} – {high}"
 
 
 def _money(usd: Range, estimated: bool) -> str:
-    if usd.low is None or usd.high is None:
-        return "?"
+    if usd.low is None or not usd.high:
+        return ""
     low, high = _usd(usd.low, estimated), _usd(usd.high, False)
     return low if low.strip("~") == high else f"{low} – {high}"
 
@@ -246,14 +270,19 @@ def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Tex
 
 def _grounds(plan: Plan) -> Iterator[Text]:
     """On what the figures stand."""
-    seen = [cost.runs_seen for cost in plan.costs if cost.runs_seen]
+    seen = [cost.runs_seen for cost in plan.costs if cost.seen.high]
     if seen:
-        yield Text(f"seen: earlier runs of the step on the same machines (up to {max(seen)})", "dim")
-    if any(cost.spot for cost in plan.costs):
-        yield Text("spot: from a tenth of the on-demand price to all of it; at most: on demand", "dim")
+        yield Text(
+            f"seen: earlier runs of the step on the same machines (up to {max(seen)})", "dim"
+        )
+    if any(cost.spot and cost.usd_limit for cost in plan.costs):
+        yield Text(
+            "spot: from a tenth of the on-demand price to all of it; at most: on demand", "dim"
+        )
     yield Text(_prices(plan), "dim")
-    if plan.budget:
-        yield Text(f"budget: {plan.budget}", "green")
+    if plan.budget.text:
+        style = "green" if plan.budget.holds else "bold red"
+        yield Text(f"budget: {plan.budget.text}", style)
 
 
 def _prices(plan: Plan) -> str:

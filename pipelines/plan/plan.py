@@ -17,7 +17,7 @@ from pipelines.config import Budget
 from pipelines.deployed import Deployed, State
 from pipelines.lock import Lock
 from pipelines.plan.caching import Outcome, predict
-from pipelines.plan.cost import Cost, Total, check_budget, estimate, total
+from pipelines.plan.cost import Cost, Total, Verdict, check_budget, estimate, total
 from pipelines.plan.diff import Diff, compare
 from pipelines.plan.fields import CODE
 from pipelines.plan.history import History
@@ -58,7 +58,7 @@ class Plan:
     costs: tuple[Cost, ...]
     total: Total
     prices: Prices
-    budget: str
+    budget: Verdict
     assets: tuple[Asset, ...]
     made: datetime
 
@@ -67,7 +67,6 @@ def make(definition: Definition, budget: Budget = Budget()) -> Plan:  # noqa: B0
     """Compare ``definition`` with what is deployed.
 
     Raises:
-        PlanError: the budget is exceeded, or cannot be checked.
         ServiceError: AWS refused, or could not be reached.
     """
     with service_errors(f"planning pipeline {definition.name}"):
@@ -77,7 +76,8 @@ def make(definition: Definition, budget: Budget = Budget()) -> Plan:  # noqa: B0
         diff = compare(there.state if there else None, wanted, _CodeNotes(s3, definition))
         drift = _drift(s3, definition, there) if there and diff else Drift(kind="none")
         history = History(sagemaker, definition.name if there else None)
-        return complete(definition, there, diff, drift, history, budget)
+        prices = load(definition.region)
+        return complete(definition, there, diff, drift, history, prices, budget)
 
 
 def complete(
@@ -86,14 +86,13 @@ def complete(
     diff: Diff,
     drift: Drift,
     history: History,
+    prices: Prices,
     budget: Budget,
 ) -> Plan:
     """The rest of a plan: what the next run does, and its cost."""
     wanted, now = deployed.wanted(definition), datetime.now(UTC)
     outcomes = predict(wanted.document, wanted.name, history, now)
-    prices = load(definition.region)
     costs = estimate(wanted.document, outcomes, history, prices)
-    whole = total(wanted.document, costs)
     return Plan(
         wanted=wanted,
         region=definition.region,
@@ -102,9 +101,9 @@ def complete(
         drift=drift,
         outcomes=tuple(outcomes),
         costs=tuple(costs),
-        total=whole,
+        total=total(wanted.document, costs),
         prices=prices,
-        budget=check_budget(budget, costs, whole, prices),
+        budget=check_budget(budget, costs, prices),
         assets=definition.assets,
         made=now,
     )

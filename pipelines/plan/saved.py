@@ -70,7 +70,9 @@ class Saved:
         if before == (there.state.fingerprint if there else None):
             return
         if there is None:
-            raise PlanError(f"pipeline {self.wanted.name} was deleted since {self.path}: plan again")
+            raise PlanError(
+                f"pipeline {self.wanted.name} was deleted since {self.path}: plan again"
+            )
         what = said(compare(self.deployed, there.state)) if self.deployed else "it was created"
         raise PlanError(
             f"pipeline {self.wanted.name} has moved since {self.path} was made at "
@@ -104,7 +106,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "steps": [_step(outcome) for outcome in plan.outcomes],
         "cost": {"steps": [asdict(cost) for cost in plan.costs], "total": asdict(plan.total)},
         "prices": {"region": plan.prices.region, "date": plan.prices.date},
-        "budget": plan.budget,
+        "budget": asdict(plan.budget),
     }
 
 
