@@ -108,7 +108,9 @@ class SageMaker:
         if running := self._executions.running(arn):
             message = f"Pipeline {arn} has executions that are running: {', '.join(running)}"
             raise ApiError("ConflictException", message)
-        return self._pipelines.delete(request)
+        answer = self._pipelines.delete(request)
+        self._tags.forget(arn)
+        return answer
 
     def _tagged(self, create: Operation, arn: str) -> Operation:
         """``create``, and the request's Tags on what it made."""

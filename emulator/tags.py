@@ -32,6 +32,12 @@ class Tags:
             write_json(self._path, self._tags)
         return {}
 
+    def forget(self, arn: str) -> None:
+        """What is deleted has no tags: one made anew under its name starts without."""
+        with self._lock:
+            if self._tags.pop(arn, None) is not None:
+                write_json(self._path, self._tags)
+
 
 def _as_list(tags: dict[str, str]) -> list[dict]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]

@@ -50,7 +50,7 @@ def _show(plan: Plan, as_json: bool) -> None:
     if as_json:
         print(json.dumps(saved.as_json(plan), indent=1))
         return
-    for line in picture(plan):
+    for line in picture(plan, console.width if console.is_terminal else None):
         console.print(line, highlight=False)
 
 

@@ -6,7 +6,7 @@ step that runs again is new, unless it goes to the same place in every run.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from pipelines.plan.fields import CODE, flat, known_references, steps
 from pipelines.plan.history import LIMIT, History, Run, StepRun, step_of, values
 from pipelines.plan.resolving import PROPERTY, Next, Past, reasons, resolve
 
-SHOWN = 3  # reasons in one line
+LINE = 44  # characters of the reasons in one line
 WIDTH = 36  # characters of old → new in a reason
 
 
@@ -179,8 +179,15 @@ class _Question:
         own = [_words(change) for change in changes if not reasons(change.new or "")]
         own.sort(key=lambda words: "→" not in words)  # those that say old and new come first
         words = list(dict.fromkeys([*own, *upstream])) or ["the layout of its arguments changed"]
-        more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
-        return ", ".join(words[:SHOWN]) + more
+        return _line(words)
+
+
+def _line(words: Sequence[str]) -> str:
+    """As many reasons as fit, one at least, and how many more there are."""
+    fits = sum(len(", ".join(words[:count])) <= LINE for count in range(1, len(words) + 1))
+    shown = max(1, fits)
+    more = f" and {len(words) - shown} more" if len(words) > shown else ""
+    return ", ".join(words[:shown]) + more
 
 
 def _text(key: Any) -> str:

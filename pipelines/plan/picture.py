@@ -26,8 +26,8 @@ _HASH = re.compile(r"\b[0-9a-f]{32,64}\b")
 Cell = tuple[str, str]  # text, style
 
 
-def picture(plan: Plan) -> list[Text]:
-    """The lines of a plan."""
+def picture(plan: Plan, width: int | None = None) -> list[Text]:
+    """The lines of a plan; ``width``: columns of the terminal, None where lines may be long."""
     lines = [
         Text(f"pipeline {plan.wanted.name} in {plan.region}: {headline(plan)}", "bold"),
         Text(),
@@ -35,7 +35,7 @@ def picture(plan: Plan) -> list[Text]:
     lines += [*_drift(plan.drift)]
     if plan.deployed:
         lines += [*differences(plan.diff)]
-    lines += [*_next_run(plan), Text()]
+    lines += [*_next_run(plan, width), Text()]
     return lines + [*_grounds(plan)]
 
 
@@ -165,7 +165,7 @@ def _drift(drift: Drift) -> Iterator[Text]:
 # what the next run does
 
 
-def _next_run(plan: Plan) -> Iterator[Text]:
+def _next_run(plan: Plan, width: int | None) -> Iterator[Text]:
     header = [
         (word, "dim") for word in ("next run", "", "machines", "seen", "", "at most", "", "why")
     ]
@@ -173,7 +173,14 @@ def _next_run(plan: Plan) -> Iterator[Text]:
     for outcome, cost in zip(plan.outcomes, plan.costs, strict=True):
         rows.append(_row(outcome, cost, outcome.step in plan.diff.touched))
     rows.append(_in_all(plan))
-    yield from _table(rows, right=(3, 4, 5, 6))
+    lines = list(_table(rows, right=(3, 4, 5, 6)))
+    if width is None or max(line.cell_len for line in lines) <= width:
+        yield from lines
+        return
+    yield from _table([row[:-1] for row in rows], right=(3, 4, 5, 6))
+    for row in rows[1:]:  # the reasons below, where lines are short
+        if row[-1][0]:
+            yield _line((f"  {row[0][0]}: ", ""), row[-1])
 
 
 def _in_all(plan: Plan) -> list[Cell]:

@@ -115,9 +115,15 @@ class Studio:
             _miniature(definition.CHECKOUT / room, self.checkout / room)
         (self.checkout / "errors.py").write_text("")
         (self.checkout / "steps/requirements.txt").write_text("")
+        self._compiled: dict[Change, Definition] = {}
         self.base = self.compiled(Change())
 
     def compiled(self, change: Change) -> Definition:
+        if change not in self._compiled:
+            self._compiled[change] = self._compile(change)
+        return self._compiled[change]
+
+    def _compile(self, change: Change) -> Definition:
         checkout = self.checkout.with_name("changed")
         shutil.copytree(self.checkout, checkout)
         change.edit(checkout)

@@ -202,11 +202,11 @@ def test_a_run_with_other_parameters_is_no_earlier_run(aws: Cloud) -> None:
 
 def test_a_result_counts_from_when_it_was_made_not_from_when_it_was_reused(aws: Cloud) -> None:
     body = pipeline([step("A", to="s3://bkt/a")])
-    body["Steps"][0]["CacheConfig"]["ExpireAfter"] = "PT3S"
+    body["Steps"][0]["CacheConfig"]["ExpireAfter"] = "PT2S"
     happened(aws, body, "ages")
     made = time.monotonic()
     assert happened(aws, body, "ages") == {"A": "cached"}
     assert predicted(aws, body, "ages")["A"][0] == "cached"
-    time.sleep(max(0, 3.1 - (time.monotonic() - made)))
+    time.sleep(max(0, 2.1 - (time.monotonic() - made)))
     assert predicted(aws, body, "ages")["A"][0] == "runs"
     assert happened(aws, body, "ages") == {"A": "runs"}

@@ -2,9 +2,10 @@
 
 import pytest
 
+from pipelines.plan.picture import picture
 from tests.pipelines.plan.pictures import CHANGES, PICTURES, Studio, without_hashes
 
-WIDEST = 140  # columns of a line, but for the longest reasons
+WIDEST = 140  # columns of a line
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -23,3 +24,11 @@ def test_a_picture_is_plain_text_of_bearable_width(name: str):
     lines = (PICTURES / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     assert all(line == line.rstrip() and line.isprintable() for line in lines)
     assert not [line for line in lines if len(line) > WIDEST and not line.startswith("budget")]
+
+
+def test_on_a_narrow_terminal_the_reasons_stand_below(studio: Studio):
+    plan = studio.plan(CHANGES["learning-rate"])
+    wide, narrow = picture(plan), picture(plan, 100)
+    assert max(line.cell_len for line in narrow) <= 100 < max(line.cell_len for line in wide)
+    said = "\n".join(line.plain for line in narrow)
+    assert "  Train: learning_rate 0.0006 → 0.0008" in said and "  Gate: Evaluate runs" in said

@@ -1,0 +1,242 @@
+"""Upserting: unchanged is cheap, a change is whole, one at a time, and recorded."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+import pytest
+
+from errors import PlanError
+from pipelines import deployed, lock, records
+from pipelines.records import Place
+from pipelines.service import client
+from pipelines.upsert import upsert
+from tests.conftest import CHECKOUT, clean_environment
+from tests.pipelines.upserting import NAME, definition
+
+
+@pytest.fixture(autouse=True)
+def aws(emulator, monkeypatch: pytest.MonkeyPatch):
+    """The emulator's S3 and SageMaker, without the pipeline of the test before."""
+    for name, value in emulator.env.items():
+        monkeypatch.setenv(name, value)
+    s3, sagemaker = client("s3", "us-east-1"), client("sagemaker", "us-east-1")
+    if deployed.describe(sagemaker, NAME):
+        sagemaker.delete_pipeline(PipelineName=NAME)
+    s3.create_bucket(Bucket="bkt")
+    for item in s3.list_objects_v2(Bucket="bkt").get("Contents", ()):
+        s3.delete_object(Bucket="bkt", Key=item["Key"])
+    return s3, sagemaker
+
+
+PLACE = Place("bkt", "prefix/small/definitions")
+
+
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of all calls to AWS from here on."""
+    made: list[str] = []
+    boto3.setup_default_session()
+    events = boto3.DEFAULT_SESSION._session
+    events.register("before-call.*", lambda model, **_: made.append(model.name))
+    return made
+
+
+def state(sagemaker) -> deployed.State:
+    found = deployed.describe(sagemaker, NAME)
+    assert found
+    return found.state
+
+
+def test_create_update_unchanged(aws, monkeypatch: pytest.MonkeyPatch):
+    s3, sagemaker = aws
+    made = upsert(definition("1"))
+    assert (made.change, made.uploaded_bytes) == ("created", 2)
+    again = upsert(definition("1"))
+    assert (again.change, again.uploaded_bytes) == ("unchanged", 0)
+    assert upsert(definition("2")).change == "updated"
+    assert state(sagemaker).fingerprint == deployed.wanted(definition("2")).fingerprint
+    keys = {item["Key"] for item in s3.list_objects_v2(Bucket="bkt")["Contents"]}
+    recorded = {PLACE.key(f"{deployed.wanted(definition(v)).fingerprint}.json") for v in "12"}
+    assert {key for key in keys if "definitions" in key} == recorded  # and no lock is left
+
+
+def test_an_unchanged_upsert_writes_nothing_and_takes_no_lock(aws, monkeypatch):
+    upsert(definition("1"))
+    made = calls(monkeypatch)
+    upsert(definition("1"))
+    assert set(made) == {"DescribePipeline", "ListTags", "HeadBucket", "ListObjectsV2"}
+
+
+def test_code_that_is_missing_is_uploaded_also_when_nothing_changed(aws):
+    s3, _ = aws
+    upsert(definition("1"))
+    key = next(
+        item["Key"]
+        for item in s3.list_objects_v2(Bucket="bkt")["Contents"]
+        if item["Key"].endswith("b.txt")
+    )
+    s3.delete_object(Bucket="bkt", Key=key)
+    assert upsert(definition("1")) == replace(upsert(definition("1")), uploaded_bytes=1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"}), ({"a": "1"}, {}), ({}, {"a": "1"})],
+)
+def test_tags_follow_the_recipe_and_those_of_others_stay(aws, old: dict, new: dict):
+    _, sagemaker = aws
+    upsert(definition("1", tags=old))
+    arn = sagemaker.describe_pipeline(PipelineName=NAME)["PipelineArn"]
+    theirs = {"Key": "sagemaker:project-name", "Value": "theirs"}
+    sagemaker.add_tags(ResourceArn=arn, Tags=[theirs])
+    assert upsert(definition("1", tags=new)).change == "updated"
+    assert state(sagemaker).tags == new
+    assert theirs in sagemaker.list_tags(ResourceArn=arn)["Tags"]
+    assert len(sagemaker.list_pipeline_versions(PipelineName=NAME)["PipelineVersionSummaries"]) == 1
+
+
+def test_a_description_can_be_taken_away(aws):
+    _, sagemaker = aws
+    upsert(definition("1"))
+    assert upsert(replace(definition("1"), description="")).change == "updated"
+    assert state(sagemaker).description == ""
+
+
+def test_the_record_is_written_before_the_pipeline_and_the_code_before_both(aws, monkeypatch):
+    upsert(definition("1"))
+    made = calls(monkeypatch)
+    upsert(definition("2"))
+    writes = [name for name in made if name in ("PutObject", "UpdatePipeline", "DeleteObject")]
+    # the lock, two files, the record, the lock again, then the pipeline
+    assert writes == [*["PutObject"] * 5, "UpdatePipeline", "DeleteObject"]
+    s3, _ = aws
+    wanted = deployed.wanted(definition("2"))
+    found = records.listed(s3, PLACE)
+    assert found.last == wanted.fingerprint and not found.locked
+    assert records.read(s3, PLACE, found.last) == wanted
+
+
+def test_somebody_elses_lock_stops_an_upsert_that_changes_something(aws):
+    s3, sagemaker = aws
+    upsert(definition("1"))
+    before = state(sagemaker)
+    with lock.held(s3, PLACE, NAME, 60):
+        with pytest.raises(PlanError, match=rf"{os.getpid()}\) is upserting it since .* UTC; not"):
+            upsert(definition("2"))
+        assert upsert(definition("1")).change == "unchanged"
+    assert state(sagemaker) == before
+    assert deployed.wanted(definition("2")).fingerprint not in records.listed(s3, PLACE).recorded
+    assert upsert(definition("2")).change == "updated"
+
+
+def test_a_lock_is_one_persons_until_its_time_is_up(aws):
+    s3, _ = aws
+    one, other = lock.Lock(s3, PLACE, NAME, 0.5), lock.Lock(s3, PLACE, NAME, 60)
+    one.take()
+    one.renew()
+    with pytest.raises(PlanError):
+        other.take()
+    time.sleep(2.6)  # half a second, one for the whole seconds of Last-Modified, and of Date
+    other.take()
+    with pytest.raises(PlanError, match="took over; nothing was changed"):
+        one.renew()
+    one.release()  # is no longer its own
+    assert other.holder().id == other._id
+    other.release()
+    assert other.holder() is None
+
+
+def test_a_write_that_s3_carried_out_and_whose_answer_was_lost_is_ours(aws):
+    s3, _ = aws
+    lost = iter([True])
+
+    def lose(http_response, parsed, **_: object) -> None:
+        if next(lost, False):  # botocore would try again, and S3 would refuse its own first attempt
+            s3.meta.events.unregister("after-call.s3.PutObject", lose)
+            mine._write(IfNoneMatch="*")
+
+    mine = lock.Lock(s3, PLACE, NAME, 60)
+    s3.meta.events.register("after-call.s3.PutObject", lose)
+    mine.take()
+    assert mine.holder().id == mine._id
+    mine.renew()
+    mine.release()
+
+
+def test_many_who_want_the_lock_at_once(aws):
+    s3, _ = aws
+
+    def take(_: int) -> bool:
+        try:
+            lock.Lock(s3, PLACE, NAME, 60).take()
+            return True
+        except PlanError:
+            return False
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(take, range(16))) == 1
+
+
+# processes
+
+
+def process(env: dict, *arguments: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.pipelines.upserting", *arguments],
+        cwd=CHECKOUT,
+        env=clean_environment() | env,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_of_upserts_at_once_one_wins_and_the_others_say_who(aws, emulator, tmp_path: Path):
+    _, sagemaker = aws
+    upsert(definition("0"))
+    go, values = tmp_path / "go", "abcd"
+    running = {v: process(emulator.env, v, "--go-when", str(go)) for v in values}
+    assert [each.stdout.readline() for each in running.values()] == ["ready\n"] * len(values)
+    go.touch()
+    said = {v: each.communicate(timeout=60)[0].strip() for v, each in running.items()}
+    status = {v: each.returncode for v, each in running.items()}
+    won = [v for v in values if said[v] == "updated"]
+    assert won and all(status[v] == (0 if v in won else 1) for v in values), said
+    for value in set(values) - set(won):
+        assert "is upserting it since" in said[value] or "changed it at" in said[value], said
+    wanted = {deployed.wanted(definition(v)).fingerprint for v in won}
+    assert state(sagemaker).fingerprint in wanted
+    versions = sagemaker.list_pipeline_versions(PipelineName=NAME)["PipelineVersionSummaries"]
+    assert len(versions) == 1 + len(won)
+
+
+@pytest.mark.parametrize(
+    ("event", "is_new"),
+    [
+        ("before-call.sagemaker.UpdatePipeline", False),
+        ("after-call.sagemaker.UpdatePipeline", True),
+    ],
+)
+def test_killed_in_the_middle_the_pipeline_is_whole_and_the_next_goes_on(
+    aws, emulator, event: str, is_new: bool
+):
+    _, sagemaker = aws
+    upsert(definition("1"))
+    old, new = (deployed.wanted(definition(v)).request() for v in "12")
+    with process(emulator.env, "2", "--seconds", "1", "--stop-at", event) as killed:
+        assert [killed.stdout.readline() for _ in range(2)] == ["ready\n", "stopped\n"]
+        killed.send_signal(signal.SIGKILL)
+    assert state(sagemaker).request() == (new if is_new else old)
+    with pytest.raises(PlanError, match=f"process {killed.pid}"):
+        upsert(definition("3"))
+    time.sleep(3.1)
+    assert upsert(definition("3")).change == "updated"
+    assert json.dumps(state(sagemaker).as_json()) == json.dumps(
+        deployed.wanted(definition("3")).as_json()
+    )

@@ -1,0 +1,73 @@
+"""One upsert in a process of its own, of a small definition whose content is an argument.
+
+python -m tests.pipelines.upserting VALUE [--seconds N] [--stop-at EVENT] [--go-when FILE]
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from errors import TrainyardError
+from pipelines.assets import Asset
+from pipelines.compiled import Definition
+from pipelines.upsert import upsert
+from tests.emulator.harness import ROLE, pipeline, process_step
+
+NAME = "small"
+
+
+def definition(value: str, tags: dict[str, str] | None = None) -> Definition:
+    """A pipeline of two steps and 300 KB, in which ``value`` stands everywhere."""
+    code = Asset("bkt", "prefix/small/code", {"a.txt": value.encode(), "b.txt": b"b"})
+    steps = []
+    for name in ("One", "Two"):
+        more = {"Environment": {"VALUE": value, "LONG": value * (150_000 // len(value))}}
+        steps.append(process_step(name, f"echo {code.uri}", arguments=more))
+    return Definition(
+        name=NAME,
+        description=f"description {value}",
+        region="us-east-1",
+        role=ROLE,
+        body=json.dumps(pipeline(steps)),
+        assets=(code,),
+        max_parallel_steps=1 + len(value),
+        tags={"value": value} if tags is None else tags,
+        kms_key=None,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("value")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--stop-at", default="")
+    parser.add_argument("--go-when", type=Path)
+    given = parser.parse_args()
+    if given.stop_at:
+        _stop_at(given.stop_at)
+    print("ready", flush=True)
+    while given.go_when and not given.go_when.exists():
+        time.sleep(0.005)
+    try:
+        print(upsert(definition(given.value), lock_seconds=given.seconds).change, flush=True)
+    except TrainyardError as error:
+        print(error, flush=True)
+        sys.exit(1)
+
+
+def _stop_at(event: str) -> None:
+    """Say so and wait to be killed when botocore comes to ``event``, in any client made later."""
+    import boto3
+
+    def stop(**_: object) -> None:
+        print("stopped", flush=True)
+        time.sleep(600)
+
+    boto3.setup_default_session()
+    boto3.DEFAULT_SESSION._session.register(event, stop)
+
+
+if __name__ == "__main__":
+    main()
