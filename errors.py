@@ -3,7 +3,7 @@
     TrainyardError            somebody can act on the message: shown without a traceback
     ├── RecipeError           a recipe's field, or a --set, is wrong
     ├── DefinitionError       a pipeline definition cannot be built, or cannot be run
-    ├── PlanError             a plan cannot be made, or not be applied as things are now
+    ├── PlanError             a plan is over budget, or cannot be applied as things are now
     ├── ServiceError          AWS (or the emulator) refused or could not be reached
     ├── DataError             raw data, a shard or a manifest is missing or damaged
     ├── TrainingError         training cannot start or go on (settings, NaN, checkpoint)
@@ -31,7 +31,7 @@ class DefinitionError(TrainyardError):
 
 
 class PlanError(TrainyardError):
-    """A plan cannot be made or is over budget; or the pipeline is not what the plan was made for."""
+    """A plan is over budget, or cannot be applied to the pipeline as it is now."""
 
 
 class ServiceError(TrainyardError):

@@ -13,24 +13,33 @@ from errors import TrainyardError
 from pipelines.assets import Asset
 from pipelines.compiled import Definition
 from pipelines.upsert import upsert
-from tests.emulator.harness import ROLE, pipeline, process_step
 
 NAME = "small"
+ROLE = "arn:aws:iam::123456789012:role/pipeline"
+IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 
 
 def definition(value: str, tags: dict[str, str] | None = None) -> Definition:
     """A pipeline of two steps and 300 KB, in which ``value`` stands everywhere."""
     code = Asset("bkt", "prefix/small/code", {"a.txt": value.encode(), "b.txt": b"b"})
-    steps = []
-    for name in ("One", "Two"):
-        more = {"Environment": {"VALUE": value, "LONG": value * (150_000 // len(value))}}
-        steps.append(process_step(name, f"echo {code.uri}", arguments=more))
+    steps = [
+        {
+            "Name": name,
+            "Type": "Processing",
+            "Arguments": {
+                "AppSpecification": {"ImageUri": IMAGE, "ContainerArguments": [code.uri]},
+                "Environment": {"VALUE": value, "LONG": value * (150_000 // len(value))},
+            },
+        }
+        for name in ("One", "Two")
+    ]
+    body = {"Version": "2020-12-01", "Metadata": {}, "Parameters": [], "Steps": steps}
     return Definition(
         name=NAME,
         description=f"description {value}",
         region="us-east-1",
         role=ROLE,
-        body=json.dumps(pipeline(steps)),
+        body=json.dumps(body),
         assets=(code,),
         max_parallel_steps=1 + len(value),
         tags={"value": value} if tags is None else tags,
