@@ -104,12 +104,23 @@ class Lock:
             if error_code(error) in ("NoSuchKey", "NoSuchBucket"):
                 return None
             raise
-        said = json.loads(answer["Body"].read())
+        said = self._said(answer["Body"].read())
         # Last-Modified is in whole seconds: one more, and nobody loses it too early.
         until = answer["LastModified"] + timedelta(seconds=said["seconds"] + 1)
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         since = answer["LastModified"]
         return Holder(said["id"], said["holder"], since, until, until <= now, answer["ETag"])
+
+    def _said(self, body: bytes) -> dict[str, Any]:
+        try:
+            said = json.loads(body)
+            return {"id": said["id"], "holder": said["holder"], "seconds": float(said["seconds"])}
+        except (ValueError, KeyError, TypeError):
+            where = f"s3://{self._target['Bucket']}/{self._target['Key']}"
+            raise PlanError(
+                f"pipeline {self._pipeline}: {where} is no lock that upsert wrote: {body[:60]!r}; "
+                "find out whose it is, and delete it"
+            ) from None
 
     def _write(self, **condition: str) -> bool:
         """Whether it is ours now. A retry of botocore's may be refused because of the attempt

@@ -13,6 +13,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from errors import PlanError
 from pipelines.compiled import Definition
 from pipelines.deployed import State
 from pipelines.service import error_code
@@ -83,8 +84,8 @@ def listed(s3: Any, where: Place) -> Records:
             return Records({}, False)
         raise
     names = {item["Key"].removeprefix(where.key("")): item["LastModified"] for item in found}
-    locked = names.pop(LOCK, None) is not None
-    return Records({name.removesuffix(".json"): when for name, when in names.items()}, locked)
+    recorded = {n.removesuffix(".json"): at for n, at in names.items() if n.endswith(".json")}
+    return Records(recorded, LOCK in names)
 
 
 def write(s3: Any, where: Place, state: State) -> None:
@@ -106,6 +107,17 @@ def read(s3: Any, where: Place, fingerprint: str) -> State:
 
     Raises:
         ClientError: AWS refused.
+        PlanError: the object is not what was written.
     """
-    answer = s3.get_object(Bucket=where.bucket, Key=where.key(f"{fingerprint}.json"))
-    return State(**json.loads(answer["Body"].read()))
+    key = where.key(f"{fingerprint}.json")
+    body = s3.get_object(Bucket=where.bucket, Key=key)["Body"].read()
+    try:
+        state = State(**json.loads(body))
+        if state.fingerprint == fingerprint:
+            return state
+    except (ValueError, TypeError):
+        pass  # refused below
+    raise PlanError(
+        f"s3://{where.bucket}/{key}: is not the record that upsert wrote there: damaged or edited; "
+        "delete it"
+    )

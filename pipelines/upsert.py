@@ -142,7 +142,8 @@ def _verify(sagemaker: Any, wanted: State) -> None:
             time.sleep(1)
     raise PlanError(
         f"pipeline {wanted.name}: was upserted, but is not what was asked for: somebody changed it "
-        "at the same time without the lock; python -m pipelines.plan shows how it differs"
+        "at the same time without the lock, or the service keeps it in another form; "
+        "python -m pipelines.plan shows how it differs"
     )
 
 

@@ -98,13 +98,13 @@ class History:
             for e in answer["PipelineExecutionSummaries"]
         ]
         start = 0
-        with ThreadPoolExecutor(8) as threads:
-            for size in BATCHES:
-                batch = found[start : start + size]
-                if not batch:
-                    return
+        for size in BATCHES:
+            batch = found[start : start + size]
+            if not batch:
+                return
+            with ThreadPoolExecutor(8) as threads:
                 yield list(threads.map(lambda each: self._load(*each), batch))
-                start += size
+            start += size
 
     def _load(self, arn: str, started: datetime) -> Run:
         if arn not in self._by_arn:
@@ -161,7 +161,7 @@ def _step(answer: Mapping[str, Any]) -> StepRun:
     return StepRun(
         started=answer["StartTime"],
         ended=answer["EndTime"],
-        source=reused.get("SourcePipelineExecutionArn"),
+        source=reused.get("SourcePipelineExecutionArn") or None,
         job=next(jobs, "").rpartition("/")[2],
     )
 

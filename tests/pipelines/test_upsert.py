@@ -170,6 +170,21 @@ def test_a_write_that_s3_carried_out_and_whose_answer_was_lost_is_ours(aws):
     mine.release()
 
 
+def test_what_is_no_lock_and_no_record_is_said_to_be_none(aws):
+    s3, _ = aws
+    s3.put_object(Bucket="bkt", Key=PLACE.key("lock"), Body=b'{"id": 1}')
+    with pytest.raises(PlanError, match="is no lock that upsert wrote"):
+        upsert(definition("1"))
+    s3.delete_object(Bucket="bkt", Key=PLACE.key("lock"))
+    upsert(definition("1"))
+    wanted = deployed.wanted(definition("1"))
+    record = PLACE.key(f"{wanted.fingerprint}.json")
+    for body in (b"", b"[]", json.dumps(wanted.as_json() | {"role": "another"}).encode()):
+        s3.put_object(Bucket="bkt", Key=record, Body=body)
+        with pytest.raises(PlanError, match="damaged or edited"):
+            records.read(s3, PLACE, wanted.fingerprint)
+
+
 def test_many_who_want_the_lock_at_once(aws):
     s3, _ = aws
 
