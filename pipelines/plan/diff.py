@@ -105,7 +105,7 @@ def _pipeline(old: State, new: State, before: dict, after: dict) -> Iterator[Cha
 
 def _parameters(before: dict, after: dict) -> Iterator[Change]:
     old, new = parameters(before), parameters(after)
-    uses = _uses(after)
+    uses = _uses(after) if old != new else {}
     for name in [*(n for n in old if n not in new), *new]:
         was, now = old.get(name), new.get(name)
         if was != now:
@@ -147,6 +147,8 @@ def _uses(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 def _steps(old: dict, new: dict, code_note: CodeNote) -> Iterator[StepChange]:
     for name in [*new, *(name for name in old if name not in new)]:
         was, now = old.get(name), new.get(name)
+        if was == now:
+            continue
         changes = tuple(changed(fields(was or {}), fields(now or {}), code_note))
         if was is None or now is None or changes:
             sign = _sign(was is not None, now is not None)
