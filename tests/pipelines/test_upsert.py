@@ -27,6 +27,7 @@ def aws(emulator, monkeypatch: pytest.MonkeyPatch):
     """The emulator's S3 and SageMaker, without the pipeline of the test before."""
     for name, value in emulator.env.items():
         monkeypatch.setenv(name, value)
+    boto3.setup_default_session()  # without what another test listens to
     s3, sagemaker = client("s3", "us-east-1"), client("sagemaker", "us-east-1")
     if deployed.describe(sagemaker, NAME):
         sagemaker.delete_pipeline(PipelineName=NAME)
@@ -42,7 +43,6 @@ PLACE = Place("bkt", "prefix/small/definitions")
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of all calls to AWS from here on."""
     made: list[str] = []
-    boto3.setup_default_session()
     events = boto3.DEFAULT_SESSION._session
     events.register("before-call.*", lambda model, **_: made.append(model.name))
     return made
@@ -154,20 +154,43 @@ def test_a_lock_is_one_persons_until_its_time_is_up(aws):
 
 
 def test_a_write_that_s3_carried_out_and_whose_answer_was_lost_is_ours(aws):
+    """botocore tries again, and S3 refuses, since the first attempt had made the object."""
     s3, _ = aws
-    lost = iter([True])
-
-    def lose(http_response, parsed, **_: object) -> None:
-        if next(lost, False):  # botocore would try again, and S3 would refuse its own first attempt
-            s3.meta.events.unregister("after-call.s3.PutObject", lose)
-            mine._write(IfNoneMatch="*")
-
     mine = lock.Lock(s3, PLACE, NAME, 60)
-    s3.meta.events.register("after-call.s3.PutObject", lose)
     mine.take()
-    assert mine.holder().id == mine._id
+    assert mine._write(IfNoneMatch="*")
     mine.renew()
+    assert not lock.Lock(s3, PLACE, NAME, 60)._write(IfNoneMatch="*")
     mine.release()
+    assert mine.holder() is None
+
+
+def test_a_change_between_the_first_look_and_the_lock_is_refused(aws):
+    s3, sagemaker = aws
+    upsert(definition("1"))
+    once = iter([True])
+
+    def meddle(**_: object) -> None:
+        if next(once, False):
+            sagemaker.update_pipeline(**deployed.wanted(definition("9")).request())
+
+    boto3.DEFAULT_SESSION._session.register("before-call.s3.PutObject", meddle)
+    with pytest.raises(PlanError, match="changed it at .* while this upsert began"):
+        upsert(definition("2"))
+    assert state(sagemaker).request() == deployed.wanted(definition("9")).request()
+    found = records.listed(s3, PLACE)
+    assert deployed.wanted(definition("2")).fingerprint not in found.recorded and not found.locked
+
+
+def test_white_space_and_the_order_of_keys_are_no_change(aws):
+    _, sagemaker = aws
+    upsert(definition("1"))
+    document = deployed.wanted(definition("1")).document
+    text = json.dumps(dict(reversed(document.items())), indent=3)
+    request = deployed.wanted(definition("1")).request() | {"PipelineDefinition": text}
+    sagemaker.update_pipeline(**request)
+    assert upsert(definition("1")).change == "unchanged"
+    assert upsert(definition("2")).change == "updated"
 
 
 def test_what_is_no_lock_and_no_record_is_said_to_be_none(aws):

@@ -30,6 +30,7 @@ def aws(emulator, monkeypatch: pytest.MonkeyPatch):
     """Clients of the emulator, and no pipeline or record of the test before."""
     for name, value in emulator.env.items():
         monkeypatch.setenv(name, value)
+    boto3.setup_default_session()  # without what another test listens to
     s3, sagemaker = client("s3", "us-east-1"), client("sagemaker", "us-east-1")
     if deployed.describe(sagemaker, NAME):
         sagemaker.delete_pipeline(PipelineName=NAME)
@@ -58,7 +59,6 @@ def test_a_new_pipeline_in_a_bucket_that_does_not_exist(aws):
 def test_a_plan_only_reads(aws, monkeypatch: pytest.MonkeyPatch):
     upsert(definition("1"))
     made: list[str] = []
-    boto3.setup_default_session()
     events = boto3.DEFAULT_SESSION._session
     events.register("before-call.*", lambda model, **_: made.append(model.name))
     assert make(definition("2")).diff
