@@ -140,6 +140,14 @@ def test_a_pipeline_without_any_record_is_of_unknown_origin(aws):
     assert "drift: unknown, no upsert of this pipeline was recorded yet" in shown(plan)
 
 
+def test_a_state_that_was_recorded_before_the_last_one_is_no_drift(aws):
+    """An upsert was killed between its record and the pipeline, or somebody went back to a state."""
+    s3, _ = aws
+    upsert(definition("1"))
+    records.write(s3, records.place(definition("2")), deployed.wanted(definition("2")))
+    assert make(definition("3")).drift.kind == "none"
+
+
 def test_an_upsert_that_died_is_no_drift(aws):
     s3, sagemaker = aws
     upsert(definition("1"))
