@@ -141,7 +141,7 @@ def test_a_pipeline_without_any_record_is_of_unknown_origin(aws):
 
 
 def test_a_state_that_was_recorded_before_the_last_one_is_no_drift(aws):
-    """An upsert was killed between its record and the pipeline, or somebody went back to a state."""
+    """An upsert was killed after its record, or somebody went back to an earlier state."""
     s3, _ = aws
     upsert(definition("1"))
     records.write(s3, records.place(definition("2")), deployed.wanted(definition("2")))
