@@ -21,6 +21,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from errors import PlanError
+from pipelines import records
 from pipelines.cli import console
 from pipelines.records import LOCK, Place
 from pipelines.service import error_code
@@ -93,7 +94,7 @@ class Lock:
         try:
             self._s3.delete_object(**self._target, IfMatch=self._etag)
         except ClientError as error:
-            if error_code(error) not in LOST_RACE:
+            if not self._is_late(error):
                 raise
 
     def holder(self) -> Holder | None:
@@ -101,7 +102,7 @@ class Lock:
         try:
             answer = self._s3.get_object(**self._target)
         except ClientError as error:
-            if error_code(error) in ("NoSuchKey", "NoSuchBucket"):
+            if error_code(error) == "NoSuchBucket" or self._is_late(error):
                 return None
             raise
         said = self._said(answer["Body"].read())
@@ -135,7 +136,8 @@ class Lock:
                 **self._where.encryption,
             )
         except ClientError as error:
-            if error_code(error) not in LOST_RACE:
+            first = "IfNoneMatch" in condition
+            if (first and _is_denied(error)) or not self._is_late(error):
                 raise
             holder = self.holder()
             if holder is None or holder.id != self._id:
@@ -144,6 +146,14 @@ class Lock:
             return True
         self._etag = answer["ETag"]
         return True
+
+    def _is_late(self, error: ClientError) -> bool:
+        """Whether somebody was faster. A role that may list some prefixes only is told 403 of an
+        object that is not there (GetObject's page: 404 needs s3:ListBucket).
+        """
+        if error_code(error) in LOST_RACE:
+            return True
+        return _is_denied(error) and not records.listed(self._s3, self._where).locked
 
     def _held(self, holder: Holder) -> str:
         where = f"s3://{self._target['Bucket']}/{self._target['Key']}"
@@ -168,6 +178,10 @@ def held(s3: Any, where: Place, pipeline: str, seconds: float) -> Iterator[Lock]
         yield lock
     finally:
         lock.release()
+
+
+def _is_denied(error: ClientError) -> bool:
+    return error_code(error) in ("AccessDenied", "403")
 
 
 def whoami() -> str:

@@ -9,9 +9,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ClientError
 
 from errors import PlanError
 from pipelines import deployed, lock, records
@@ -191,6 +194,28 @@ def test_white_space_and_the_order_of_keys_are_no_change(aws):
     sagemaker.update_pipeline(**request)
     assert upsert(definition("1")).change == "unchanged"
     assert upsert(definition("2")).change == "updated"
+
+
+def test_a_role_that_is_told_403_of_a_lock_that_is_not_there(aws):
+    """S3 says 404 only to a role that may list the whole bucket."""
+    s3, _ = aws
+    mine = lock.Lock(s3, PLACE, NAME, 60)
+
+    def deny(request, **_: object) -> AWSResponse:
+        body = b"<Error><Code>AccessDenied</Code></Error>"
+        raw = SimpleNamespace(stream=lambda *_, **__: iter([body]))
+        return AWSResponse(request.url, 403, {}, raw)
+
+    for operation in ("GetObject", "DeleteObject"):
+        s3.meta.events.register(f"before-send.s3.{operation}", deny)
+    assert mine.holder() is None
+    mine.release()
+    s3.put_object(Bucket="bkt", Key=PLACE.key("lock"), Body=b"somebody's")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        mine.holder()
+    s3.meta.events.register("before-send.s3.PutObject", deny)
+    with pytest.raises(ClientError, match="AccessDenied"):
+        mine.take()
 
 
 def test_what_is_no_lock_and_no_record_is_said_to_be_none(aws):

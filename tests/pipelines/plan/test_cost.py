@@ -59,7 +59,7 @@ def test_what_was_seen_is_from_the_shortest_to_the_longest_run_on_the_same_machi
     assert found["Train"].usd_seen.low == pytest.approx(2 * 7.09 + 2 * 200 * 0.14 / HOURS_A_MONTH)
     assert found["Train"].usd_seen.high == pytest.approx(2 * found["Train"].usd_seen.low)
     assert whole.seen.low == 3600 + SECONDS["Evaluate"] + SECONDS["Gate"]
-    others, _, _ = costs(studio, *changed, "train.instance_count=3", seconds=(3600,))
+    others, _, _ = costs(studio, *changed, "train.instance_count=4", seconds=(3600,))
     assert others["Train"].seen == UNKNOWN
 
 
