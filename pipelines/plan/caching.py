@@ -190,6 +190,18 @@ def _line(words: Sequence[str]) -> str:
     return ", ".join(words[:shown]) + more
 
 
+def in_key(old: Mapping[str, Any], new: Mapping[str, Any], step: str) -> bool:
+    """Whether what makes the step's key differs between two definitions, parameters included."""
+    return _declared_key(old, step) != _declared_key(new, step)
+
+
+def _declared_key(document: Mapping[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
+    step = dict(steps(document).get(name, {}))
+    key, defaults = key_arguments(step, step.get("Arguments") or {}), values(document, {})
+    taken = {r.name for r in known_references(key or {}) if r.kind == "Parameters"}
+    return key, {parameter: defaults.get(parameter) for parameter in taken}
+
+
 def _text(key: Any) -> str:
     return json.dumps(key, sort_keys=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from pipelines.plan.caching import Outcome, code_name
+from pipelines.plan.caching import Outcome, code_name, in_key
 from pipelines.plan.cost import FREE, Cost, Range
 from pipelines.plan.diff import Change, Diff, StepChange, label
 from pipelines.plan.fields import CODE
@@ -171,7 +171,7 @@ def _next_run(plan: Plan, width: int | None) -> Iterator[Text]:
     ]
     rows = [header]
     for outcome, cost in zip(plan.outcomes, plan.costs, strict=True):
-        rows.append(_row(outcome, cost, outcome.step in plan.diff.touched))
+        rows.append(_row(outcome, cost, _although(plan, outcome)))
     rows.append(_in_all(plan))
     lines = list(_table(rows, right=(3, 4, 5, 6)))
     if width is None or max(line.cell_len for line in lines) <= width:
@@ -202,10 +202,17 @@ def _in_all(plan: Plan) -> list[Cell]:
     ]
 
 
-def _row(outcome: Outcome, cost: Cost, touched: bool) -> list[Cell]:
+def _although(plan: Plan, outcome: Outcome) -> str:
+    """Why a step that changes is answered from the cache all the same."""
+    if plan.deployed is None or outcome.step not in plan.diff.touched:
+        return ""
+    changed = in_key(plan.deployed.state.document, plan.wanted.document, outcome.step)
+    return ", which had these values" if changed else "; what changed is not in its cache key"
+
+
+def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
     if outcome.answer == "cached":
-        why = f"{outcome.why}{'; what changed is not in its cache key' if touched else ''}"
-        cells = [cost.machines, "", "", "", "$0", why]
+        cells = [cost.machines, "", "", "", "$0", outcome.why + although]
         return [(outcome.step, ""), ("cached", "green"), *((cell, "dim") for cell in cells)]
     what = outcome.when or "runs"
     if outcome.type in FREE:
@@ -260,7 +267,9 @@ def _usd(usd: float | None, estimated: bool) -> str:
         return "?"
     if usd == 0:
         return "$0"
-    return f"{'~' if estimated else ''}{'<$0.01' if usd < 0.005 else f'${usd:,.2f}'}"
+    if usd < 0.005:
+        return "<$0.01"
+    return f"{'~' if estimated else ''}${usd:,.2f}"
 
 
 def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Text]:

@@ -45,6 +45,9 @@ class Change:
 
     is_new: bool = False
 
+    went_back: bool = False
+    """Whether what is deployed is the change, and what is wanted is what ran before."""
+
 
 def comment(path: str) -> Callable[[Path], None]:
     """A comment at the end of a file of the checkout."""
@@ -102,6 +105,7 @@ CHANGES: Mapping[str, Change] = {
     "added-step": Change(body=report_step),
     "removed-step": Change(body=no_reject),
     "drift": Change(("train.loop.max_steps=30000",), drift=console),
+    "back-again": Change(("gate.max_bits_per_byte=1.35",), went_back=True),
     "over-budget": Change(("train.instance_count=6", "train.loop.global_batch=768")),
 }
 
@@ -134,8 +138,10 @@ class Studio:
         return replace(made, body=_edited(made.body, change.body))
 
     def plan(self, change: Change) -> Plan:
-        wanted = self.compiled(change)
-        recorded = deployed.wanted(self.base)
+        wanted, before = self.compiled(change), self.base
+        if change.went_back:
+            wanted, before = before, wanted
+        recorded = deployed.wanted(before)
         there = recorded
         if change.drift:
             there = replace(recorded, definition=_edited(recorded.definition, change.drift))
