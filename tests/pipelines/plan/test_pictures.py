@@ -3,6 +3,7 @@
 import pytest
 
 from pipelines.plan.picture import picture
+from tests.conftest import CHECKOUT
 from tests.pipelines.plan.pictures import CHANGES, PICTURES, Studio, without_hashes
 
 WIDEST = 140  # columns of a line
@@ -32,3 +33,10 @@ def test_on_a_narrow_terminal_the_reasons_stand_below(studio: Studio):
     assert max(line.cell_len for line in narrow) <= 100 < max(line.cell_len for line in wide)
     said = "\n".join(line.plain for line in narrow)
     assert "  Train: learning_rate 0.0006 → 0.0008" in said and "  Gate: Evaluate runs" in said
+
+
+@pytest.mark.parametrize("name", ["evaluate-job", "spot", "drift"])
+def test_the_pictures_of_the_readme_are_these(name: str):
+    readme = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    kept = (PICTURES / f"{name}.txt").read_text(encoding="utf-8")
+    assert without_hashes(kept) in without_hashes(readme)
