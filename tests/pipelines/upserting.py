@@ -20,7 +20,7 @@ IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu
 
 
 def definition(value: str, tags: dict[str, str] | None = None) -> Definition:
-    """A pipeline of two steps and 300 KB, in which ``value`` stands everywhere."""
+    """A pipeline of two steps, in which ``value`` stands everywhere."""
     code = Asset("bkt", "prefix/small/code", {"a.txt": value.encode(), "b.txt": b"b"})
     steps = [
         {
@@ -28,7 +28,17 @@ def definition(value: str, tags: dict[str, str] | None = None) -> Definition:
             "Type": "Processing",
             "Arguments": {
                 "AppSpecification": {"ImageUri": IMAGE, "ContainerArguments": [code.uri]},
-                "Environment": {"VALUE": value, "LONG": value * (150_000 // len(value))},
+                "ProcessingResources": {
+                    "ClusterConfig": {
+                        "InstanceType": "ml.m5.large",
+                        "InstanceCount": 1,
+                        "VolumeSizeInGB": 1,
+                    }
+                },
+                "RoleArn": ROLE,
+                "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+                "Environment": {"VALUE": value},
+                "Tags": [{"Key": "team", "Value": "ml"}],
             },
         }
         for name in ("One", "Two")
