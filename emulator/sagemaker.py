@@ -1,4 +1,4 @@
-"""SageMaker: the operations on pipelines, executions and jobs, and the tags on them."""
+"""SageMaker: the operations on pipelines, executions, jobs and endpoints, and their tags."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +11,9 @@ from emulator.jobs.job import STOP_GRACE, Place
 from emulator.jobs.jobs import Jobs
 from emulator.logs import LogStore
 from emulator.objects import ObjectStore
+from emulator.serving import endpoints
+from emulator.serving.endpoint import Answer
+from emulator.serving.endpoints import Endpoints
 from emulator.shapes import check
 from emulator.tags import Tags
 
@@ -40,6 +43,7 @@ class SageMaker:
             *("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob"),
             *("CreateProcessingJob", "DescribeProcessingJob", "ListProcessingJobs"),
             *("StopProcessingJob", "AddTags", "ListTags", "DeleteTags"),
+            *endpoints.OPERATIONS,
         }
     )
 
@@ -52,7 +56,8 @@ class SageMaker:
         stop_grace: float = STOP_GRACE,
     ) -> None:
         self._forward = forward
-        self._jobs = Jobs(Place(state / "jobs", objects, logs, stop_grace))
+        place = Place(state / "jobs", objects, logs, stop_grace)
+        self._jobs, self._endpoints = Jobs(place), Endpoints(place, forward)
         self._pipelines = Pipelines(state / "pipelines", objects)
         work = StepWork(self._jobs, forward)
         self._executions = Executions(state / "executions", self._pipelines, work, objects)
@@ -60,11 +65,18 @@ class SageMaker:
         self._operations = self._table()
 
     def handle(self, operation: str, request: dict) -> dict:
+        if operation in endpoints.OPERATIONS:
+            return self._endpoints.handle(operation, request)
         check(operation, request)
         return self._operations[operation](request)
 
+    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        """InvokeEndpoint, a request to ``sagemaker-runtime``."""
+        return self._endpoints.invoke(path, body, headers)
+
     def close(self) -> None:
-        """Stops every execution and job; returns when no process of theirs is left."""
+        """Stops every execution, job and endpoint; returns when no process of theirs is left."""
+        self._endpoints.close()
         self._executions.close()
         self._jobs.close()
         self._executions.join()

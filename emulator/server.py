@@ -4,7 +4,8 @@
         boto3.client("s3", endpoint_url=endpoint.url, ...)   # or run a command with endpoint.env
 
 A request goes by the service in its SigV4 credential scope and by ``X-Amz-Target``: S3, logs, the
-model registry and SageMaker's pipelines and jobs are the emulator's own, the rest is moto's.
+model registry and SageMaker's pipelines, jobs and endpoints are the emulator's own, the rest is
+moto's.
 Signatures are not checked; requests from web pages and for foreign host names are refused.
 """
 
@@ -30,6 +31,7 @@ from emulator.moto_app import Moto
 from emulator.objects import ObjectStore
 from emulator.registry import Registry
 from emulator.s3 import S3
+from emulator.serving.endpoint import Answer
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ class SageMaker(Protocol):
     OPERATIONS: frozenset[str]
 
     def handle(self, operation: str, request: dict) -> dict: ...
+
+    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Answer: ...
 
     def close(self) -> None: ...
 
@@ -96,11 +100,24 @@ class App:
         service, target = _service(request), request.headers.get("X-Amz-Target", "")
         if service == "sagemaker" and target.startswith("SageMaker."):
             return _json(request, self._sagemaker)
+        if service == "sagemaker" and request.path.startswith("/endpoints/"):
+            return self._invoke(request)
         if service == "logs":
             return _json(request, self._logs.handle)
         if service == "s3":
             return self._s3.answer(request)
         return self._moto.answer(request)
+
+    def _invoke(self, request: Request) -> Response:
+        """InvokeEndpoint: the container's answer; one that is no success becomes a ModelError."""
+        wanted = {k: v for k, v in request.headers.items() if k in ("Content-Type", "Accept")}
+        try:
+            answer = self.sagemaker.invoke(request.path, request.get_data(), wanted)
+        except ApiError as failure:
+            return _error(failure)
+        if answer.status >= 400:
+            return _model_error(answer)
+        return Response(answer.body, 200, content_type=answer.content_type)
 
     def _sagemaker(self, operation: str, request: dict) -> dict:
         if self._registry.owns(operation, request):
@@ -172,6 +189,13 @@ def _json(request: Request, handle: Callable[[str, dict], dict]) -> Response:
     except json.JSONDecodeError as wrong:
         return _error(ApiError("SerializationException", f"The request is not JSON: {wrong}"))
     return Response(json.dumps(answer), content_type="application/x-amz-json-1.1")
+
+
+def _model_error(answer: Answer) -> Response:
+    message = answer.body.decode(errors="replace")
+    body = {"OriginalStatusCode": answer.status, "OriginalMessage": message, "Message": message}
+    headers = {"x-amzn-errortype": "ModelError"}
+    return Response(json.dumps(body), 424, headers, content_type="application/json")
 
 
 def _error(failure: ApiError) -> Response:

@@ -4,10 +4,16 @@ model.safetensors   weights, under the names that Workload.export gives them
 config.json         what others read the weights with; workload, its settings, how it was trained
 history.jsonl       the metric lines of the training, since its beginning
 tokenizer.json      when the workload has one
+packages.txt        what was installed where it was trained, as ``name==version`` lines
+code/               the code that answers requests with it (``training.inference``)
 """
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +48,48 @@ def save(
     lines = "".join(json.dumps(line) + "\n" for line in history)
     write_atomically(folder / "history.jsonl", lines.encode())
     write_atomically(folder / "config.json", json.dumps(config | description, indent=1).encode())
+
+
+def add_code(folder: Path, workload: str) -> str:
+    """Put ``code/`` and packages.txt into the artifact; returns the SHA-256 of packages.txt.
+
+    ``code/`` is what AWS's PyTorch inference toolkit imports and answers with: inference.py, the
+    training room, and for a workload of the user's own everything that lies beside its package.
+    Equal code and packages give equal bytes.
+    """
+    for name, path in sorted(_code(workload)):
+        target = folder / "code" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    found = {f"{d.metadata['Name'].lower()}=={d.version}" for d in distributions()}
+    python = ".".join(map(str, sys.version_info[:3]))
+    lines = "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(found)])
+    write_atomically(folder / "packages.txt", lines.encode())
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _code(workload: str) -> Iterator[tuple[str, Path]]:
+    """(name below ``code/``, file) of everything that inference needs."""
+    room = Path(__file__).parent
+    root = room.parent
+    yield "inference.py", room / "inference.py"
+    yield "errors.py", root / "errors.py"
+    listed = [root / "requirements.txt", root / "steps/requirements.txt"]  # in a job, in a checkout
+    yield from (("requirements.txt", path) for path in listed if path.is_file())
+    yield from ((f"training/{name}", path) for name, path in _python(room))
+    if "." in workload:
+        package = Path(import_module(workload.partition(".")[0]).__path__[0])
+        for name, path in _python(package.parent):
+            if name.partition("/")[0] not in ("steps", "training", "errors.py"):
+                yield name, path
+
+
+def _python(room: Path) -> Iterator[tuple[str, Path]]:
+    """(name below ``room``, file) of its Python files, hidden folders left out."""
+    for path in room.rglob("*.py"):
+        name = path.relative_to(room)
+        if not any(part.startswith(".") for part in name.parts):
+            yield name.as_posix(), path
 
 
 def open_artifact(folder: Path) -> tuple[Workload, nn.Module, dict[str, Any]]:

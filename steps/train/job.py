@@ -124,6 +124,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
                 "steps": loop.step,
                 "world_size": ranks.world,
                 "parameters": sum(tensor.numel() for tensor in weights.values()),
+                "packages_sha256": artifact.add_code(root / "model", options.workload),
             }
             artifact.save(root / "model", weights, workload, description, reports.history)
 

@@ -168,6 +168,13 @@ class Workload(Protocol):
     ) -> dict[str, dict[str, float]]:
         """Baseline → metric → value on the test split, fitted on ``limit`` units of train."""
 
+    def answer(self, model: "torch.nn.Module", request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to an endpoint's request, both JSON objects; optional (see serving).
+
+        Raises:
+            DataError: the request is not one that the workload understands.
+        """
+
 
 def spec(name: str) -> WorkloadSpec:
     """The torch-free description of a workload.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.data.dataset import Dataset
-from training.workloads.language_model import baselines, portable
+from training.workloads.language_model import baselines, portable, serving
 from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.packing import Packing
 from training.workloads.language_model.scores import Scores, padding
@@ -99,3 +99,7 @@ class Workload:
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
         """A unigram and a bigram model on the same tokens, scored on the very same targets."""
         return baselines.evaluate(train, test, self.tokenizer, limit)
+
+    def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
+        """What predicting a text costs."""
+        return serving.answer(self.packing, model, request)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from errors import TrainingError
 from training.data.dataset import Dataset
-from training.workloads.tabular import baselines
+from training.workloads.tabular import baselines, serving
 from training.workloads.tabular.features import FILE, Features
 from training.workloads.tabular.model import Classifier, Encoder, inputs
 from training.workloads.tabular.packing import Packing
@@ -100,3 +100,7 @@ class Workload:
         """A logistic regression on the same features, and the training split's base rate."""
         encoder = Encoder(self.features, self.config.clip)
         return baselines.evaluate(encoder, train, test, limit)
+
+    def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
+        """The probability that a record's label is 1."""
+        return serving.answer(self.packing, model, request)

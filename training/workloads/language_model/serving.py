@@ -1,0 +1,76 @@
+"""Requests to the language model: what does predicting this text cost?
+
+{"text": "def f(x):"}        a document, packed as the shard step packs one that stands alone
+{"tokens": [102, 32, …]}     a sample as it lies in a shard: context_length + 1 tokens
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from errors import DataError
+from training.workloads.language_model.packing import Packing
+from training.workloads.language_model.scores import padding
+
+
+def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
+    """``bits_per_byte``, and the ``nats``, ``bytes`` and ``tokens`` that it comes from.
+
+    The very sums that the evaluation adds up for the same samples.
+
+    Raises:
+        DataError: the request holds neither a text nor tokens, or nothing to predict.
+    """
+    samples = _samples(packing, request)
+    counted = ~padding(samples, packing.tokenizer.end)
+    batch = torch.from_numpy(samples.astype(np.int64)).to(next(model.parameters()).device)
+    logits = model(batch[:, :-1]).float()
+    nats = F.cross_entropy(logits.transpose(1, 2), batch[:, 1:], reduction="none").cpu().numpy()
+    total = float(np.sum(nats, where=counted, dtype=np.float64))
+    size = int(np.sum(packing.tokenizer.token_bytes[samples[:, 1:]], where=counted))
+    if not size:
+        raise DataError("the request holds no text whose bytes could be predicted; send more")
+    return {
+        "bits_per_byte": total / math.log(2) / size,
+        "nats": total,
+        "bytes": size,
+        "tokens": int(counted.sum()),
+    }
+
+
+def _samples(packing: Packing, request: Mapping[str, Any]) -> np.ndarray:
+    """Shape (n, context_length + 1), in the stored type."""
+    if set(request) == {"text"} and isinstance(request["text"], str):
+        return _packed(packing, request["text"])
+    if set(request) == {"tokens"} and isinstance(request["tokens"], list):
+        return _stored(packing, request["tokens"])
+    shown = ", ".join(sorted(map(str, request))) or "nothing"
+    raise DataError(
+        f'the request holds {shown}; expected {{"text": "…"}}, or {{"tokens": […]}} with '
+        f"{packing.width} numbers"
+    )
+
+
+def _packed(packing: Packing, text: str) -> np.ndarray:
+    import pyarrow as pa  # not needed by a training
+
+    packer = packing.packer()
+    try:
+        documents = pa.record_batch({"text": pa.array([text], pa.string())})
+    except UnicodeEncodeError:
+        raise DataError("text: holds half of a surrogate pair, which is no character") from None
+    return np.concatenate([packer.add(documents)["tokens"], packer.flush()["tokens"]])
+
+
+def _stored(packing: Packing, tokens: list[Any]) -> np.ndarray:
+    size = packing.tokenizer.size
+    if len(tokens) != packing.width or not all(
+        type(token) is int and 0 <= token < size for token in tokens
+    ):
+        raise DataError(f"tokens: expected {packing.width} integers from 0 to {size - 1}")
+    return np.array([tokens], packing.dtype)
