@@ -1,5 +1,6 @@
 """Which code a definition was built from."""
 
+import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -19,10 +20,30 @@ def current_commit(checkout: Path) -> str:
     return f"{head}-dirty" if _git(checkout, "status", "--porcelain") else head
 
 
+def changes_sha256(checkout: Path) -> str | None:
+    """SHA-256 of what differs from the commit: git's diff, and the files that it does not follow.
+
+    None when nothing differs, or there is no git to ask.
+    """
+    if not _git(checkout, "status", "--porcelain"):
+        return None
+    diff = _git(checkout, "diff", "--binary", "HEAD") or ""
+    digest = hashlib.sha256(diff.encode(errors="surrogateescape"))
+    untracked = _git(checkout, "ls-files", "-z", "--others", "--exclude-standard") or ""
+    for name in filter(None, untracked.split("\0")):
+        content = (checkout / name).read_bytes() if (checkout / name).is_file() else b""
+        digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
+    return digest.hexdigest()
+
+
 def _git(checkout: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(checkout), *arguments], capture_output=True, text=True, check=False
+            ["git", "-C", str(checkout), *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=False,
         )
     except FileNotFoundError:  # no git on this machine
         return None

@@ -25,12 +25,13 @@ from conditions.step import verdict_condition
 from pipelines.account import Account, resolve
 from pipelines.assets import step_code
 from pipelines.cli import RecipeOption, SetOption, run
-from pipelines.commit import current_commit
+from pipelines.commit import changes_sha256, current_commit
 from pipelines.compiled import Definition
 from pipelines.config import Recipe
 from pipelines.images import inference_image, processing_image, training_image
 from pipelines.machines import MACHINES
 from pipelines.policies import cache_config, retry_policies
+from pipelines.provenance import Origin, blank_uri, sealed
 from pipelines.recipe import load
 from pipelines.session import CompileSession
 from steps.config import ProcessingCompute
@@ -46,11 +47,11 @@ pipelines.sdk.imported()
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
-def build(recipe: Recipe, account: Account, *, commit: str, source: Path | None) -> Definition:
+def build(recipe: Recipe, account: Account, *, origin: Origin, source: Path | None) -> Definition:
     """Compile ``recipe`` for ``account``: a pure function of its arguments and the checkout.
 
     Args:
-        commit: what the customer metadata of the model package say about the code.
+        origin: what the provenance of the models says about the code and the recipe's text.
         source: folder with the user's own workload package, or None.
 
     Raises:
@@ -78,23 +79,26 @@ def build(recipe: Recipe, account: Account, *, commit: str, source: Path | None)
     pipeline = Pipeline(
         name=recipe.pipeline.name,
         parameters=list(parameters.values()),
-        steps=_dag(recipe, account, context, commit),
+        steps=_dag(recipe, account, context),
         sagemaker_session=session,
     )
+    compiled = json.dumps(json.loads(pipeline.definition()), indent=1)
+    code = [asset for _, asset in sorted(session.assets.items())]
+    body, record = sealed(compiled, recipe, account, origin, CHECKOUT, code, prefix)
     return Definition(
         name=recipe.pipeline.name,
         description=recipe.pipeline.description,
         region=account.region,
         role=account.role,
-        body=json.dumps(json.loads(pipeline.definition()), indent=1),
-        assets=tuple(asset for _, asset in sorted(session.assets.items())),
+        body=body,
+        assets=(*code, record),
         max_parallel_steps=recipe.pipeline.max_parallel_steps,
         tags=recipe.aws.tags,
         kms_key=recipe.aws.kms_key,
     )
 
 
-def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) -> list:
+def _dag(recipe: Recipe, account: Account, context: StepContext) -> list:
     """Shard → Train → Evaluate → Gate → Verdict → Register | Rejected."""
     workload = recipe.workload_spec
     settings = recipe.workload_config.model_dump_json()
@@ -126,6 +130,7 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) ->
         recipe.gate,
         image=processing(recipe.gate),
         evaluate=evaluate,
+        provenance=blank_uri(context.root_uri),
         primary_metric=workload.primary_metric,
         direction=workload.metrics[workload.primary_metric],
     )
@@ -135,8 +140,10 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) ->
         image=inference_image(recipe, account.region),
         train=train,
         evaluate=evaluate,
-        metrics=tuple(workload.metrics),
-        provenance={"commit": commit, "workload": recipe.workload.name},
+        gate=gate,
+        metrics=workload.metrics,
+        about={"pipeline": recipe.pipeline.name, "workload": recipe.workload.name},
+        hyperparameters=recipe.train.loop.model_dump(mode="json"),
     )
     return [shard, train, evaluate, gate, verdict_condition(gate, register)]
 
@@ -199,7 +206,18 @@ def from_recipe(path: Path, overrides: Sequence[str] = ()) -> Definition:
     """Read, resolve and compile: what every verb that builds a definition does."""
     recipe = load(path, overrides)
     source = path.parent / recipe.workload.source if recipe.workload.source else None
-    return build(recipe, resolve(recipe.aws), commit=current_commit(CHECKOUT), source=source)
+    return build(recipe, resolve(recipe.aws), origin=_origin(path, overrides), source=source)
+
+
+def _origin(path: Path, overrides: Sequence[str]) -> Origin:
+    inside = path.resolve().is_relative_to(CHECKOUT)
+    return Origin(
+        commit=current_commit(CHECKOUT),
+        changes_sha256=changes_sha256(CHECKOUT),
+        recipe_file=path.resolve().relative_to(CHECKOUT).as_posix() if inside else path.name,
+        recipe_file_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        overrides=tuple(overrides),
+    )
 
 
 def main(recipe: RecipeOption, overrides: SetOption = ()) -> None:

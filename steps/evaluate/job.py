@@ -21,6 +21,7 @@ from steps.edge import run
 from training.artifact import open_artifact
 from training.data.dataset import Dataset
 from training.data.manifest import write_atomically
+from training.data.verify import sha256_of
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -45,13 +46,22 @@ def evaluate(options: argparse.Namespace) -> None:
             "test_samples": len(test),
             "test_records": test.records,
         },
-        "model": {key: description[key] for key in ("steps", "parameters", "world_size")},
+        "model": {
+            key: description[key]
+            for key in ("steps", "parameters", "world_size", "packages_sha256")
+        },
+        "artifact": _evidence(inputs / "model/model.tar.gz"),
     }
     output = options.root / "processing/output/evaluation"
     output.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_without_nan(evaluation), indent=1, allow_nan=False)
     write_atomically(output / "evaluation.json", text.encode())
     print(text, flush=True)
+
+
+def _evidence(archive: Path) -> dict[str, Any]:
+    """What names the artifact: its size in bytes and SHA-256."""
+    return {"bytes": archive.stat().st_size, "sha256": sha256_of(archive)}
 
 
 def _together(*fingerprints: str) -> str:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from conditions import provenance
 from conditions.checks import Check, against_baseline, against_threshold
 from conditions.verdict import verdict
 from errors import GateError
@@ -32,6 +33,7 @@ def gate(options: argparse.Namespace) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(output)
+    provenance.write(options.root, result)
     print(f"{result['verdict']}: {result['reason']}", flush=True)
 
 

@@ -8,6 +8,7 @@ from steps.gate.config import GateConfig
 from steps.processing import input_folder, output_uri, processing_step
 
 VERDICT = PropertyFile(name="Gate", output_name="gate", path="gate.json")
+RECORD = PropertyFile(name="Record", output_name="gate", path="record.json")
 
 
 def threshold_parameter(threshold: str) -> str:
@@ -21,11 +22,14 @@ def gate_step(
     *,
     image: str,
     evaluate: ProcessingStep,
+    provenance: str,
     primary_metric: str,
     direction: str,
 ) -> ProcessingStep:
-    """Output ``gate``: gate.json, also readable as the property file Gate.
+    """Output ``gate``: gate.json, also readable as the property file Gate; and beside it
+    provenance.json and record.json, the property file Record (``conditions.provenance``).
 
+    ``provenance``: S3 URI of what the definition knows of where the model comes from.
     ``direction`` is ``lower`` or ``higher``: which values of ``primary_metric`` are better.
     """
     arguments = ["--primary_metric", primary_metric, "--direction", direction]
@@ -41,9 +45,12 @@ def gate_step(
         image=image,
         compute=config,
         arguments=arguments,
-        inputs=[input_folder("evaluation", output_uri(evaluate, "evaluation"))],
+        inputs=[
+            input_folder("evaluation", output_uri(evaluate, "evaluation")),
+            input_folder("provenance", provenance),
+        ],
         outputs=["gate"],
-        property_files=[VERDICT],
+        property_files=[VERDICT, RECORD],
         display_name="Gate",
         description="Compare the evaluation with the recipe's thresholds and the baseline",
     )

@@ -7,6 +7,28 @@ from pydantic import Field
 from steps.config import Section
 
 
+class CardConfig(Section):
+    """What people have to say about the model in its model card; the rest fills itself in."""
+
+    purpose_of_model: str | None = Field(default=None, max_length=2048)
+    """Why the model was made."""
+
+    intended_uses: str | None = Field(default=None, max_length=2048)
+    """What it is meant to be used for."""
+
+    risk_rating: Literal["High", "Medium", "Low", "Unknown"] = "Unknown"
+    """How much harm a wrong answer can do, as you rate it."""
+
+    explanations_for_risk_rating: str | None = Field(default=None, max_length=2048)
+    """Why it is rated so."""
+
+    caveats: str = Field(
+        default="Registered by a pipeline whose gate it passed; gate.json has the checks.",
+        max_length=2048,
+    )
+    """What to know before using it."""
+
+
 class RegisterConfig(Section):
     """Where and how the model package is recorded."""
 
@@ -26,3 +48,6 @@ class RegisterConfig(Section):
 
     inference_instances: tuple[str, ...] = ("ml.m5.large",)
     """Instance types that an endpoint or a batch transform of the model may use."""
+
+    card: CardConfig = CardConfig()
+    """The model card."""

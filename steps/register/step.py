@@ -1,9 +1,13 @@
-"""Declares the register step: a model package with its metrics and where it came from."""
+"""Declares the register step: a model package with its evidence, and where it came from."""
 
 from collections.abc import Mapping
+from typing import Any
 
+from sagemaker.core.drift_check_baselines import DriftCheckBaselines
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.model_metrics import MetricsSource, ModelMetrics
+from sagemaker.core.shapes import ModelPackageModelCard
+from sagemaker.core.workflow.execution_variables import ExecutionVariables
 from sagemaker.core.workflow.functions import Join, JsonGet
 from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
@@ -11,7 +15,20 @@ from sagemaker.serve.model_builder import ModelBuilder
 
 from steps.context import StepContext
 from steps.processing import output_uri
+from steps.register.card import Run, model_card
 from steps.register.config import RegisterConfig
+
+RECORDED = (
+    *("commit", "changes_sha256", "recipe_sha256", "definition_sha256", "seed"),
+    *("artifact_sha256", "packages_sha256", "dataset_fingerprint", "checkpoint_step"),
+    *("evaluation_sha256", "gate_sha256", "champion", "provenance_sha256"),
+)
+"""What of the gate's record.json (``conditions.provenance.record``) the customer metadata hold."""
+ENTRY = {
+    "SAGEMAKER_PROGRAM": "inference.py",  # the SDK says "", which the toolkit cannot import
+    "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code",
+}
+"""Where the serving container finds what answers: ``training.artifact.add_code`` put it there."""
 
 
 def register_step(
@@ -21,22 +38,32 @@ def register_step(
     image: str,
     train: TrainingStep,
     evaluate: ProcessingStep,
-    metrics: tuple[str, ...],
-    provenance: Mapping[str, str],
+    gate: ProcessingStep,
+    metrics: Mapping[str, str],
+    about: Mapping[str, str],
+    hyperparameters: Mapping[str, Any],
 ) -> ModelStep:
-    """One model package: the artifact, evaluation.json as ModelMetrics, and customer metadata.
+    """One model package that can be deployed, with evaluation.json and gate.json as ModelMetrics.
 
-    The metadata hold ``provenance`` (commit and the like, known when the definition is built) and
-    the test ``metrics`` with the dataset's fingerprint (read from the evaluation when it runs).
+    Customer metadata hold ``about``, the test ``metrics``, the record of the gate and where
+    provenance.json lies. Everything of a run is read when it runs: the definition names no commit.
     """
-    evaluation_uri = Join(on="/", values=[output_uri(evaluate, "evaluation"), "evaluation.json"])
-    measured = {metric: _evaluated(evaluate, f"metrics.{metric}.value") for metric in metrics}
     builder = ModelBuilder(
         s3_model_data_url=train.properties.ModelArtifacts.S3ModelArtifacts,
         image_uri=image,
+        env_vars=ENTRY,
         role_arn=context.role,
         sagemaker_session=context.session,
     )
+    measured = {metric: _evaluated(evaluate, metric) for metric in metrics}
+    metadata = {
+        **about,
+        "execution": ExecutionVariables.PIPELINE_EXECUTION_ARN,
+        "provenance_uri": _file(gate, "gate", "provenance.json"),
+        **{name: _recorded(gate, name) for name in RECORDED},
+    }
+    statistics = _source(gate, "evaluation", _file(evaluate, "evaluation", "evaluation.json"))
+    constraints = _source(gate, "gate", _file(gate, "gate", "gate.json"))
     step_args = builder.register(
         model_package_group_name=config.model_package_group,
         content_types=list(config.content_types),
@@ -44,23 +71,67 @@ def register_step(
         inference_instances=list(config.inference_instances),
         transform_instances=list(config.inference_instances),
         approval_status=context.parameters["ApprovalStatus"],
-        model_metrics=ModelMetrics(
-            model_statistics=MetricsSource("application/json", evaluation_uri)
+        model_metrics=ModelMetrics(model_statistics=statistics, model_constraints=constraints),
+        drift_check_baselines=DriftCheckBaselines(
+            model_statistics=statistics, model_constraints=constraints
         ),
-        customer_metadata_properties={
-            **provenance,
-            "dataset_fingerprint": _evaluated(evaluate, "dataset.fingerprint"),
-            **measured,
-        },
+        customer_metadata_properties=metadata
+        | {metric: Join(on="", values=[value]) for metric, value in measured.items()},
+        model_card=ModelPackageModelCard(
+            model_card_content=model_card(
+                config.card,
+                f"pipeline {about['pipeline']}",
+                {**hyperparameters, "max_steps": context.parameters["MaxSteps"]},
+                _run(train, evaluate, measured, metadata),
+            ),
+            model_card_status="Draft",
+        ),
     )
     return ModelStep(
         name="Register",
         display_name="Register the model package",
-        description="Record the model, its metrics and its provenance in the model registry",
+        description="Record the model, its evidence and its provenance in the model registry",
         step_args=step_args,
     )
 
 
-def _evaluated(evaluate: ProcessingStep, path: str) -> PipelineVariable:
-    value = JsonGet(step_name=evaluate.name, property_file="Evaluation", json_path=path)
-    return Join(on="", values=[value])  # customer metadata are strings; a bare number is refused
+def _run(
+    train: TrainingStep,
+    evaluate: ProcessingStep,
+    measured: Mapping[str, PipelineVariable],
+    details: Mapping[str, str | PipelineVariable],
+) -> Run:
+    """What the card says of the run; ``metrics`` are numbers there."""
+    inputs = evaluate.properties.ProcessingInputs
+    return Run(
+        artifact=train.properties.ModelArtifacts.S3ModelArtifacts,
+        training_job=train.properties.TrainingJobArn,
+        training_data=inputs["train"].S3Input.S3Uri,
+        training_image=train.properties.AlgorithmSpecification.TrainingImage,
+        evaluation_job=evaluate.properties.ProcessingJobArn,
+        test_data=inputs["test"].S3Input.S3Uri,
+        metrics=measured,
+        details=details,
+    )
+
+
+def _source(gate: ProcessingStep, evidence: str, uri: PipelineVariable) -> MetricsSource:
+    """A file of evidence, with its hash."""
+    hashed = JsonGet(step_name=gate.name, property_file="Record", json_path=f"{evidence}_sha256")
+    return MetricsSource("application/json", uri, Join(on=":", values=["sha256", hashed]))
+
+
+def _file(step: ProcessingStep, output: str, name: str) -> PipelineVariable:
+    return Join(on="/", values=[output_uri(step, output), name])
+
+
+def _recorded(gate: ProcessingStep, name: str) -> PipelineVariable:
+    value = JsonGet(step_name=gate.name, property_file="Record", json_path=name)
+    return Join(on="", values=[value])
+
+
+def _evaluated(evaluate: ProcessingStep, metric: str) -> PipelineVariable:
+    """A number; customer metadata are strings, which refuse a bare one: join it there."""
+    return JsonGet(
+        step_name=evaluate.name, property_file="Evaluation", json_path=f"metrics.{metric}.value"
+    )

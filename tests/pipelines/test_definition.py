@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.account import resolve
 from pipelines.definition import build, pieces
+from pipelines.provenance import Origin
 from pipelines.recipe import load
 
 RECIPES = ["recipes/laptop.yaml", "recipes/prod.yaml"]
@@ -24,7 +25,7 @@ REQUESTS = {
 
 def compiled(path: str, *overrides: str):
     recipe = load(Path(path), overrides)
-    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+    return build(recipe, resolve(recipe.aws), origin=Origin(commit="0" * 40), source=None)
 
 
 def steps(body: dict) -> dict[str, dict]:
@@ -106,8 +107,16 @@ def test_the_dag():
     assert raw["S3DataDistributionType"] == "ShardedByS3Key"
     assert "TensorBoardOutputConfig" not in found["Train"]["Arguments"]  # nobody asked for it
     metadata = found["Register"]["Arguments"]["CustomerMetadataProperties"]
-    assert metadata["commit"] == "0" * 40
+    assert metadata["commit"] == recorded("commit")
     assert "dataset_fingerprint" in metadata
+
+
+def recorded(name: str) -> dict:
+    """A value that Register reads from the gate's record.json."""
+    file = {"Get": "Steps.Gate.PropertyFiles.Record"}
+    return {
+        "Std:Join": {"On": "", "Values": [{"Std:JsonGet": {"PropertyFile": file, "Path": name}}]}
+    }
 
 
 @pytest.mark.parametrize(
@@ -171,7 +180,8 @@ def test_changing_a_job_changes_the_code_of_that_step_only(tmp_path: Path, monke
     job.write_text(job.read_text() + "\n# a comment\n")
     monkeypatch.setattr(definition, "CHECKOUT", copy)
     after = steps(json.loads(compiled("recipes/laptop.yaml").body))
-    assert {name for name in before if before[name] != after[name]} == {"Evaluate"}
+    # and the gate reads another record of where the model comes from
+    assert {name for name in before if before[name] != after[name]} == {"Evaluate", "Gate"}
 
 
 def cluster(step: dict) -> dict:

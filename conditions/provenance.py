@@ -1,0 +1,92 @@
+"""What stands behind a verdict, in one record: written beside gate.json, in the same job.
+
+``provenance.json`` is what the definition knew (commit, recipe, code, images: see
+``pipelines.provenance``) and what the run adds: the artifact, the data, the evidence, the verdict.
+``record.json`` holds of it what Register tells the model registry, all strings. No torch, no SDK.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+UNKNOWN = "unknown"
+"""In the registry, where a value is a string and never missing."""
+
+
+def write(root: Path, gate: Mapping[str, Any]) -> None:
+    """Write provenance.json and record.json of the verdict ``gate``, whose file is written.
+
+    ``root``: /opt/ml. Evidence that is missing is null; the gate has rejected it by then.
+    """
+    inputs, output = root / "processing/input", root / "processing/output/gate"
+    known = _read(inputs / "provenance/provenance.json")
+    evaluation = inputs / "evaluation/evaluation.json"
+    found = known | observed(
+        _read(evaluation), gate, sha256(evaluation), sha256(output / "gate.json")
+    )
+    text = json.dumps(found, indent=1, allow_nan=False).encode()
+    (output / "provenance.json").write_bytes(text)
+    told = record(found, hashlib.sha256(text).hexdigest())
+    (output / "record.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+
+
+def observed(
+    evaluation: Any, gate: Mapping[str, Any], evaluation_sha256: str | None, gate_sha256: str | None
+) -> dict[str, Any]:
+    """What only the run knows. ``evaluation``: evaluation.json, evidence from outside."""
+    return {
+        "artifact_sha256": _at(evaluation, "artifact", "sha256"),
+        "artifact_bytes": _at(evaluation, "artifact", "bytes"),
+        "packages_sha256": _at(evaluation, "model", "packages_sha256"),
+        "checkpoint_step": _at(evaluation, "model", "steps"),
+        "dataset_fingerprint": _at(evaluation, "dataset", "fingerprint"),
+        "train_fingerprint": _at(evaluation, "dataset", "train_fingerprint"),
+        "test_fingerprint": _at(evaluation, "dataset", "test_fingerprint"),
+        "evaluation_sha256": evaluation_sha256,
+        "gate_sha256": gate_sha256,
+        "verdict": gate.get("verdict"),
+        "champion": gate.get("champion"),
+    }
+
+
+def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, str]:
+    """What the registry is told, by name."""
+    named = (
+        "commit",
+        "changes_sha256",
+        "definition_sha256",
+        "artifact_sha256",
+        "packages_sha256",
+        "evaluation_sha256",
+        "gate_sha256",
+        "dataset_fingerprint",
+        "checkpoint_step",
+        "seed",
+        "champion",
+    )
+    values = {name: provenance.get(name) for name in named}
+    values["recipe_sha256"] = _at(provenance, "recipe", "sha256")
+    values["provenance_sha256"] = provenance_sha256
+    return {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
+
+
+def sha256(path: Path) -> str | None:
+    """Of the file; None when there is none."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _at(value: Any, *path: str) -> Any:
+    """A string or a number; None for anything else, which nobody could compare."""
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str | int) else None

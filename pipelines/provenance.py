@@ -1,0 +1,124 @@
+"""What a definition knows of where its models will come from: an asset that the gate step reads.
+
+The record binds the definition, and the definition names the record by its content. So the
+definition's hash is that of its text with the record's folder blanked (``blanked``).
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.account import Account
+from pipelines.assets import Asset
+from pipelines.config import Recipe
+
+FOLDER = "provenance"
+BLANK = "0" * 32
+"""Stands for the name of the record's folder in a blanked definition."""
+_NAMED = re.compile(rf"(/{FOLDER}/)[0-9a-f]{{32}}/")
+LOCKS = ("steps/requirements.txt", "pyproject.toml")
+"""What says which packages a job gets beyond its image: ranges, not versions. What was installed
+where the model was trained, to the version, is packages.txt in the artifact."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where the text of a recipe was read, and from which code."""
+
+    commit: str
+    changes_sha256: str | None = None
+    """Of what differs from the commit; None for nothing (or where nobody can tell)."""
+    recipe_file: str | None = None
+    """Relative to the checkout, else the file's bare name."""
+    recipe_file_sha256: str | None = None
+    overrides: tuple[str, ...] = ()
+
+
+def blank_uri(root_uri: str) -> str:
+    """The S3 URI that stands for the record's folder while a definition is compiled."""
+    return f"{root_uri}/{FOLDER}/{BLANK}/"
+
+
+def blanked(definition: str) -> str:
+    """The definition's text without the name of its record."""
+    return _NAMED.sub(rf"\g<1>{BLANK}/", definition)
+
+
+def sealed(
+    definition: str,
+    recipe: Recipe,
+    account: Account,
+    origin: Origin,
+    checkout: Path,
+    assets: Iterable[Asset],
+    prefix: str,
+) -> tuple[str, Asset]:
+    """(the definition that names its record, the record).
+
+    Args:
+        definition: compiled with ``blank_uri``.
+        assets: the code that it refers to.
+        prefix: key prefix of everything of this pipeline.
+    """
+    resolved = recipe.model_dump_json(by_alias=True, indent=1).encode()
+    steps = dict(_steps(json.loads(definition)["Steps"]))
+    record = {
+        "format": 1,
+        "pipeline": recipe.pipeline.name,
+        "workload": recipe.workload.name,
+        "account": {n: getattr(account, n) for n in ("region", "role", "bucket")},
+        "commit": origin.commit,
+        "changes_sha256": origin.changes_sha256,
+        "recipe": {
+            "file": origin.recipe_file,
+            "file_sha256": origin.recipe_file_sha256,
+            "overrides": list(origin.overrides),
+            "sha256": hashlib.sha256(resolved).hexdigest(),
+        },
+        "lock": {name: _file_sha256(checkout / name) for name in LOCKS},
+        "seed": recipe.train.loop.seed,
+        "images": {name: _image(uri) for name, step in steps.items() for uri in _images(step)},
+        "code": {
+            name: {a.uri: a.sha256 for a in assets if a.uri in json.dumps(step)}
+            for name, step in steps.items()
+        },
+        "definition_sha256": hashlib.sha256(definition.encode()).hexdigest(),
+    }
+    record["code"] = {name: code for name, code in record["code"].items() if code}
+    text = json.dumps(record, indent=1).encode()
+    files = {"provenance.json": text, "recipe.json": resolved}
+    asset = Asset(account.bucket, f"{prefix}/{FOLDER}", files)
+    blank = blank_uri(f"s3://{account.bucket}/{prefix}")
+    return definition.replace(blank, asset.uri), asset
+
+
+def _steps(steps: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every step that holds no others, by name."""
+    for step in steps:
+        branches = [step["Arguments"].get(b, ()) for b in ("IfSteps", "ElseSteps")]
+        if any(branches):
+            for branch in branches:
+                yield from _steps(branch)
+        else:
+            yield step["Name"], step
+
+
+def _images(step: Mapping[str, Any]) -> Iterator[str]:
+    arguments = step["Arguments"]
+    places = (("AppSpecification", "ImageUri"), ("AlgorithmSpecification", "TrainingImage"))
+    yield from (arguments[a][b] for a, b in places if a in arguments)
+    for container in arguments.get("InferenceSpecification", {}).get("Containers", ()):
+        yield container["Image"]
+
+
+def _image(uri: str) -> dict[str, str | None]:
+    """A tag can be moved: only a URI that ends in its digest says which image it is."""
+    return {"uri": uri, "digest": uri.partition("@")[2] or None}
+
+
+def _file_sha256(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

@@ -1,0 +1,193 @@
+"""One function for each thing that a package's record binds, from the registry down to the data.
+
+A check returns what it found, in a few words; it raises Mismatch when that is not what the record
+says, and Unchecked when it cannot be computed here. A check trusts those before it.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from conditions.provenance import UNKNOWN, record
+from pipelines.assets import Asset
+from pipelines.provenance import FOLDER, blanked
+from pipelines.verify.evidence import Evidence
+
+BOUND = ("execution", "provenance_uri", "pipeline", "workload", "provenance_sha256")
+SHOWN = 12  # characters of a hash that a person is shown
+
+
+class Mismatch(Exception):
+    """Something is not what the record says it is; becomes a finding."""
+
+
+class Unchecked(Exception):
+    """Cannot be computed again here, and why; becomes a finding."""
+
+
+def same(what: str, found: Any, expected: Any, where: str) -> None:
+    """Raises Mismatch, in words, when the two differ."""
+    if found != expected:
+        raise Mismatch(f"{what} is {found}, {where} says {expected}")
+
+
+def package(evidence: Evidence) -> str:
+    """The package is one of ours, and tells where its record is."""
+    missing = [name for name in BOUND if name not in evidence.metadata]
+    if missing:
+        raise Mismatch(
+            f"the customer metadata lack {', '.join(missing)}: not registered by a pipeline of "
+            "Trainyard's, or edited since"
+        )
+    return f"version {evidence.package.get('ModelPackageVersion')}"
+
+
+def provenance(evidence: Evidence) -> str:
+    """provenance.json is the file whose hash the registry holds."""
+    uri = evidence.metadata["provenance_uri"]
+    found = hashlib.sha256(evidence.read(uri)).hexdigest()
+    same("SHA-256 of provenance.json", found, evidence.metadata["provenance_sha256"], "the package")
+    return _short(found)
+
+
+def metadata(evidence: Evidence) -> str:
+    """What the customer metadata say of the record is in the record."""
+    told = record(evidence.provenance, evidence.metadata["provenance_sha256"])
+    told |= {name: str(evidence.provenance.get(name)) for name in ("pipeline", "workload")}
+    for name, value in told.items():
+        found = evidence.metadata.get(name, "missing")
+        same(f"customer metadata {name}", found, value, "provenance.json")
+    return f"{len(told)} values"
+
+
+def evaluation(evidence: Evidence) -> str:
+    """evaluation.json is the one that the gate read."""
+    return _hashed(evidence, "Statistics", "evaluation.json", "evaluation_sha256")
+
+
+def gate(evidence: Evidence) -> str:
+    """gate.json is the one that was written with the record, and it says pass."""
+    found = _hashed(evidence, "Constraints", "gate.json", "gate_sha256")
+    verdict = evidence.json(evidence.source("Constraints")["S3Uri"]).get("verdict")
+    same("the verdict", verdict, evidence.provenance.get("verdict"), "provenance.json")
+    if verdict != "pass":
+        raise Mismatch(f"the verdict is {verdict}: this model should not have been registered")
+    return found
+
+
+def metrics(evidence: Evidence) -> str:
+    """The metrics in gate.json, customer metadata and model card are those of evaluation.json."""
+    measured = evidence.json(evidence.source("Statistics")["S3Uri"])
+    judged = evidence.json(evidence.source("Constraints")["S3Uri"])
+    fingerprint = measured.get("dataset", {}).get("fingerprint")
+    same("dataset_fingerprint of gate.json", judged.get("dataset_fingerprint"), fingerprint,
+         "evaluation.json")  # fmt: skip
+    card = _card_metrics(evidence)
+    for name, entry in measured.get("metrics", {}).items():
+        value = entry.get("value")
+        same(f"metrics.{name} of gate.json", judged.get("metrics", {}).get(name), value,
+             "evaluation.json")  # fmt: skip
+        told = evidence.metadata.get(name, UNKNOWN)
+        same(f"customer metadata {name}", _number(told), value, "evaluation.json")
+        same(f"{name} in the model card", card.get(name), value, "evaluation.json")
+    return f"{len(card)} metrics"
+
+
+def artifact_place(evidence: Evidence) -> str:
+    """What would be deployed is what was evaluated: the same object, of the same size."""
+    uri = evidence.container.get("ModelDataUrl")
+    evaluated = evidence.job_inputs("Evaluate").get("model", {}).get("S3Uri")
+    same("ModelDataUrl", uri, evaluated, "the evaluation's job")
+    same("size of the artifact", evidence.size(uri), evidence.provenance.get("artifact_bytes"),
+         "provenance.json")  # fmt: skip
+    return f"{evidence.provenance['artifact_bytes']} bytes"
+
+
+def artifact(evidence: Evidence) -> str:
+    """model.tar.gz, every byte of it."""
+    found = evidence.sha256(evidence.container["ModelDataUrl"])
+    same("SHA-256 of the artifact", found, evidence.provenance.get("artifact_sha256"),
+         "provenance.json")  # fmt: skip
+    return _short(found)
+
+
+def definition(evidence: Evidence) -> str:
+    """The execution ran the definition that the record names."""
+    found = hashlib.sha256(blanked(evidence.definition).encode()).hexdigest()
+    same("SHA-256 of the execution's definition", found,
+         evidence.provenance.get("definition_sha256"), "provenance.json")  # fmt: skip
+    return _short(found)
+
+
+def origin(evidence: Evidence) -> str:
+    """The record that the definition was compiled with is what the run's record begins with."""
+    uri = evidence.job_inputs("Gate").get("provenance", {}).get("S3Uri", "")
+    if f"/{FOLDER}/" not in uri or uri not in evidence.definition:
+        raise Mismatch(f"the gate read its record from {uri or 'nowhere'}, not the definition's")
+    files = evidence.folder(uri)
+    same("name of the definition's record", uri.rstrip("/").rpartition("/")[2],
+         Asset("", "", files).sha256[:32], "its content")  # fmt: skip
+    known = json.loads(files["provenance.json"])
+    for name, value in known.items():
+        same(f"{name} of provenance.json", evidence.provenance.get(name), value,
+             "the definition's record")  # fmt: skip
+    same("SHA-256 of recipe.json", hashlib.sha256(files["recipe.json"]).hexdigest(),
+         known["recipe"]["sha256"], "the definition's record")  # fmt: skip
+    return f"{len(known)} fields"
+
+
+def code(evidence: Evidence) -> str:
+    """The code of each step in S3 has the hash that the record says, and its folder's name."""
+    recorded: Mapping[str, Mapping[str, str]] = evidence.provenance.get("code", {})
+    for step, assets in recorded.items():
+        for uri, expected in assets.items():
+            found = Asset("", "", evidence.folder(uri)).sha256
+            same(f"SHA-256 of the code of step {step} ({uri})", found, expected, "provenance.json")
+            if uri not in evidence.definition:
+                raise Mismatch(f"the definition does not name the code of step {step}, {uri}")
+    return f"{len(recorded)} steps"
+
+
+def _hashed(evidence: Evidence, kind: str, file: str, recorded: str) -> str:
+    source = evidence.source(kind)
+    found = hashlib.sha256(evidence.read(source["S3Uri"])).hexdigest()
+    same(f"SHA-256 of {file}", found, evidence.provenance.get(recorded), "provenance.json")
+    same(f"ContentDigest of {file}", source.get("ContentDigest"), f"sha256:{found}", "its content")
+    return _short(found)
+
+
+def _card_metrics(evidence: Evidence) -> dict[str, float]:
+    try:
+        card = json.loads(evidence.package["ModelCard"]["ModelCardContent"])
+        data = card["evaluation_details"][0]["metric_groups"][0]["metric_data"]
+        return {entry["name"]: entry["value"] for entry in data}
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise Mismatch("the package has no model card with the evaluation's metrics") from None
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _short(sha256: str) -> str:
+    return sha256[:SHOWN]
+
+
+Check = Callable[[Evidence], str]
+QUICK: dict[str, Check] = {
+    "package": package,
+    "provenance": provenance,
+    "evaluation": evaluation,
+    "gate": gate,
+    "customer metadata": metadata,
+    "metrics": metrics,
+    "artifact": artifact_place,
+    "definition": definition,
+    "definition's record": origin,
+    "code": code,
+}
+"""What costs a few small reads; in the order of trust."""

@@ -1,0 +1,76 @@
+"""All checks of a package, one after the other, and what each found."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from errors import ServiceError
+from pipelines.verify import again, checks
+from pipelines.verify.checks import Check, Mismatch, Unchecked
+from pipelines.verify.data import split
+from pipelines.verify.evidence import Absent, Evidence
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+FOUNDATION = ("package", "provenance")
+"""Without these nothing is known to compare with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found."""
+
+    name: str
+    status: Literal["ok", "mismatch", "unchecked"]
+    detail: str
+
+
+def verify(
+    arn: str, checkout: Path | None = None, *, quick: bool = False, deep: bool = False
+) -> list[Finding]:
+    """Check the package ``arn``, in the order of trust: the first mismatch is the one to look at.
+
+    Args:
+        checkout: what to compare code and recipe with; None for the one that this runs in, whose
+            being at another commit is no fault of the package's.
+        quick: only what costs a few small reads.
+        deep: every byte of the dataset too.
+
+    Raises:
+        ServiceError: there is no such package, or AWS cannot be reached.
+    """
+    evidence = Evidence(arn)
+    _ = evidence.package  # what is not there is no finding
+    return run_checks(evidence, _chosen(checkout, quick=quick, deep=deep))
+
+
+def _chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Check]:
+    if quick:
+        return checks.QUICK
+    data = {f"{name} split": split(name, deep=deep) for name in ("train", "test")}
+    local = again.checks((checkout or CHECKOUT).resolve(), named=checkout is not None)
+    return {**checks.QUICK, "artifact's bytes": checks.artifact, **data, **local}
+
+
+def run_checks(evidence: Evidence, chosen: Mapping[str, Check]) -> list[Finding]:
+    """Run the checks in their order. What is not there, or not of its form, is a mismatch."""
+    found: list[Finding] = []
+    for name, check in chosen.items():
+        if failed := [f.name for f in found if f.name in FOUNDATION and f.status != "ok"]:
+            found.append(Finding(name, "unchecked", f"rests on {failed[0]}"))
+            continue
+        try:
+            found.append(Finding(name, "ok", check(evidence)))
+        except Unchecked as why:
+            found.append(Finding(name, "unchecked", str(why)))
+        except (Mismatch, Absent, ServiceError) as why:
+            found.append(Finding(name, "mismatch", str(why)))
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as why:
+            form = f"is not of the form that it should have: {why!r}"
+            found.append(Finding(name, "mismatch", form))
+    return found
+
+
+def first_mismatch(findings: list[Finding]) -> Finding | None:
+    """None when everything that was checked is right."""
+    return next((finding for finding in findings if finding.status == "mismatch"), None)

@@ -1,0 +1,124 @@
+"""The model card of a package, in AWS's schema of model package model cards.
+
+A card is one string of JSON in CreateModelPackage, and much of it is known only when the pipeline
+runs: so it is a Join of text and of what the run knows. Of ``model_overview`` a package's card
+has only the creator and the artifact (API reference, ModelPackageModelCard); the other sections
+are those of model_card_schema.json in the SDK's sources.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sagemaker.core.helper.pipeline_variable import PipelineVariable
+from sagemaker.core.workflow.functions import Join
+
+from steps.register.config import CardConfig
+
+LONGEST = 255  # of a hyperparameter's value, in characters (the schema's pattern)
+Value = str | PipelineVariable
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A value that will be a number: it stands without quotes."""
+
+    value: PipelineVariable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What the card says of the run; S3 URIs, ARNs and the like."""
+
+    artifact: Value
+    training_job: Value
+    training_data: Value
+    training_image: Value
+    evaluation_job: Value
+    test_data: Value
+    metrics: Mapping[str, PipelineVariable]
+    """Metric → its value on the test split, a number."""
+    details: Mapping[str, Value]
+    """What else a reader may want to look up."""
+
+
+def model_card(
+    config: CardConfig, creator: str, hyperparameters: Mapping[str, Any], run: Run
+) -> Join:
+    """The card's content, in one line."""
+    return joined(
+        {
+            "model_overview": {"model_creator": creator, "model_artifact": [run.artifact]},
+            "intended_uses": config.model_dump(exclude={"caveats"}, exclude_none=True),
+            "training_details": {
+                "training_job_details": {
+                    "training_arn": run.training_job,
+                    "training_datasets": [run.training_data],
+                    "training_environment": {"container_image": [run.training_image]},
+                    "user_provided_hyper_parameters": [
+                        {"name": name, "value": _short(value)}
+                        for name, value in hyperparameters.items()
+                    ],
+                }
+            },
+            "evaluation_details": [
+                {
+                    "name": "held-out test split",
+                    "evaluation_job_arn": run.evaluation_job,
+                    "datasets": [run.test_data],
+                    "metric_groups": [{"name": "metrics", "metric_data": _metrics(run.metrics)}],
+                }
+            ],
+            "additional_information": {
+                "caveats_and_recommendations": config.caveats,
+                "custom_details": dict(run.details),
+            },
+        }
+    )
+
+
+def _metrics(metrics: Mapping[str, PipelineVariable]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "type": "number", "value": Number(value)} for name, value in metrics.items()
+    ]
+
+
+def _short(value: Any) -> Value:
+    return value if isinstance(value, PipelineVariable) else str(value)[:LONGEST]
+
+
+def joined(document: Any) -> Join:
+    """``document`` as JSON in one line; pipeline variables become strings, or numbers.
+
+    What a variable gives is not escaped: it must be an ARN, a URI, a hash or a number.
+    """
+    parts: list[Value] = [""]
+    for part in _parts(document):
+        if type(part) is type(parts[-1]) is str:  # a ParameterString is a str, too
+            parts[-1] += part
+        else:
+            parts.append(part)
+    return Join(on="", values=parts)
+
+
+def _parts(value: Any) -> Iterator[Value]:
+    if isinstance(value, Number):
+        yield value.value
+    elif isinstance(value, PipelineVariable):
+        yield from ('"', value, '"')
+    elif isinstance(value, Mapping):
+        named = ((f"{json.dumps(name)}: ", inner) for name, inner in value.items())
+        yield from _between("{", "}", named)
+    elif isinstance(value, list):
+        yield from _between("[", "]", (("", inner) for inner in value))
+    else:
+        yield json.dumps(value)
+
+
+def _between(first: str, last: str, items: Iterable[tuple[str, Any]]) -> Iterator[Value]:
+    yield first
+    for number, (name, inner) in enumerate(items):
+        yield f", {name}" if number else name
+        yield from _parts(inner)
+    yield last
