@@ -1,6 +1,6 @@
 """All checks of a package, one after the other, and what each found."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -41,7 +41,7 @@ def verify(
     """
     evidence = Evidence(arn)
     _ = evidence.package  # what is not there is no finding
-    return run_checks(evidence, _chosen(checkout, quick=quick, deep=deep))
+    return list(run_checks(evidence, _chosen(checkout, quick=quick, deep=deep)))
 
 
 def _chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Check]:
@@ -52,25 +52,31 @@ def _chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, C
     return {**checks.QUICK, "artifact's bytes": checks.artifact, **data, **local}
 
 
-def run_checks(evidence: Evidence, chosen: Mapping[str, Check]) -> list[Finding]:
-    """Run the checks in their order. What is not there, or not of its form, is a mismatch."""
-    found: list[Finding] = []
+def run_checks(evidence: Evidence, chosen: Mapping[str, Check]) -> Iterator[Finding]:
+    """Run the checks in their order."""
+    missing = ""
     for name, check in chosen.items():
-        if failed := [f.name for f in found if f.name in FOUNDATION and f.status != "ok"]:
-            found.append(Finding(name, "unchecked", f"rests on {failed[0]}"))
+        if missing:
+            yield Finding(name, "unchecked", f"rests on {missing}")
             continue
-        try:
-            found.append(Finding(name, "ok", check(evidence)))
-        except Unchecked as why:
-            found.append(Finding(name, "unchecked", str(why)))
-        except (Mismatch, Absent, ServiceError) as why:
-            found.append(Finding(name, "mismatch", str(why)))
-        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as why:
-            form = f"is not of the form that it should have: {why!r}"
-            found.append(Finding(name, "mismatch", form))
-    return found
+        found = _found(evidence, name, check)
+        if name in FOUNDATION and found.status != "ok":
+            missing = name
+        yield found
 
 
-def first_mismatch(findings: list[Finding]) -> Finding | None:
+def _found(evidence: Evidence, name: str, check: Check) -> Finding:
+    """What is not there, or not of the form that it should have, is a mismatch."""
+    try:
+        return Finding(name, "ok", check(evidence))
+    except Unchecked as why:
+        return Finding(name, "unchecked", str(why))
+    except (Mismatch, Absent, ServiceError) as why:
+        return Finding(name, "mismatch", str(why))
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError) as why:
+        return Finding(name, "mismatch", f"is not of the form that it should have: {why!r}")
+
+
+def first_mismatch(findings: Iterable[Finding]) -> Finding | None:
     """None when everything that was checked is right."""
     return next((finding for finding in findings if finding.status == "mismatch"), None)

@@ -1,0 +1,502 @@
+"""A registered model: verified, tampered with in every way, approved, deployed and asked."""
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from errors import GateError
+from pipelines.approve import approve, approved, reject, roll_back
+from pipelines.corpora.stdlib import pack
+from pipelines.verify import again, checks
+from pipelines.verify.data import split
+from pipelines.verify.evidence import Evidence
+from pipelines.verify.verify import Finding, first_mismatch, run_checks, verify
+from tests.conftest import CHECKOUT, clean_environment
+
+pytestmark = pytest.mark.slow
+
+GROUP = BUCKET = "trainyard-laptop"
+SETTINGS = [
+    "workload.config={context_length: 64, layers: 1, heads: 2, dim: 32}",
+    "shard.instance_count=1",
+    "shard.validation_share=0.2",
+    "shard.test_share=0.2",
+    "train.instance_count=1",
+    "train.loop.strategy=single",
+    "train.loop.max_steps=4",
+    "train.loop.warmup_steps=1",
+    "train.loop.validation_samples=8",
+    "gate={max_bits_per_byte: 8.5}",
+]
+ROOMS = ("pipelines", "steps", "training", "conditions", "recipes", "errors.py", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A package that a pipeline registered, and the checkout that it was built from."""
+
+    arn: str
+    checkout: Path
+    state: Path
+    env: dict[str, str]
+    client: Callable[[str], Any]
+
+    @property
+    def package(self) -> dict[str, Any]:
+        return self.client("sagemaker").describe_model_package(ModelPackageName=self.arn)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return self.package["CustomerMetadataProperties"]
+
+    @property
+    def evaluation_uri(self) -> str:
+        return self.package["ModelMetrics"]["ModelQuality"]["Statistics"]["S3Uri"]
+
+    @property
+    def gate_uri(self) -> str:
+        return self.package["ModelMetrics"]["ModelQuality"]["Constraints"]["S3Uri"]
+
+    @property
+    def model_uri(self) -> str:
+        return self.package["InferenceSpecification"]["Containers"][0]["ModelDataUrl"]
+
+    def read(self, uri: str) -> bytes:
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        return self.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+
+    def write(self, uri: str, body: bytes) -> None:
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        self.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
+
+    def python(self, *words: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=self.checkout,
+            env=clean_environment() | self.env | {"PYTHONPATH": str(self.checkout)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+def git(checkout: Path, *words: str) -> None:
+    who = ["-c", "user.name=test", "-c", "user.email=test@example.com"]
+    subprocess.run(["git", "-C", str(checkout), *who, *words], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    """A repository of its own, with nothing uncommitted, whatever this one is like."""
+    copy = tmp_path_factory.mktemp("checkout")
+    for room in ROOMS:
+        if (CHECKOUT / room).is_dir():
+            shutil.copytree(
+                CHECKOUT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        else:
+            shutil.copy(CHECKOUT / room, copy / room)
+    (copy / ".gitignore").write_text("__pycache__/\n")
+    git(copy, "init", "-q")
+    git(copy, "add", "-A")
+    git(copy, "commit", "-q", "-m", "all")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def registered(emulator, state, checkout) -> Iterator[Registered]:
+    def client(service: str):
+        return boto3.client(service, endpoint_url=emulator.url, region_name="us-east-1",
+                            aws_access_key_id="test", aws_secret_access_key="test")  # fmt: skip
+
+    s3 = client("s3")
+    s3.create_bucket(Bucket=BUCKET)
+    texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
+    for name, content in pack(iter(texts)).items():
+        s3.put_object(Bucket=BUCKET, Key=f"raw/python-stdlib/{name}", Body=content)
+    made = Registered("", checkout, state, emulator.env, client)
+    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    done = made.python("pipelines.upsert", "--recipe", "recipes/laptop.yaml", *sets,
+                       "--start", "--wait")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    [package] = client("sagemaker").list_model_packages(ModelPackageGroupName=GROUP)[
+        "ModelPackageSummaryList"
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in emulator.env.items():
+            patch.setenv(name, value)
+        yield Registered(package["ModelPackageArn"], checkout, state, emulator.env, client)
+
+
+def first_wrong(registered: Registered) -> Finding | None:
+    """By every check but compiling the definition again, which takes seconds and comes last."""
+    local = again.checks(registered.checkout, named=True)
+    del local["definition again"]
+    data = {f"{name} split": split(name, deep=True) for name in ("train", "test")}
+    chosen = {**checks.QUICK, "artifact's bytes": checks.artifact, **data, **local}
+    return first_mismatch(run_checks(Evidence(registered.arn), chosen))
+
+
+# verify
+
+
+def test_an_honest_package_verifies_to_the_last_byte_and_to_the_definition(registered):
+    done = registered.python("pipelines.verify", registered.arn, "--checkout", ".", "--deep",
+                             "--json")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    findings = json.loads(done.stdout)["findings"]
+    assert {f["status"] for f in findings} == {"ok"}, done.stdout
+    assert findings[-1]["name"] == "definition again"
+
+
+def test_the_record_binds_everything_that_the_issue_names(registered):
+    record = json.loads(registered.read(registered.metadata["provenance_uri"]))
+    for name in ("commit", "definition_sha256", "artifact_sha256", "packages_sha256",
+                 "dataset_fingerprint", "train_fingerprint", "test_fingerprint",
+                 "evaluation_sha256", "gate_sha256"):  # fmt: skip
+        assert len(record[name]) >= 40, name
+    assert record["changes_sha256"] is None
+    assert (record["seed"], record["checkpoint_step"], record["verdict"]) == (0, 4, "pass")
+    assert record["recipe"]["overrides"] == SETTINGS
+    assert all(record["lock"].values())
+    assert set(record["code"]) == {"Shard", "Train", "Evaluate", "Gate"}
+    assert set(record["images"]) == {"Shard", "Train", "Evaluate", "Gate", "Register"}
+    assert all(image["digest"] is None for image in record["images"].values())  # tags, offline
+    with tarfile.open(fileobj=io.BytesIO(registered.read(registered.model_uri))) as tar:
+        packages = tar.extractfile("packages.txt").read()
+    assert hashlib.sha256(packages).hexdigest() == record["packages_sha256"]
+
+
+def object_edited(uri: Callable[[Registered], str], edit: Callable[[bytes], bytes]):
+    """A tampering: the object's bytes go through ``edit``."""
+
+    @contextlib.contextmanager
+    def tampered(registered: Registered) -> Iterator[None]:
+        where = uri(registered)
+        before = registered.read(where)
+        registered.write(where, edit(before))
+        yield
+        registered.write(where, before)
+
+    return tampered
+
+
+def package_edited(edit: Callable[[dict], dict]):
+    """A tampering: UpdateModelPackage with what ``edit`` makes of the package."""
+
+    @contextlib.contextmanager
+    def tampered(registered: Registered) -> Iterator[None]:
+        package = registered.package
+        changes = edit(package)
+        update = registered.client("sagemaker").update_model_package
+        update(ModelPackageArn=registered.arn, **changes)
+        yield
+        update(ModelPackageArn=registered.arn, **{name: package[name] for name in changes})
+
+    return tampered
+
+
+@contextlib.contextmanager
+def definition_replaced(registered: Registered) -> Iterator[None]:
+    execution = registered.metadata["execution"].rpartition("/")[2]
+    path = registered.state / "executions" / execution / "definition.json"
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b'"MaxRuntimeInSeconds": 3600', b'"MaxRuntimeInSeconds": 3601'))
+    assert path.read_bytes() != before
+    yield
+    path.write_bytes(before)
+
+
+@contextlib.contextmanager
+def recipe_edited(registered: Registered) -> Iterator[None]:
+    path = registered.checkout / "recipes/laptop.yaml"
+    before = path.read_text()
+    path.write_text(before.replace("learning_rate: 0.005", "learning_rate: 0.006"))
+    yield
+    path.write_text(before)
+
+
+@contextlib.contextmanager
+def other_commit(registered: Registered) -> Iterator[None]:
+    git(registered.checkout, "commit", "-q", "--allow-empty", "-m", "another")
+    yield
+    git(registered.checkout, "reset", "-q", "--hard", "HEAD^")
+
+
+def flipped(body: bytes) -> bytes:
+    middle = len(body) // 2
+    return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
+
+
+def run_folder(registered: Registered, step: str) -> str:
+    execution = registered.metadata["execution"].rpartition("/")[2]
+    return f"s3://{BUCKET}/trainyard/{GROUP}/runs/{execution}/{step}"
+
+
+def first(registered: Registered, uri: str, end: str) -> str:
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    listed = registered.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
+    return next(f"s3://{bucket}/{i['Key']}" for i in listed if i["Key"].endswith(end))
+
+
+def code_uri(registered: Registered) -> str:
+    record = json.loads(registered.read(registered.metadata["provenance_uri"]))
+    return first(registered, next(iter(record["code"]["Evaluate"])), "evaluate/job.py")
+
+
+def record_uri(registered: Registered) -> str:
+    return first(registered, f"s3://{BUCKET}/trainyard/{GROUP}/provenance/", "provenance.json")
+
+
+def renamed(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
+    def edit(body: bytes) -> bytes:
+        assert old in body
+        return body.replace(old, new, 1)
+
+    return edit
+
+
+def metadata_set(**values: str):
+    def edit(package: dict) -> dict:
+        return {"CustomerMetadataProperties": package["CustomerMetadataProperties"] | values}
+
+    return package_edited(edit)
+
+
+def pointing_elsewhere(package: dict) -> dict:
+    text = json.dumps(package["InferenceSpecification"])
+    return {"InferenceSpecification": json.loads(text.replace("model.tar.gz", "other.tar.gz"))}
+
+
+def card_edited(package: dict) -> dict:
+    content = json.loads(package["ModelCard"]["ModelCardContent"])
+    content["evaluation_details"][0]["metric_groups"][0]["metric_data"][0]["value"] = 0.5
+    return {"ModelCard": package["ModelCard"] | {"ModelCardContent": json.dumps(content)}}
+
+
+TAMPERINGS = {
+    "artifact byte flipped": (object_edited(lambda r: r.model_uri, flipped), "artifact's bytes"),
+    "artifact truncated": (object_edited(lambda r: r.model_uri, lambda b: b[:-1]), "artifact"),
+    "shard replaced": (
+        object_edited(lambda r: first(r, run_folder(r, "shard/test"), ".npy"), flipped),
+        "test split",
+    ),
+    "manifest edited": (
+        object_edited(
+            lambda r: first(r, run_folder(r, "shard/train"), ".json"),
+            renamed(b'"vocabulary": 257', b'"vocabulary": 258'),
+        ),
+        "train split",
+    ),
+    "recipe edited": (recipe_edited, "recipe"),
+    "metrics edited": (
+        object_edited(lambda r: r.evaluation_uri, renamed(b'"value": ', b'"value": 0')),
+        "evaluation",
+    ),
+    "gate.json edited": (
+        object_edited(lambda r: r.gate_uri, renamed(b'"threshold": 8.5', b'"threshold": 9.5')),
+        "gate",
+    ),
+    "provenance.json edited": (
+        object_edited(lambda r: r.metadata["provenance_uri"], renamed(b'"seed": 0', b'"seed": 1')),
+        "provenance",
+    ),
+    "customer metadata: metric": (metadata_set(bits_per_byte="1.5"), "metrics"),
+    "customer metadata: commit": (metadata_set(commit="f" * 40), "customer metadata"),
+    "customer metadata: record's hash": (metadata_set(provenance_sha256="0" * 64), "provenance"),
+    "model card edited": (package_edited(card_edited), "metrics"),
+    "code changed": (object_edited(code_uri, lambda body: body + b"\n# changed"), "code"),
+    "definition replaced": (definition_replaced, "definition"),
+    "definition's record edited": (
+        object_edited(record_uri, renamed(b'"seed": 0', b'"seed": 1')),
+        "definition's record",
+    ),
+    "ModelDataUrl points elsewhere": (package_edited(pointing_elsewhere), "artifact"),
+    "other commit": (other_commit, "commit"),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_a_tampering_is_named(name: str, registered):
+    tampered, expected = TAMPERINGS[name]
+    with tampered(registered):
+        wrong = first_wrong(registered)
+    assert wrong is not None and wrong.name == expected, wrong
+
+
+def test_the_table_of_the_terminal_names_the_first_mismatch_and_exits_with_1(registered):
+    with metadata_set(loss="0.1")(registered):
+        done = registered.python("pipelines.verify", registered.arn, "--quick")
+    assert done.returncode == 1
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("metrics does not match: customer metadata loss is 0.1, evaluation.json")
+    assert "✓  evaluation" in done.stdout and "✗  metrics" in done.stdout
+
+
+def test_a_package_of_somebody_else_is_a_mismatch_not_a_traceback(registered):
+    sagemaker = registered.client("sagemaker")
+    specification = registered.package["InferenceSpecification"]
+    sagemaker.create_model_package_group(ModelPackageGroupName="others")
+    arn = sagemaker.create_model_package(
+        ModelPackageGroupName="others", InferenceSpecification=specification
+    )["ModelPackageArn"]
+    findings = verify(arn)
+    assert first_mismatch(findings).name == "package"
+    assert {f.status for f in findings[1:]} == {"unchecked"}
+
+
+def test_another_checkout_is_no_fault_of_the_package(registered, tmp_path):
+    """Without --checkout, this one is at another commit: that is told, and is no mismatch."""
+    findings = {finding.name: finding for finding in verify(registered.arn)}
+    assert findings["commit"].status == "unchecked"
+    assert first_mismatch(findings.values()) is None
+
+
+# approve
+
+
+def resealed(registered: Registered, champion: str | None) -> str:
+    """A new package of the same model, whose gate compared with ``champion``; its hashes hold."""
+    evaluation = json.loads(registered.read(registered.evaluation_uri))
+    text = json.dumps(evaluation | {"champion": {"arn": champion}}).encode()
+    package, folder = registered.package, f"s3://{BUCKET}/resealed/{os.urandom(4).hex()}"
+    registered.write(f"{folder}/evaluation.json", text)
+    digest = hashlib.sha256(text).hexdigest()
+    record = json.loads(registered.read(registered.metadata["provenance_uri"]))
+    sealed = json.dumps(record | {"evaluation_sha256": digest}).encode()
+    registered.write(f"{folder}/provenance.json", sealed)
+    metrics = json.loads(json.dumps(package["ModelMetrics"]))
+    metrics["ModelQuality"]["Statistics"] |= {
+        "S3Uri": f"{folder}/evaluation.json", "ContentDigest": f"sha256:{digest}"
+    }  # fmt: skip
+    return registered.client("sagemaker").create_model_package(
+        ModelPackageGroupName=GROUP,
+        InferenceSpecification=package["InferenceSpecification"],
+        ModelCard=package["ModelCard"],
+        ModelMetrics=metrics,
+        CustomerMetadataProperties=package["CustomerMetadataProperties"]
+        | {
+            "evaluation_sha256": digest,
+            "provenance_uri": f"{folder}/provenance.json",
+            "provenance_sha256": hashlib.sha256(sealed).hexdigest(),
+        },
+    )["ModelPackageArn"]
+
+
+def test_approval_rests_on_the_champion_of_the_verdict(registered):
+    sagemaker = registered.client("sagemaker")
+    newest = lambda: next(iter(approved(sagemaker, GROUP)), None)  # noqa: E731
+    one, rival = resealed(registered, "none"), resealed(registered, "none")
+    done = approve(one)
+    assert done.champion == one == newest()
+    described = sagemaker.describe_model_package(ModelPackageName=one)
+    assert "checks match" in described["ApprovalDescription"]
+    assert approve(one).note == "it was Approved already"
+
+    with pytest.raises(GateError, match=f"compared with none, the champion is now {one}"):
+        approve(rival)
+    two = resealed(registered, one)
+    assert approve(two).champion == two
+
+    assert roll_back(GROUP, "wrong on weekends").champion == one == newest()
+    described = sagemaker.describe_model_package(ModelPackageName=two)
+    assert described["ModelApprovalStatus"] == "Rejected"
+    assert described["ApprovalDescription"] == "wrong on weekends"
+    with pytest.raises(GateError, match=f"compared with {two}, the champion is now {one}"):
+        approve(resealed(registered, two))
+    assert reject(one, "too").champion is None
+    with pytest.raises(GateError, match="the champion is now none"):
+        approve(resealed(registered, one))
+    with pytest.raises(GateError, match="nothing to undo"):
+        roll_back(GROUP, "again")
+
+
+def test_a_package_that_does_not_verify_is_not_approved(registered):
+    with metadata_set(loss="0.1")(registered):
+        with pytest.raises(GateError, match="not approved: metrics does not match its record"):
+            approve(registered.arn)
+    assert registered.package["ModelApprovalStatus"] == "PendingManualApproval"
+
+
+def test_two_approvals_at_once_are_told(registered, monkeypatch):
+    """Somebody approves another package between our look and our write."""
+    import pipelines.approve as module
+
+    mine, other = resealed(registered, "none"), resealed(registered, "none")
+    sagemaker, decide = registered.client("sagemaker"), module._decide
+
+    def slow(client, arn, status, why):
+        decide(client, other, "Approved", "by somebody else")
+        decide(client, arn, status, why)
+
+    monkeypatch.setattr(module, "_decide", slow)
+    with pytest.raises(GateError, match=f"Approved at the same time: {other}"):
+        approve(mine)
+    monkeypatch.undo()
+    for arn in (mine, other):
+        reject(arn, "a test")
+    assert not approved(sagemaker, GROUP)
+
+
+# deploy
+
+
+def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registered):
+    from training.data.dataset import Dataset
+    from training.serving import open_served
+
+    sagemaker = registered.client("sagemaker")
+    role = "arn:aws:iam::123456789012:role/trainyard"
+    package = {"ModelPackageName": registered.arn}
+    sagemaker.create_model(ModelName="m", PrimaryContainer=package, ExecutionRoleArn=role)
+    variant = {"VariantName": "AllTraffic", "ModelName": "m", "InstanceType": "ml.m5.large",
+               "InitialInstanceCount": 1}  # fmt: skip
+    sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant])
+    with pytest.raises(sagemaker.exceptions.ClientError, match="is PendingManualApproval"):
+        sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
+    approve(registered.arn)
+    sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
+    waiter = sagemaker.get_waiter("endpoint_in_service")
+
+    folder = registered.state / "evaluated"
+    with tarfile.open(fileobj=io.BytesIO(registered.read(registered.model_uri))) as tar:
+        tar.extractall(folder / "model", filter="data")
+    bucket, _, prefix = run_folder(registered, "shard/test").removeprefix("s3://").partition("/")
+    listed = registered.client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")
+    (folder / "test").mkdir()
+    for item in listed["Contents"]:
+        name = item["Key"].rpartition("/")[2]
+        (folder / "test" / name).write_bytes(registered.read(f"s3://{bucket}/{item['Key']}"))
+    test = Dataset(folder / "test")
+    served = open_served(folder / "model")
+
+    waiter.wait(EndpointName="e", WaiterConfig={"Delay": 1, "MaxAttempts": 120})
+    runtime = registered.client("sagemaker-runtime")
+    sums = dict.fromkeys(("nats", "bytes", "tokens"), 0.0)
+    for sample in test.read(range(len(test)))["tokens"].tolist():
+        answer = runtime.invoke_endpoint(
+            EndpointName="e", ContentType="application/json", Body=json.dumps({"tokens": sample})
+        )
+        found = json.loads(answer["Body"].read())
+        assert found == pytest.approx(served.answer({"tokens": sample}), rel=1e-12)
+        sums = {name: total + found[name] for name, total in sums.items()}
+    metrics = json.loads(registered.read(registered.evaluation_uri))["metrics"]
+    bits = sums["nats"] / math.log(2) / sums["bytes"]
+    # one example at a time: float32 rounds otherwise than in the evaluation's batches
+    assert bits == pytest.approx(metrics["bits_per_byte"]["value"], rel=1e-6)
+    assert sums["nats"] / sums["tokens"] == pytest.approx(metrics["loss"]["value"], rel=1e-6)
+    sagemaker.delete_endpoint(EndpointName="e")
