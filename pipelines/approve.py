@@ -53,7 +53,7 @@ def approve(arn: str) -> Approval:
     if arn in before:
         return Approval(arn, before[0], "it was Approved already")
     judged = compared_with(evidence)
-    _check_champion(arn, judged, before[0] if before else None)
+    check_champion(arn, judged, before[0] if before else None)
     note = f"{len(findings)} checks match; compared with {judged or 'no champion'}"
     _decide(sagemaker, arn, "Approved", note)
     return Approval(arn, _only_change(sagemaker, group, arn, before), note)
@@ -111,7 +111,7 @@ def compared_with(evidence: Evidence) -> str | None:
     return None if found == "unresolved" else found
 
 
-def _check_champion(arn: str, judged: str | None, champion: str | None) -> None:
+def check_champion(arn: str, judged: str | None, champion: str | None) -> None:
     """``judged``: whom the verdict rests on; ``champion``: who it is now."""
     if judged is None or judged == champion or (judged in NOBODY and champion is None):
         return

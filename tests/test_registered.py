@@ -19,7 +19,7 @@ import boto3
 import pytest
 
 from errors import GateError
-from pipelines.approve import approve, approved, reject, roll_back
+from pipelines.approve import approve, approved, check_champion, reject, roll_back
 from pipelines.corpora.stdlib import pack
 from pipelines.verify import again, checks
 from pipelines.verify.data import split
@@ -416,13 +416,27 @@ def test_approval_rests_on_the_champion_of_the_verdict(registered):
     described = sagemaker.describe_model_package(ModelPackageName=two)
     assert described["ModelApprovalStatus"] == "Rejected"
     assert described["ApprovalDescription"] == "wrong on weekends"
-    with pytest.raises(GateError, match=f"compared with {two}, the champion is now {one}"):
-        approve(resealed(registered, two))
     assert reject(one, "too").champion is None
-    with pytest.raises(GateError, match="the champion is now none"):
-        approve(resealed(registered, one))
     with pytest.raises(GateError, match="nothing to undo"):
         roll_back(GROUP, "again")
+
+
+@pytest.mark.parametrize(
+    ("judged", "now", "refused"),
+    [
+        ("none", None, None),
+        ("one", "one", None),
+        (None, "one", None),  # the recipe compares with no champion
+        ("none", "one", "compared with none, the champion is now one"),
+        ("one", "two", "compared with one, the champion is now two"),
+        ("one", None, "the champion is now none: it was rejected, or deleted"),
+    ],
+)
+def test_a_champion_that_moved_refuses(judged, now, refused):
+    if refused is None:
+        return check_champion("arn", judged, now)
+    with pytest.raises(GateError, match=refused):
+        check_champion("arn", judged, now)
 
 
 def test_a_package_that_does_not_verify_is_not_approved(registered):

@@ -39,6 +39,8 @@ LIGHT = [
     "pipelines.upsert",
     "pipelines.report",
     "pipelines.permissions.__main__",
+    "pipelines.verify.__main__",
+    "pipelines.approve",
     "training.config",
     "training.metrics",
 ]

@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 import uuid
-from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +50,7 @@ class Endpoint:
         self._directory = place.jobs.parent / "endpoints" / name
         self._node = Node("algo-1", self._directory / "algo-1")
         self.stream = f"{variant}/i-{uuid.uuid4().hex[:17]}"
-        self._tail: deque[str] = deque(maxlen=20)
+        self._last = "it said nothing"
         self._stopping = threading.Event()
         self._cluster: Cluster | None = None
         self._short = Path(tempfile.mkdtemp(prefix="sm-"))
@@ -89,7 +88,7 @@ class Endpoint:
                 return
             threading.Thread(target=self._wait_for_ping, daemon=True).start()
             self._cluster.run(None, GRACE)
-            self._become("Failed", f"the container ended. {' '.join(self._tail)}")
+            self._become("Failed", f"the container ended: {self._last}")
         except (ClientFault, ApiError, EmulatorError, OSError, tarfile.TarError) as error:
             log.warning("endpoint %s failed: %s", self._name, error)
             self._become("Failed", str(error))
@@ -138,7 +137,7 @@ class Endpoint:
             self.status = status
 
     def _line(self, host: str, line: str) -> None:
-        self._tail.append(line)
+        self._last = line.strip() or self._last
         group = f"/aws/sagemaker/Endpoints/{self._name}"
         self._place.logs.append(group, self.stream, (line,))
 

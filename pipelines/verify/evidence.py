@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from pipelines.execution import Execution, Step
 from pipelines.service import client, error_code, service_errors
 
 BLOCK = 2**20  # bytes at a time
+THREADS = 8  # small reads wait for the network
 
 
 class Absent(Exception):
@@ -136,10 +138,12 @@ class Evidence:
 
     def folder(self, uri: str) -> dict[str, bytes]:
         """Name below the prefix → content; Absent when there is nothing."""
-        found = {name: self.read(f"{uri.rstrip('/')}/{name}") for name in self.listed(uri)}
-        if not found:
+        names = list(self.listed(uri))
+        if not names:
             raise Absent(f"{uri} is not there")
-        return found
+        with ThreadPoolExecutor(THREADS) as pool:
+            bodies = pool.map(lambda name: self.read(f"{uri.rstrip('/')}/{name}"), names)
+            return dict(zip(names, bodies, strict=True))
 
     def _get(self, uri: str) -> Any:
         bucket, key = _split(uri)

@@ -17,6 +17,8 @@ from errors import DataError
 from training.workloads.language_model.packing import Packing
 from training.workloads.language_model.scores import padding
 
+BATCH = 16  # samples at a time, as in the evaluation: a long text must not fill the memory
+
 
 def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
     """``bits_per_byte``, and the ``nats``, ``bytes`` and ``tokens`` that it comes from.
@@ -28,19 +30,26 @@ def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> di
     """
     samples = _samples(packing, request)
     counted = ~padding(samples, packing.tokenizer.end)
-    batch = torch.from_numpy(samples.astype(np.int64)).to(next(model.parameters()).device)
-    logits = model(batch[:, :-1]).float()
-    nats = F.cross_entropy(logits.transpose(1, 2), batch[:, 1:], reduction="none").cpu().numpy()
-    total = float(np.sum(nats, where=counted, dtype=np.float64))
     size = int(np.sum(packing.tokenizer.token_bytes[samples[:, 1:]], where=counted))
     if not size:
         raise DataError("the request holds no text whose bytes could be predicted; send more")
+    starts = range(0, len(samples), BATCH)
+    nats = np.concatenate([_nats(model, samples[start : start + BATCH]) for start in starts])
+    total = float(np.sum(nats, where=counted, dtype=np.float64))
     return {
         "bits_per_byte": total / math.log(2) / size,
         "nats": total,
         "bytes": size,
         "tokens": int(counted.sum()),
     }
+
+
+def _nats(model: nn.Module, samples: np.ndarray) -> np.ndarray:
+    """−ln p of every target, shape (n, width - 1)."""
+    batch = torch.from_numpy(samples.astype(np.int64)).to(next(model.parameters()).device)
+    logits = model(batch[:, :-1]).float()
+    costs = F.cross_entropy(logits.transpose(1, 2), batch[:, 1:], reduction="none")
+    return costs.cpu().numpy()
 
 
 def _samples(packing: Packing, request: Mapping[str, Any]) -> np.ndarray:
