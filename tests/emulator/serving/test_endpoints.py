@@ -43,8 +43,9 @@ def package(handlers: str) -> bytes:
 def deploy(cloud: Cloud, name: str, handlers: str | None, image: str = IMAGE) -> None:
     if handlers is not None:
         cloud.put(f"{name}/model.tar.gz", package(handlers))
-    container = {"Image": image, "ModelDataUrl": f"s3://bkt/{name}/model.tar.gz",
-                 "Environment": {"SAGEMAKER_PROGRAM": "inference.py", "COLOUR": "blue"}}  # fmt: skip
+    environment = {"SAGEMAKER_PROGRAM": "inference.py", "COLOUR": "blue"}
+    uri = f"s3://bkt/{name}/model.tar.gz"
+    container = {"Image": image, "ModelDataUrl": uri, "Environment": environment}
     cloud.sm.create_model(ModelName=name, PrimaryContainer=container, ExecutionRoleArn=ROLE)
     variant = {"VariantName": "one", "ModelName": name, "InstanceType": "ml.m5.large",
                "InitialInstanceCount": 1}  # fmt: skip
