@@ -318,6 +318,12 @@ TAMPERINGS = {
     "customer metadata: metric": (metadata_set(bits_per_byte="1.5"), "metrics"),
     "customer metadata: commit": (metadata_set(commit="f" * 40), "customer metadata"),
     "customer metadata: record's hash": (metadata_set(provenance_sha256="0" * 64), "provenance"),
+    "customer metadata: execution": (
+        metadata_set(
+            execution=f"arn:aws:sagemaker:us-east-1:123456789012:pipeline/{GROUP}/execution/x"
+        ),
+        "artifact",
+    ),
     "model card edited": (package_edited(card_edited), "metrics"),
     "code changed": (object_edited(code_uri, lambda body: body + b"\n# changed"), "code"),
     "definition replaced": (definition_replaced, "definition"),

@@ -140,6 +140,8 @@ def origin(evidence: Evidence) -> str:
 def code(evidence: Evidence) -> str:
     """The code of each step in S3 has the hash that the record says, and its folder's name."""
     recorded: Mapping[str, Mapping[str, str]] = evidence.provenance.get("code", {})
+    if not recorded:
+        raise Mismatch("provenance.json names no code: the gate was not told what ran")
     for step, assets in recorded.items():
         for uri, expected in assets.items():
             found = Asset("", "", evidence.folder(uri)).sha256
