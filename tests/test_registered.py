@@ -365,6 +365,17 @@ def test_a_package_of_somebody_else_is_a_mismatch_not_a_traceback(registered):
     assert {f.status for f in findings[1:]} == {"unchecked"}
 
 
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"code": {"Gate": 3}}', "[" * 100_000])
+def test_a_record_of_any_form_is_a_mismatch_not_a_traceback(text: str, registered):
+    """Its hash is right, so that every check has to look at it."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    edited = object_edited(lambda r: r.metadata["provenance_uri"], lambda _: text.encode())
+    with edited(registered), metadata_set(provenance_sha256=digest)(registered):
+        findings = verify(registered.arn, deep=True)
+    assert first_mismatch(findings).name == "evaluation"
+    assert {finding.status for finding in findings} == {"ok", "mismatch", "unchecked"}
+
+
 def test_another_checkout_is_no_fault_of_the_package(registered, tmp_path):
     """Without --checkout, this one is at another commit: that is told, and is no mismatch."""
     findings = {finding.name: finding for finding in verify(registered.arn)}
