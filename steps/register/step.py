@@ -13,6 +13,7 @@ from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 from sagemaker.serve.model_builder import ModelBuilder
 
+from errors import DefinitionError
 from steps.context import StepContext
 from steps.processing import output_uri
 from steps.register.card import Run, model_card
@@ -24,6 +25,8 @@ RECORDED = (
     *("evaluation_sha256", "gate_sha256", "champion", "provenance_sha256"),
 )
 """What of the gate's record.json (``conditions.provenance.record``) the customer metadata hold."""
+MOST_METADATA, LONGEST_METADATA = 50, 256  # CustomerMetadataMap, CustomerMetadataValue
+EXECUTION_ID = 12  # characters, as AWS and the emulator make them
 ENTRY = {
     "SAGEMAKER_PROGRAM": "inference.py",  # the SDK says "", which the toolkit cannot import
     "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/model/code",
@@ -47,6 +50,9 @@ def register_step(
 
     Customer metadata hold ``about``, the test ``metrics``, the record of the gate and where
     provenance.json lies. Everything of a run is read when it runs: the definition names no commit.
+
+    Raises:
+        DefinitionError: the service takes fewer, or shorter, customer metadata than these.
     """
     builder = ModelBuilder(
         s3_model_data_url=train.properties.ModelArtifacts.S3ModelArtifacts,
@@ -62,6 +68,7 @@ def register_step(
         "provenance_uri": _file(gate, "gate", "provenance.json"),
         **{name: _recorded(gate, name) for name in RECORDED},
     }
+    _check_metadata(len(metadata | measured), context.root_uri)
     statistics = _source(gate, "evaluation", _file(evaluate, "evaluation", "evaluation.json"))
     constraints = _source(gate, "gate", _file(gate, "gate", "gate.json"))
     step_args = builder.register(
@@ -93,6 +100,21 @@ def register_step(
         description="Record the model, its evidence and its provenance in the model registry",
         step_args=step_args,
     )
+
+
+def _check_metadata(count: int, root_uri: str) -> None:
+    """Now, and not when the training is over."""
+    if count > MOST_METADATA:
+        raise DefinitionError(
+            f"step Register: {count} customer metadata, the service takes {MOST_METADATA}: the "
+            "workload has too many metrics"
+        )
+    longest = f"{root_uri}/runs/{'x' * EXECUTION_ID}/gate/gate/provenance.json"
+    if len(longest) > LONGEST_METADATA:
+        raise DefinitionError(
+            f"step Register: {longest} has {len(longest)} characters, customer metadata take "
+            f"{LONGEST_METADATA}: shorten pipeline.name or aws.prefix"
+        )
 
 
 def _run(
