@@ -31,7 +31,7 @@ from pipelines.config import Recipe
 from pipelines.images import inference_image, processing_image, training_image
 from pipelines.machines import MACHINES
 from pipelines.policies import cache_config, retry_policies
-from pipelines.provenance import Origin, blank_uri, sealed
+from pipelines.provenance import NOWHERE, Origin, blank_uri, sealed
 from pipelines.recipe import load
 from pipelines.session import CompileSession
 from steps.config import ProcessingCompute
@@ -47,12 +47,20 @@ pipelines.sdk.imported()
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 
-def build(recipe: Recipe, account: Account, *, origin: Origin, source: Path | None) -> Definition:
+def build(
+    recipe: Recipe,
+    account: Account,
+    *,
+    commit: str,
+    source: Path | None,
+    origin: Origin = NOWHERE,
+) -> Definition:
     """Compile ``recipe`` for ``account``: a pure function of its arguments and the checkout.
 
     Args:
-        origin: what the provenance of the models says about the code and the recipe's text.
+        commit: what the provenance of the models says about the code.
         source: folder with the user's own workload package, or None.
+        origin: what it says about the recipe's text.
 
     Raises:
         DefinitionError: the SDK refuses a combination, or a file of the checkout is missing.
@@ -84,7 +92,7 @@ def build(recipe: Recipe, account: Account, *, origin: Origin, source: Path | No
     )
     compiled = json.dumps(json.loads(pipeline.definition()), indent=1)
     code = [asset for _, asset in sorted(session.assets.items())]
-    body, record = sealed(compiled, recipe, account, origin, CHECKOUT, code, prefix)
+    body, record = sealed(compiled, recipe, account, commit, origin, CHECKOUT, code, prefix)
     return Definition(
         name=recipe.pipeline.name,
         description=recipe.pipeline.description,
@@ -206,13 +214,13 @@ def from_recipe(path: Path, overrides: Sequence[str] = ()) -> Definition:
     """Read, resolve and compile: what every verb that builds a definition does."""
     recipe = load(path, overrides)
     source = path.parent / recipe.workload.source if recipe.workload.source else None
-    return build(recipe, resolve(recipe.aws), origin=_origin(path, overrides), source=source)
+    commit, origin = current_commit(CHECKOUT), _origin(path, overrides)
+    return build(recipe, resolve(recipe.aws), commit=commit, source=source, origin=origin)
 
 
 def _origin(path: Path, overrides: Sequence[str]) -> Origin:
     inside = path.resolve().is_relative_to(CHECKOUT)
     return Origin(
-        commit=current_commit(CHECKOUT),
         changes_sha256=changes_sha256(CHECKOUT),
         recipe_file=path.resolve().relative_to(CHECKOUT).as_posix() if inside else path.name,
         recipe_file_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,18 @@ where the model was trained, to the version, is packages.txt in the artifact."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where the text of a recipe was read, and from which code."""
+    """Where the text of a recipe was read, and what was not committed."""
 
-    commit: str
     changes_sha256: str | None = None
     """Of what differs from the commit; None for nothing (or where nobody can tell)."""
     recipe_file: str | None = None
     """Relative to the checkout, else the file's bare name."""
     recipe_file_sha256: str | None = None
     overrides: tuple[str, ...] = ()
+
+
+NOWHERE = Origin()
+"""Of a recipe that was made in memory."""
 
 
 def blank_uri(root_uri: str) -> str:
@@ -52,6 +55,7 @@ def sealed(
     definition: str,
     recipe: Recipe,
     account: Account,
+    commit: str,
     origin: Origin,
     checkout: Path,
     assets: Iterable[Asset],
@@ -70,8 +74,8 @@ def sealed(
         "format": 1,
         "pipeline": recipe.pipeline.name,
         "workload": recipe.workload.name,
-        "account": {n: getattr(account, n) for n in ("region", "role", "bucket")},
-        "commit": origin.commit,
+        "account": asdict(account),
+        "commit": commit,
         "changes_sha256": origin.changes_sha256,
         "recipe": {
             "file": origin.recipe_file,

@@ -109,6 +109,7 @@ def compiled(evidence: Evidence, checkout: Path) -> str:
     environment = {
         "AWS_REGION": account["region"],
         "SAGEMAKER_PIPELINE_ROLE_ARN": account["role"],
+        "SAGEMAKER_JOB_ROLE_ARN": account["job_role"],
         "ARTIFACT_BUCKET": account["bucket"],
     }
     words = ["pipelines.definition", "--recipe", told["file"], *sets]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pipelines.account import resolve
 from pipelines.definition import build, pieces
-from pipelines.provenance import Origin
 from pipelines.recipe import load
 
 RECIPES = ["recipes/laptop.yaml", "recipes/prod.yaml"]
@@ -25,7 +24,7 @@ REQUESTS = {
 
 def compiled(path: str, *overrides: str):
     recipe = load(Path(path), overrides)
-    return build(recipe, resolve(recipe.aws), origin=Origin(commit="0" * 40), source=None)
+    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
 
 
 def steps(body: dict) -> dict[str, dict]:

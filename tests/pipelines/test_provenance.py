@@ -11,14 +11,14 @@ from pipelines.account import resolve
 from pipelines.commit import changes_sha256
 from pipelines.compiled import Definition
 from pipelines.definition import build
-from pipelines.provenance import Origin, blanked
+from pipelines.provenance import blanked
 from pipelines.recipe import load
 from tests.pipelines.test_definition import steps
 
 
 def compiled(commit: str, *overrides: str) -> Definition:
     recipe = load(Path("recipes/laptop.yaml"), overrides)
-    return build(recipe, resolve(recipe.aws), origin=Origin(commit=commit), source=None)
+    return build(recipe, resolve(recipe.aws), commit=commit, source=None)
 
 
 @pytest.fixture(scope="module")

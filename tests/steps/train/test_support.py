@@ -13,7 +13,6 @@ from pipelines.account import resolve
 from pipelines.compiled import Definition
 from pipelines.definition import build
 from pipelines.images import training_image
-from pipelines.provenance import Origin
 from pipelines.recipe import load
 from steps.train.support import (
     INSTANCE_TYPES,
@@ -34,7 +33,7 @@ STRATEGIES = ["single", "ddp", "fsdp", "deepspeed", "horovod", "smddp", "smp"]
 
 def compiled(*overrides: str) -> Definition:
     recipe = load(PROD, [PLAIN, *overrides])
-    return build(recipe, resolve(recipe.aws), origin=Origin(commit="0" * 40), source=None)
+    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
 
 
 def train(definition: Definition) -> dict:
