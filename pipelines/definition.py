@@ -151,7 +151,6 @@ def _dag(recipe: Recipe, account: Account, context: StepContext) -> list:
         gate=gate,
         metrics=workload.metrics,
         about={"pipeline": recipe.pipeline.name, "workload": recipe.workload.name},
-        hyperparameters=recipe.train.loop.model_dump(mode="json"),
     )
     return [shard, train, evaluate, gate, verdict_condition(gate, register)]
 

@@ -16,10 +16,13 @@ from pipelines.account import Account
 from pipelines.assets import Asset
 from pipelines.config import Recipe
 
-FOLDER = "provenance"
+FOLDER = "code"
+"""Where assets lie: the jobs' role may read there, and a plan shows what differs in them."""
 BLANK = "0" * 32
 """Stands for the name of the record's folder in a blanked definition."""
-_NAMED = re.compile(rf"(/{FOLDER}/)[0-9a-f]{{32}}/")
+_NAMED = re.compile(
+    r'("InputName": "provenance",\s+"S3Input": \{\s+"S3Uri": "[^"]*/code/)[0-9a-f]{32}/'
+)
 LOCKS = ("steps/requirements.txt", "pyproject.toml")
 """What says which packages a job gets beyond its image: ranges, not versions. What was installed
 where the model was trained, to the version, is packages.txt in the artifact."""

@@ -16,7 +16,6 @@ from sagemaker.core.workflow.functions import Join
 
 from steps.register.config import CardConfig
 
-LONGEST = 255  # of a hyperparameter's value, in characters (the schema's pattern)
 Value = str | PipelineVariable
 
 
@@ -43,10 +42,8 @@ class Run:
     """What else a reader may want to look up."""
 
 
-def model_card(
-    config: CardConfig, creator: str, hyperparameters: Mapping[str, Any], run: Run
-) -> Join:
-    """The card's content, in one line."""
+def model_card(config: CardConfig, creator: str, run: Run) -> Join:
+    """The card's content, in one line. Hyperparameters are the training job's, which it names."""
     return joined(
         {
             "model_overview": {"model_creator": creator, "model_artifact": [run.artifact]},
@@ -56,10 +53,6 @@ def model_card(
                     "training_arn": run.training_job,
                     "training_datasets": [run.training_data],
                     "training_environment": {"container_image": [run.training_image]},
-                    "user_provided_hyper_parameters": [
-                        {"name": name, "value": _short(value)}
-                        for name, value in hyperparameters.items()
-                    ],
                 }
             },
             "evaluation_details": [
@@ -82,10 +75,6 @@ def _metrics(metrics: Mapping[str, PipelineVariable]) -> list[dict[str, Any]]:
     return [
         {"name": name, "type": "number", "value": Number(value)} for name, value in metrics.items()
     ]
-
-
-def _short(value: Any) -> Value:
-    return value if isinstance(value, PipelineVariable) else str(value)[:LONGEST]
 
 
 def joined(document: Any) -> Join:

@@ -1,7 +1,6 @@
 """Declares the register step: a model package with its evidence, and where it came from."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from sagemaker.core.drift_check_baselines import DriftCheckBaselines
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
@@ -44,7 +43,6 @@ def register_step(
     gate: ProcessingStep,
     metrics: Mapping[str, str],
     about: Mapping[str, str],
-    hyperparameters: Mapping[str, Any],
 ) -> ModelStep:
     """One model package that can be deployed, with evaluation.json and gate.json as ModelMetrics.
 
@@ -88,7 +86,6 @@ def register_step(
             model_card_content=model_card(
                 config.card,
                 f"pipeline {about['pipeline']}",
-                {**hyperparameters, "max_steps": context.parameters["MaxSteps"]},
                 _run(train, evaluate, measured, metadata),
             ),
             model_card_status="Draft",

@@ -168,7 +168,8 @@ class Studio:
 
     def _note(self, wanted: Definition) -> Callable[[str, str], str]:
         """As ``plan`` does it, with the old folder's files from here and not from S3."""
-        folders: dict[str, Asset] = {a.uri: a for a in (*self.base.assets, *wanted.assets)}
+        made = (wanted, *self._compiled.values())
+        folders: dict[str, Asset] = {a.uri: a for one in made for a in one.assets}
 
         def note(old: str, new: str) -> str:
             there = {n: (len(b), _md5(b)) for n, b in folders[old].files.items()}

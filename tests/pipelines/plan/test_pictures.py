@@ -6,7 +6,7 @@ from pipelines.plan.picture import picture
 from tests.conftest import CHECKOUT
 from tests.pipelines.plan.pictures import CHANGES, PICTURES, Studio, without_hashes
 
-WIDEST = 140  # columns of a line
+WIDEST = 152  # columns of a line
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -32,7 +32,10 @@ def test_on_a_narrow_terminal_the_reasons_stand_below(studio: Studio):
     wide, narrow = picture(plan), picture(plan, 100)
     assert max(line.cell_len for line in narrow) <= 100 < max(line.cell_len for line in wide)
     said = "\n".join(line.plain for line in narrow)
-    assert "  Train: learning_rate 0.0006 → 0.0008" in said and "  Gate: Evaluate runs" in said
+    assert (
+        "  Train: learning_rate 0.0006 → 0.0008" in said
+        and "  Gate: provenance changed, Evaluate runs" in said
+    )
 
 
 @pytest.mark.parametrize("name", ["evaluate-job", "spot", "drift"])
