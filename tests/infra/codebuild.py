@@ -1,10 +1,13 @@
 """CodeBuild in small: a buildspec's phases as one script, in a clean clone of this commit."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import boto3
 
 from tests.conftest import CHECKOUT
 
@@ -68,3 +71,14 @@ def clone(into: Path) -> Path:
 def head(checkout: Path) -> str:
     command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def recorded(sagemaker: Any, definition: str) -> dict[str, Any]:
+    """The record that a definition names, from the emulator's S3."""
+    steps = {step["Name"]: step["Arguments"] for step in json.loads(definition)["Steps"]}
+    inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in steps["Gate"]["ProcessingInputs"]}
+    bucket, _, folder = inputs["provenance"].removeprefix("s3://").partition("/")
+    s3 = boto3.client("s3", endpoint_url=sagemaker.meta.endpoint_url, region_name="us-east-1",
+                      aws_access_key_id="test", aws_secret_access_key="test")  # fmt: skip
+    got = s3.get_object(Bucket=bucket, Key=f"{folder}provenance.json")
+    return json.loads(got["Body"].read())

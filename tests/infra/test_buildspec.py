@@ -6,11 +6,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from pipelines.assets import Asset, step_code
-from tests.infra.codebuild import JOB_ROLE, ROLE, head, script
+from tests.infra.codebuild import JOB_ROLE, ROLE, head, recorded, script
 
 
 def executions(sagemaker: Any) -> list[str]:
@@ -47,12 +46,7 @@ def test_the_build_upserts_this_commit_and_starts_a_run_without_waiting(
             "ci-artifacts", "trainyard/trainyard-laptop/code", step_code(source, step, None)
         )
         assert f'"{code.uri}"' in body
-    inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in steps["Gate"]["ProcessingInputs"]}
-    key = inputs["provenance"].removeprefix("s3://ci-artifacts/") + "provenance.json"
-    s3 = boto3.client("s3", endpoint_url=sagemaker.meta.endpoint_url, region_name="us-east-1",
-                      aws_access_key_id="test", aws_secret_access_key="test")  # fmt: skip
-    record = s3.get_object(Bucket="ci-artifacts", Key=key)["Body"].read()
-    assert json.loads(record)["commit"] == head(source)
+    assert recorded(sagemaker, body)["commit"] == head(source)
 
 
 @pytest.mark.parametrize(

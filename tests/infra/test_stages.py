@@ -5,7 +5,7 @@ prod.yaml is the recipe: infra/roles.yaml is derived from it.
 
 from pathlib import Path
 
-from tests.infra.codebuild import head
+from tests.infra.codebuild import head, recorded
 
 RECIPE, PIPELINE = "recipes/prod.yaml", "trainyard-prod"
 PLAN, UPSERT = "infra/buildspec/plan.yml", "infra/buildspec/upsert.yml"
@@ -23,7 +23,7 @@ def test_plan_then_upsert_then_nothing_changes(codebuild, sagemaker, source: Pat
     applied = codebuild(UPSERT, RECIPE=RECIPE, CODEBUILD_SRC_DIR_Plan=str(tmp_path))
     assert (applied.status, applied.ran) == (0, ["install 0", "build 0"]), applied.output
     deployed = sagemaker.describe_pipeline(PipelineName=PIPELINE)
-    assert head(source) in deployed["PipelineDefinition"]
+    assert recorded(sagemaker, deployed["PipelineDefinition"])["commit"] == head(source)
     runs = sagemaker.list_pipeline_executions(PipelineName=PIPELINE)["PipelineExecutionSummaries"]
     assert len(runs) == 1
 
