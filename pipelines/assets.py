@@ -75,6 +75,7 @@ def step_code(
             "steps/__init__.py": b"",
             "steps/edge.py": (checkout / "steps/edge.py").read_bytes(),
             "steps/container.sh": (checkout / "steps/container.sh").read_bytes(),
+            "steps/installed.py": (checkout / "steps/installed.py").read_bytes(),
             f"steps/{step}/__init__.py": b"",
             f"steps/{step}/job.py": (checkout / f"steps/{step}/job.py").read_bytes(),
         }
