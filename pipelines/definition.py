@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
 from sagemaker.core.workflow.parameters import (
     Parameter,
     ParameterFloat,
@@ -22,6 +23,7 @@ from sagemaker.core.workflow.parameters import (
 from sagemaker.mlops.workflow.pipeline import Pipeline
 
 from conditions.step import verdict_condition
+from errors import RecipeError
 from pipelines.account import Account, resolve
 from pipelines.assets import step_code
 from pipelines.cli import RecipeOption, SetOption, run
@@ -107,7 +109,7 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) ->
         recipe.shard,
         image=processing(recipe.shard),
         workload_arguments=["--workload", recipe.workload.name]
-        + ["--workload_config", *pieces(settings)],
+        + ["--workload_config", *pieces(_packed_with(recipe))],
         tokenizer_uri=recipe.workload.tokenizer,
     )
     train = train_step(
@@ -139,6 +141,24 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) ->
         provenance={"commit": commit, "workload": recipe.workload.name},
     )
     return [shard, train, evaluate, gate, verdict_condition(gate, register)]
+
+
+def _packed_with(recipe: Recipe) -> str:
+    """The settings that samples depend on: a wider model is trained on the same shards.
+
+    Raises:
+        RecipeError: the workload's SPEC leaves out a setting that these cannot do without.
+    """
+    names, config = recipe.workload_spec.packed_with, recipe.workload_config
+    chosen = config.model_dump_json(include=None if names is None else set(names))
+    try:
+        type(config).model_validate_json(chosen)
+    except ValidationError as error:
+        raise RecipeError(
+            f"workload {recipe.workload.name}: SPEC.packed_with {names} makes no configuration: "
+            f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}; name that setting, too"
+        ) from None
+    return chosen
 
 
 def pieces(text: str, longest: int = 256) -> list[str]:

@@ -10,6 +10,7 @@ from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
 
+from errors import RecipeError
 from pipelines.account import resolve
 from pipelines.definition import build, pieces
 from pipelines.recipe import load
@@ -246,3 +247,22 @@ def test_settings_are_cut_into_arguments_that_a_container_may_have(text: str):
     assert "".join(parts) == text
     assert all(0 < len(part) <= 256 for part in parts)
     assert not any(part.startswith("-") for part in parts[1:])
+
+
+def test_a_wider_model_is_trained_on_the_same_shards_and_longer_samples_are_not():
+    def shard(*overrides: str) -> dict:
+        return steps(json.loads(compiled("recipes/laptop.yaml", *overrides).body))["Shard"]
+
+    before = shard()
+    assert shard("workload.config.dim=256", "workload.config.layers=5") == before
+    assert shard("workload.config.context_length=128") != before
+
+
+def test_settings_of_samples_that_make_no_configuration_are_an_error(monkeypatch):
+    from dataclasses import replace
+
+    from training.workloads.tabular import config
+
+    monkeypatch.setattr(config, "SPEC", replace(config.SPEC, packed_with=("categories",)))
+    with pytest.raises(RecipeError, match=r"workload tabular: SPEC.packed_with .*label"):
+        compiled("recipes/flights.yaml")

@@ -47,6 +47,10 @@ class WorkloadSpec:
     baselines: tuple[str, ...]
     """Names of the baselines that the evaluation fits."""
 
+    packed_with: tuple[str, ...] | None = None
+    """Settings that the samples depend on: a change of another one does not shard again. They
+    must make a valid configuration by themselves. None: all settings."""
+
     refuse_split: Callable[[Any, int, int], str | None] = lambda config, tensor, pipeline: (
         "its model is made for no split: set tensor_parallel and pipeline_parallel to 1"
         if tensor * pipeline > 1

@@ -56,5 +56,6 @@ SPEC = WorkloadSpec(
     },
     primary_metric="bits_per_byte",
     baselines=("unigram", "bigram"),
+    packed_with=("tokenizer", "context_length"),
     refuse_split=refuse_split,
 )
