@@ -73,7 +73,7 @@ def build(recipe: Recipe, account: Account, *, commit: str, source: Path | None)
         network_isolation=recipe.aws.network_isolation,
         encrypt_traffic=recipe.aws.encrypt_traffic,
         tags=recipe.aws.tags,
-        code=_code(session, source, {"train": recipe.train.packages}),
+        code=_code(session, source, {"train": recipe.train.packages, "gate": recipe.gate.packages}),
         cache=cache_config(recipe),
         retries=retry_policies(recipe),
     )
@@ -129,7 +129,7 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) ->
         image=processing(recipe.gate),
         evaluate=evaluate,
         primary_metric=workload.primary_metric,
-        direction=workload.metrics[workload.primary_metric],
+        directions=workload.metrics,
     )
     register = register_step(
         context,
@@ -140,7 +140,8 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, commit: str) ->
         metrics=tuple(workload.metrics),
         provenance={"commit": commit, "workload": recipe.workload.name},
     )
-    return [shard, train, evaluate, gate, verdict_condition(gate, register)]
+    visible = recipe.gate.kinds if recipe.gate.visible_checks else ()
+    return [shard, train, evaluate, gate, verdict_condition(gate, register, visible)]
 
 
 def _packed_with(recipe: Recipe) -> str:
@@ -196,7 +197,7 @@ def _parameters(recipe: Recipe) -> list[Parameter]:
 def _code(
     session: CompileSession, source: Path | None, packages: Mapping[str, Sequence[str]]
 ) -> Callable[[str], str]:
-    """``packages``: step → its requirements beyond ``steps/requirements.txt``."""
+    """``packages``: step → its requirements beyond ``steps/requirements.txt``; the gate's alone."""
     return lambda step: session.add(step_code(CHECKOUT, step, source, packages.get(step, ())))
 
 
