@@ -169,18 +169,19 @@ def _calibration(tally: Tally, demands: Demands) -> list[Check]:
 
 
 def _comparisons(tally: Tally, demands: Demands) -> list[Check]:
-    compared = {metric: _compared(tally, metric, demands.confidence) for metric in demands.compared}
-    groups = min(found.improvement.effective_groups for found in compared.values())
+    of = {metric: compared(tally, metric, demands.confidence) for metric in demands.compared}
+    groups = min(found.improvement.effective_groups for found in of.values())
     return [
         _at_least("effective_groups", groups, demands.min_groups),
-        *(non_inferior(compared[m], margin) for m, margin in demands.non_inferiority.items()),
-        *(superior(compared[m], margin) for m, margin in demands.superiority.items()),
-        *(powerful(compared[m], demands.power, e) for m, e in demands.smallest_effect.items()),
+        *(non_inferior(of[m], margin) for m, margin in demands.non_inferiority.items()),
+        *(superior(of[m], margin) for m, margin in demands.superiority.items()),
+        *(powerful(of[m], demands.power, e) for m, e in demands.smallest_effect.items()),
     ]
 
 
-def _compared(tally: Tally, metric: str, confidence: float) -> Compared:
+def compared(tally: Tally, metric: str, confidence: float) -> Compared:
     challenger, champion, weight = tally.totals[metric]
+    """The two models on one metric, as far as the scores know them."""
     return Compared(
         metric=metric,
         challenger=challenger / weight,
