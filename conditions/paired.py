@@ -24,7 +24,7 @@ from scipy.special import stdtr, stdtrit
 
 RESAMPLES = 1999  # (RESAMPLES + 1) × α is whole for the usual α: the quantile is one of the values
 SEED = 20261121
-CELLS = 2**20  # resamples × groups in memory at a time: 8 MB for each array of them
+CELLS = 2**15  # resamples × groups at a time: what a core's cache holds
 
 Floats = NDArray[np.float64]
 

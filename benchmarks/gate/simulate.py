@@ -56,9 +56,7 @@ def judge(world: World, margin: float | None, seed: int) -> Outcome:
     tally.add(batch)
     found = compared(tally, METRIC, CONFIDENCE)
     check = (
-        comparison.superior(found, 0)
-        if margin is None
-        else comparison.non_inferior(found, margin)
+        comparison.superior(found, 0) if margin is None else comparison.non_inferior(found, margin)
     )
     return Outcome(
         plain=found.improvement.value > (0 if margin is None else -margin),
