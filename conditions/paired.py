@@ -87,8 +87,8 @@ def improvement(
         down, up = max(reach, highest), max(reach, -lowest)
     return Improvement(
         value=value,
-        low=value - down * error if error else value,
-        high=value + up * error if error else value,
+        low=float(value - down * error) if error else value,
+        high=float(value + up * error) if error else value,
         standard_error=error,
         effective_groups=effective,
     )

@@ -32,6 +32,9 @@ def read(folder: Path, wanted: Wanted) -> Tally:
     names = ["challenger"] if wanted.champion is None else ["challenger", "champion"]
     if wanted.champion is None and (folder / "champion.parquet").exists():
         raise GateError("champion.parquet: there are scores of a champion, but no champion")
+    for name in names:
+        if not (folder / f"{name}.parquet").is_file():
+            raise GateError(f"{name}.parquet: is missing; Evaluate writes it")
     try:
         files = [parquet.ParquetFile(folder / f"{n}.parquet", page_checksum_verification=True)
                  for n in names]  # fmt: skip
@@ -41,8 +44,6 @@ def read(folder: Path, wanted: Wanted) -> Tally:
         scores.champion_description = others[0] if others else {}
         for batch in _batches(files, wanted):
             scores.add(batch)
-    except FileNotFoundError as error:
-        raise GateError(f"{Path(error.filename or folder).name}: is missing") from None
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         text = " ".join(str(error).split())[:200]
         raise GateError(f"the scores cannot be read: {text}") from None

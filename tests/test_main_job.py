@@ -142,8 +142,9 @@ def test_a_model_that_misses_its_threshold_is_not_registered(deployed, verb, aws
     before = packages(aws)
     done = verb("upsert", "--set", "gate.max_bits_per_byte=0.1", "--start", "--wait")
     assert done.returncode != 0
-    reason = r"The gate rejected the model: bits_per_byte is [\d.]+, the recipe demands at most 0.1"
-    assert re.search(reason, done.stdout), done.stdout
+    report = r"The gate rejected the model \(s3://\S+/gate\.json\): "
+    reason = r"bits_per_byte is [\d.]+, the recipe demands at most 0.1"
+    assert re.search(report + reason, done.stdout), done.stdout
     assert packages(aws) == before
     verb("upsert")  # back to the threshold that the other tests expect
 

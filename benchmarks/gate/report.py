@@ -9,7 +9,7 @@ from benchmarks.gate.setting import Setting
 from benchmarks.shards.figures import Section
 from benchmarks.shards.report import machine
 
-LIBRARIES = ("numpy", "pyarrow", "scipy", "statsmodels")
+LIBRARIES = ("numpy", "pyarrow", "scipy")
 
 
 def write_json(path: Path, sections: Sequence[Section], setting: Setting) -> None:
