@@ -25,7 +25,7 @@ SMALL = [
     "train.loop.warmup_steps=2",
     "train.loop.checkpoint_interval=4",
     "train.loop.validation_samples=8",
-    "gate={max_bits_per_byte: 8.5}",
+    "gate={max_bits_per_byte: 8.5, visible_checks: true}",
 ]
 RECIPE = ["--recipe", "recipes/laptop.yaml"]
 
