@@ -42,7 +42,7 @@ def powerful(compared: Compared, power: float, effect: float) -> Check:
 
     The smallest improvement that superiority would find with this power is at most ``effect``.
     """
-    smallest = number(compared.improvement.detectable(compared.confidence, power))
+    smallest = number(compared.improvement.detectable(power))
     needed = "" if smallest is None else f" about {(smallest / effect) ** 2:.1f} times the groups"
     passed = smallest is not None and smallest <= effect
     shown = "none" if smallest is None else f"{smallest:.3g}"

@@ -53,13 +53,14 @@ class Improvement:
         """Degrees of freedom of its standard error."""
         return max(self.effective_groups - 1, 1.0)
 
-    def detectable(self, confidence: float, power: float) -> float:
-        """The smallest true improvement that the lower limit finds above 0 with this power.
+    def detectable(self, power: float) -> float:
+        """The smallest true improvement whose lower limit is above 0 with this power; may be inf.
 
-        (t₁₋α + t₁₋β) × the standard error: Bloom, Evaluation Review 19, 1995.
+        The limit's distance + t₁₋β × the standard error: Bloom, Evaluation Review 19, 1995, who has
+        t₁₋α × the standard error for the distance.
         """
-        quantiles = stdtrit(self.freedom, confidence) + stdtrit(self.freedom, power)
-        return float(quantiles * self.standard_error)
+        reach = float(stdtrit(self.freedom, power) * self.standard_error)
+        return self.value - self.low + reach
 
 
 def improvement(

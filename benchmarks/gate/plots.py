@@ -46,9 +46,9 @@ def _promotion(plot: Axes, data: dict[str, Any]) -> None:
             plot.errorbar(groups, rates, spread, fmt=style, color=colours[place], label=label,
                           capsize=2, ms=5, lw=1)  # fmt: skip
     plot.axhline(ALPHA, color=LIMIT, ls="--", lw=1)
-    plot.annotate(f"declared α, {ALPHA:.0%}", (1, ALPHA), (0, -12), color=LIMIT, ha="right",
+    plot.annotate(f"declared α, {ALPHA:.0%}", (0.76, ALPHA), (0, -12), color=LIMIT, ha="center",
                   xycoords=("axes fraction", "data"), textcoords="offset points")  # fmt: skip
-    plot.annotate("× plain comparison of two values", (0.02, 0.535), color=LIMIT,
+    plot.annotate("× plain comparison of two values", (0.02, 0.56), color=LIMIT,
                   xycoords=("axes fraction", "data"))  # fmt: skip
     plot.set(xscale="log", ylim=(0, 0.6), title="Promoted although not better")
     plot.set(xlabel="groups in the test split", ylabel="of simulated pairs, 95 % interval")
@@ -73,4 +73,4 @@ def _power(plot: Axes, data: dict[str, Any]) -> None:
     plot.set(xlim=(0, right), ylim=(0, 1.02), title="Promoted, and better (power)")
     plot.set(xlabel="true improvement of a mean loss of 1")
     plot.plot([], [], "D", color="white", mec=LIMIT, ms=7, label="80 %, says the check of power")
-    plot.legend(frameon=False, loc="lower right")
+    plot.legend(loc="lower right", bbox_to_anchor=(1, 0.06), edgecolor="none", framealpha=0.9)

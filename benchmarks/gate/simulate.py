@@ -62,7 +62,7 @@ def judge(world: World, margin: float | None, seed: int) -> Outcome:
         plain=found.improvement.value > (0 if margin is None else -margin),
         promoted=check.passed,
         value=found.improvement.value,
-        detectable=found.improvement.detectable(CONFIDENCE, 0.8),
+        detectable=found.improvement.detectable(0.8),
     )
 
 

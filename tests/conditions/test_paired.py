@@ -93,7 +93,7 @@ def test_few_groups_that_differ_give_no_limit():
 def test_what_it_finds_detectable_is_found_with_that_power():
     difference, weight = sums(groups=100)
     found = improvement(difference, weight, 0.95, resamples=0)
-    effect = found.detectable(0.95, 0.8)
+    effect = found.detectable(0.8)
     reach = effect / found.standard_error
     power = stats.nct(found.freedom, reach).sf(stats.t(found.freedom).ppf(0.95))
     assert power == pytest.approx(0.8, abs=0.01)
