@@ -6,6 +6,7 @@ is a ``GateError``, which becomes a reason. They are read in batches and added u
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def _batches(files: Sequence[parquet.ParquetFile], wanted: Wanted) -> Iterator[B
         GateError: see ``read``.
     """
     streams = [
-        _rows(file, _columns(file, wanted if place == 0 else None, wanted.metrics))
+        _ahead(_rows(file, _columns(file, wanted if place == 0 else None, wanted.metrics)))
         for place, file in enumerate(files)
     ]
     for parts in _in_step(*streams):
@@ -141,6 +142,15 @@ def _rows(file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBa
             for name in columns:
                 if batch.column(name).null_count and not name.startswith("slice."):
                     raise GateError(f"the scores' column {name} lacks values")
+            yield batch
+
+
+def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The next batch is decoded while this one is added up."""
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = thread.submit(next, batches, None)
             yield batch
 
 

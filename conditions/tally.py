@@ -3,8 +3,8 @@
 Memory does not grow with the test split, nor with the number of groups: groups are hashed into
 ``BINS``, which are folded into ``BLOCKS`` when there are more than that. A union of whole groups is
 independent of another union, as its groups are; so resampling blocks instead of groups is right,
-and costs only degrees of freedom, of which 4,096 are as good as any number (the t quantile at 0.95:
-1.6452 instead of 1.6449). Two groups in one bin only make the limits a little more cautious.
+and costs only degrees of freedom, of which 1,024 are as good as any number (the t quantile at 0.95:
+1.6463 instead of 1.6449). Two groups in one bin only make the limits a little more cautious.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from conditions.checks import Direction
 from errors import GateError
 
 BINS = 2**16
-BLOCKS = 2**12
+BLOCKS = 2**10
 SLICE_BLOCKS = 2**9
 """Of each slice; there may be many slices."""
 MAX_SLICES = 1000
