@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from errors import DataError
-from tests.training.trainings import loss_of, write_dataset
+from tests.training.trainings import evaluated, loss_of, write_dataset
 from training.data.dataset import Dataset
 from training.workloads import load
 from training.workloads.language_model import tokenizer as tokenizers_module
@@ -187,7 +187,7 @@ def test_the_metrics_are_what_their_names_say(tmp_path, tokenizer_folder):
     workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
     model = workload.model().eval()
     texts = [TEXT, "a hat", ""]
-    found = workload.evaluate(model, dataset(tmp_path, workload, texts))
+    found = evaluated(workload, model, dataset(tmp_path, workload, texts))
     nats = hits = count = size = 0
     for sample in torch.from_numpy(pack(workload, texts).astype(np.int64)):
         logits = model(sample[None, :-1])[0]
@@ -208,24 +208,6 @@ def test_the_metrics_are_what_their_names_say(tmp_path, tokenizer_folder):
     # The text's bytes are all there but those of the very first token, which nothing predicts.
     first = workload.tokenizer.token_bytes[pack(workload, texts)[0, 0]]
     assert size == len("".join(texts).encode()) - first
-
-
-def test_the_standard_error_is_that_of_repeated_draws(tmp_path):
-    """Against the spread of the same ratio over many datasets drawn from one source."""
-    from training.workloads.language_model.scores import Scores
-    from training.workloads.language_model.tokenizer import ByteTokenizer
-
-    random = np.random.default_rng(0)
-    values, errors = [], []
-    for _ in range(300):
-        scores = Scores(ByteTokenizer())
-        samples = random.integers(0, 256, (60, 9))
-        nats = random.exponential(2.0, (60, 8)) * random.uniform(0.5, 1.5, (60, 1))
-        scores.add(samples, nats, nats < 0.5)
-        measured = scores.metrics()
-        values.append([m["value"] for m in measured.values()])
-        errors.append([m["standard_error"] for m in measured.values()])
-    assert np.mean(errors, axis=0) == pytest.approx(np.std(values, axis=0), rel=0.15)
 
 
 @given(st.lists(st.lists(st.integers(0, 4), min_size=4, max_size=4), min_size=2, max_size=12))

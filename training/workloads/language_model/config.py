@@ -58,4 +58,5 @@ SPEC = WorkloadSpec(
     baselines=("unigram", "bigram"),
     packed_with=("tokenizer", "context_length"),
     refuse_split=refuse_split,
+    slices=lambda config: ("source",),
 )

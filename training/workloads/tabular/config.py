@@ -72,4 +72,5 @@ SPEC = WorkloadSpec(
     primary_metric="log_loss",
     baselines=("logistic_regression", "base_rate"),
     packed_with=("categories", "numbers", "label", "label_above", "group"),
+    slices=lambda config: config.categories,
 )

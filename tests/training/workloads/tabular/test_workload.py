@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from errors import DataError, TrainingError
-from tests.training.trainings import loss_of
+from tests.training.trainings import evaluated, loss_of
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, pack, table
 from training.data.dataset import Dataset
 from training.workloads import Workload, load
@@ -57,7 +57,7 @@ def test_what_other_splits_hold_changes_nothing(tmp_path):
     test = dataset(tmp_path / "test", SETTINGS, {"a": strange})
     before = dict(found.files())
     torch.manual_seed(0)
-    found.evaluate(found.model().eval(), test)
+    evaluated(found, found.model().eval(), test)
     found.baselines(train, test, 10**6)
     assert dict(found.files()) == before
     assert "violet" not in before["features.json"].decode()
@@ -210,7 +210,7 @@ def test_a_row_that_stands_four_times_counts_once_when_it_is_a_group(tmp_path):
         found = load("tabular", settings)
         found.fit(data)
         torch.manual_seed(0)
-        metrics = found.evaluate(found.model().eval(), data)
+        metrics = evaluated(found, found.model().eval(), data)
         errors.append([metric["standard_error"] for metric in metrics.values()])
     assert errors[1] == pytest.approx([2 * error for error in errors[0]], rel=0.02)
 
@@ -226,7 +226,7 @@ def test_training_learns_what_no_straight_line_can(workload, train, tmp_path):
         total, count = loss_of(workload, model, batch)
         (total / count).backward()
         optimizer.step()
-    found = workload.evaluate(model.eval(), test)
+    found = evaluated(workload, model.eval(), test)
     baselines = workload.baselines(train, test, 10**6)
     assert set(found) == set(baselines["base_rate"]) == {"log_loss", "auc", "accuracy", "brier"}
     assert found["accuracy"]["value"] > 0.85
