@@ -94,6 +94,8 @@ def step_code(
         files |= read_folder(source)
     if step == "shard":
         return files | _shard_code(checkout)
+    if step == "evaluate":
+        files |= _python(checkout, "steps/evaluate", leave_out=DECLARING)
     return files | _python(checkout, "training", leave_out=MEASURING)
 
 

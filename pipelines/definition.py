@@ -26,6 +26,7 @@ from conditions.step import verdict_condition
 from errors import RecipeError
 from pipelines.account import Account, resolve
 from pipelines.assets import step_code
+from pipelines.champion import NO_CHAMPION, UNRESOLVED
 from pipelines.cli import RecipeOption, SetOption, run
 from pipelines.commit import current_commit
 from pipelines.compiled import Definition
@@ -60,7 +61,8 @@ def build(recipe: Recipe, account: Account, *, commit: str, source: Path | None)
     """
     prefix = f"{recipe.aws.prefix}/{recipe.pipeline.name}"
     session = CompileSession(account.region, account.bucket, prefix)
-    parameters = {parameter.name: parameter for parameter in _parameters(recipe)}
+    no_champion = session.add(NO_CHAMPION)
+    parameters = {parameter.name: parameter for parameter in _parameters(recipe, no_champion)}
     context = StepContext(
         session=session,
         parameters=parameters,
@@ -176,8 +178,11 @@ def pieces(text: str, longest: int = 256) -> list[str]:
     return pieces
 
 
-def _parameters(recipe: Recipe) -> list[Parameter]:
-    """What people change from run to run, without an upsert."""
+def _parameters(recipe: Recipe, no_champion: str) -> list[Parameter]:
+    """What people change from run to run, without an upsert; and what ``start`` finds out.
+
+    ``no_champion``: the URI that stands for no champion's model.
+    """
     thresholds = recipe.gate.thresholds.items()
     return [
         ParameterString("InputUri", default_value=recipe.data.input),
@@ -186,6 +191,8 @@ def _parameters(recipe: Recipe) -> list[Parameter]:
         ParameterInteger("TrainInstanceCount", default_value=recipe.train.instance_count),
         ParameterInteger("MaxSteps", default_value=recipe.train.loop.max_steps),
         *(ParameterFloat(threshold_parameter(name), default_value=v) for name, v in thresholds),
+        ParameterString("ChampionArn", default_value=UNRESOLVED),
+        ParameterString("ChampionModelUri", default_value=no_champion),
         ParameterString(
             "ApprovalStatus",
             default_value=recipe.register_.approval_status,

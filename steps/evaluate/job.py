@@ -1,16 +1,13 @@
-"""Score the trained model and the baselines on the test split.
+"""Score the trained model, the champion and the baselines on the test split.
 
-python steps/evaluate/job.py [--baseline_units N]
+python steps/evaluate/job.py [--baseline_units N] [--champion ARN] [--slice NAME]
 """
 
 import argparse
-import gzip
 import hashlib
 import json
 import math
 import sys
-import tarfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +15,50 @@ import torch
 
 from errors import DataError
 from steps.edge import run
-from training.artifact import open_artifact
+from steps.evaluate.archive import Trained, open_archive
+from steps.evaluate.champion import UNRESOLVED, open_champion
+from steps.evaluate.latency import latency
+from steps.evaluate.leakage import leakage
+from steps.evaluate.scores import Scores, write
 from training.data.dataset import Dataset
 from training.data.manifest import write_atomically
+from training.scores import Metrics
+from training.workloads import spec
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Write evaluation.json: metrics, baselines, what they were measured on."""
+    """Write the scores, then evaluation.json: metrics, baselines, what they were measured on."""
     inputs = options.root / "processing/input"
-    workload, model, description = open_artifact(_extract(inputs / "model"))
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    challenger = open_archive(inputs / "model")
+    workload, description = challenger.workload, challenger.description
     train, test = Dataset(inputs / "train"), Dataset(inputs / "test")
     if description["train_fingerprint"] != train.fingerprint:
         raise DataError(
             f"the model was trained on dataset {description['train_fingerprint']}, the baselines "
             f"would be fitted on {train.fingerprint}; run the train step on this dataset"
         )
+    champion, failed = open_champion(inputs / "champion", options.champion, challenger)
+
+    def score(name: str, one: Trained) -> Metrics:
+        one.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        arn = options.champion if champion else None
+        path = options.root / f"processing/output/scores/{name}.parquet"
+        write(path, workload.scores(one.model, test, options.slice), _header(name, arn, one, test))
+        return workload.metrics(Scores(path))
+
     evaluation = {
-        "metrics": workload.evaluate(model, test),
-        "baselines": workload.baselines(train, test, options.baseline_units),
-        "dataset": {
-            "fingerprint": _together(train.fingerprint, test.fingerprint),
-            "train_fingerprint": train.fingerprint,
-            "test_fingerprint": test.fingerprint,
-            "train_samples": len(train),
-            "test_samples": len(test),
-            "test_records": test.records,
+        "metrics": score("challenger", challenger),
+        "champion": {
+            "arn": options.champion,
+            "metrics": score("champion", champion) if champion else {},
+            "artifact": champion.artifact if champion else None,
+            "error": failed,
         },
+        "baselines": workload.baselines(train, test, options.baseline_units),
+        "dataset": _dataset(train, test),
+        "leakage": leakage(workload, train, test),
+        "latency": latency(workload, challenger.model, test),
+        "artifact": challenger.artifact,
         "model": {key: description[key] for key in ("steps", "parameters", "world_size")},
     }
     output = options.root / "processing/output/evaluation"
@@ -52,6 +66,29 @@ def evaluate(options: argparse.Namespace) -> None:
     text = json.dumps(_without_nan(evaluation), indent=1, allow_nan=False)
     write_atomically(output / "evaluation.json", text.encode())
     print(text, flush=True)
+
+
+def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dict[str, Any]:
+    """What a file of scores says of itself."""
+    return {
+        "model": name,
+        "champion": champion,
+        "test_fingerprint": test.fingerprint,
+        "train_fingerprint": one.description.get("train_fingerprint"),
+        "artifact_sha256": one.artifact["sha256"],
+        "metrics": dict(spec(one.description["workload"]).metrics),
+    }
+
+
+def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:
+    return {
+        "fingerprint": _together(train.fingerprint, test.fingerprint),
+        "train_fingerprint": train.fingerprint,
+        "test_fingerprint": test.fingerprint,
+        "train_samples": len(train),
+        "test_samples": len(test),
+        "test_records": test.records,
+    }
 
 
 def _together(*fingerprints: str) -> str:
@@ -66,27 +103,12 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _extract(folder: Path) -> Path:
-    """The folder with the model's files, unpacked from model.tar.gz.
-
-    Raises:
-        DataError: there is none, or it is damaged or would write outside its folder.
-    """
-    archive = folder / "model.tar.gz"
-    if not archive.is_file():
-        raise DataError(f"{archive}: is missing; the train step left no model")
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder / "model", filter="data")
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DataError(f"{archive}: cannot be unpacked: {error}") from None
-    return folder / "model"
-
-
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--baseline_units", type=int, default=50_000_000)
+    parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
+    parser.add_argument("--slice", action="append", default=[], help="scores tell it apart")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 

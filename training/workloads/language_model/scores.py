@@ -112,7 +112,8 @@ class _Cutter:
 
     def add(self, samples: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Hashes and sums of the documents that end within these samples."""
-        tokens, values = samples[:, 1:].ravel(), columns.reshape(-1, columns.shape[-1])
+        tokens = samples[:, 1:].ravel()
+        values = columns.reshape(len(tokens), columns.shape[-1])
         if not self._begun:  # later samples begin with the last token of the one before
             tokens = np.concatenate((samples[0, :1], tokens))
             values = np.concatenate((np.zeros((1, values.shape[1])), values))

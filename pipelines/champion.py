@@ -1,0 +1,105 @@
+"""The champion: the model package that a run's model is compared with, told to it at its start.
+
+A run that is started without being told (from the console, by an EventBridge rule) finds
+``unresolved`` in its parameter ChampionArn, and the gate rejects what should be compared.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from errors import RecipeError, ServiceError
+from pipelines.service import error_code, service_errors
+
+NONE, UNRESOLVED = "none", "unresolved"
+"""Values of ChampionArn: the group has no Approved package; nobody has looked."""
+
+NO_CHAMPION = {
+    "no-champion.json": json.dumps({"champion": None}).encode(),
+}
+"""The folder that ChampionModelUri names when there is no model: a ProcessingInput must exist."""
+
+
+def champion_parameters(
+    sagemaker: Any, definition: Mapping[str, Any], given: Mapping[str, str], champion: str | None
+) -> dict[str, str]:
+    """ChampionArn, and ChampionModelUri when there is a champion; nothing for a pipeline that takes
+    no champion, and where ``given``, the parameters of this run, say who it is.
+
+    Args:
+        champion: ARN of a model package, or ``none``; None for the latest Approved package.
+
+    Raises:
+        RecipeError: the pipeline takes no champion, and one was named.
+        ServiceError: the package has no model.tar.gz, or AWS refused.
+    """
+    known = {parameter["Name"] for parameter in definition.get("Parameters", ())}
+    if "ChampionArn" not in known:
+        if champion is not None:
+            raise RecipeError(
+                f"--champion {champion}: this pipeline takes none; upsert it once with this version"
+            )
+        return {}
+    if "ChampionArn" in given:
+        return {}
+    arn = champion or _latest_approved(sagemaker, _group(definition)) or NONE
+    if arn == NONE:
+        return {"ChampionArn": NONE}
+    return {"ChampionArn": arn, "ChampionModelUri": _model_uri(sagemaker, arn)}
+
+
+def _latest_approved(sagemaker: Any, group: str | None) -> str | None:
+    """ARN of the newest package that is Approved; None when there is none, or no such group."""
+    if group is None:
+        return None
+    pages = sagemaker.get_paginator("list_model_packages").paginate(
+        ModelPackageGroupName=group,
+        ModelApprovalStatus="Approved",
+        SortBy="CreationTime",
+        SortOrder="Descending",
+    )
+    try:
+        # A page may be empty although another follows: the filter comes after the paging.
+        found = (
+            one["ModelPackageArn"] for page in pages for one in page["ModelPackageSummaryList"]
+        )
+        return next(found, None)
+    except ClientError as error:
+        # The group is made by the first registration. AWS's page on ListModelPackages names no
+        # error for a missing group; the message is known from memory, and from this emulator.
+        missing = error_code(error) in ("ValidationException", "ResourceNotFound")
+        if missing and "does not exist" in str(error):
+            return None
+        raise
+
+
+def _group(definition: Mapping[str, Any]) -> str | None:
+    """The model package group that the pipeline registers in; None when it does not register."""
+    for step in _steps(definition["Steps"]):
+        group = step.get("Arguments", {}).get("ModelPackageGroupName")
+        if step["Type"] == "RegisterModel" and isinstance(group, str):
+            return group
+    return None
+
+
+def _steps(steps: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Every step, those inside a condition's branches too."""
+    for step in steps:
+        yield step
+        for branch in ("IfSteps", "ElseSteps"):
+            yield from _steps(step.get("Arguments", {}).get(branch, []))
+
+
+def _model_uri(sagemaker: Any, arn: str) -> str:
+    with service_errors(f"looking at champion {arn}"):
+        package = sagemaker.describe_model_package(ModelPackageName=arn)
+    containers = package.get("InferenceSpecification", {}).get("Containers", [])
+    uris = [container["ModelDataUrl"] for container in containers if "ModelDataUrl" in container]
+    if len(uris) != 1:
+        raise ServiceError(
+            f"champion {arn}: names {len(uris)} models (InferenceSpecification.Containers"
+            "[].ModelDataUrl), expected one; name another with --champion ARN, or none"
+        )
+    return uris[0]
