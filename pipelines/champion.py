@@ -11,7 +11,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from errors import RecipeError, ServiceError
-from pipelines.service import error_code, service_errors
+from pipelines.service import client, error_code, service_errors
 
 NONE, UNRESOLVED = "none", "unresolved"
 """Values of ChampionArn: the group has no Approved package; nobody has looked."""
@@ -102,4 +102,18 @@ def _model_uri(sagemaker: Any, arn: str) -> str:
             f"champion {arn}: names {len(uris)} models (InferenceSpecification.Containers"
             "[].ModelDataUrl), expected one; name another with --champion ARN, or none"
         )
+    _check_there(sagemaker, arn, uris[0])
     return uris[0]
+
+
+def _check_there(sagemaker: Any, arn: str, uri: str) -> None:
+    """Now, and not when the training is over. Who may not look has to believe it."""
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    try:
+        client("s3", sagemaker.meta.region_name).head_object(Bucket=bucket, Key=key)
+    except ClientError as error:
+        if error_code(error) in ("404", "NoSuchKey", "NoSuchBucket"):
+            raise ServiceError(
+                f"champion {arn}: its model {uri} is not there; restore it, reject the package, or "
+                "name another with --champion ARN, or none"
+            ) from None

@@ -6,7 +6,8 @@ examples. ``training.scores`` names the columns.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,17 @@ TYPES["label"] = pa.uint8()
 def write(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> None:
     """The file appears under its name with all rows, or not at all.
 
-    ``header`` goes into the file's metadata as JSON, under ``trainyard``, with the format's number.
+    ``header`` goes into the file's metadata as JSON, under ``trainyard``, with the format's number;
+    of its ``metrics`` those that have columns.
 
     Raises:
         DataError: there is no row.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
-    described = {METADATA: json.dumps({"format": FORMAT, **header}).encode()}
     try:
         with temporary.open("wb") as file:
-            _write(file, path, blocks, described)
+            _write(file, path, blocks, header)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -59,18 +60,20 @@ class Scores:
                 yield {name: table.column(name).to_numpy() for name in columns}
 
 
-def _write(file: Any, path: Path, blocks: Iterable[Block], described: dict[bytes, bytes]) -> None:
-    writer = None
-    try:
-        for table in _row_groups(blocks):
-            if writer is None:
-                writer = pq.ParquetWriter(file, table.schema.with_metadata(described))
-            writer.write_table(table, row_group_size=GROUP)
-    finally:
-        if writer is not None:
-            writer.close()
-    if writer is None:
+def _write(file: Any, path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> None:
+    groups = _row_groups(blocks)
+    first = next(groups, None)
+    if first is None:
         raise DataError(f"{path.name}: the test split gave no example to score")
+    schema = first.schema.with_metadata({METADATA: _described(header, first.schema.names)})
+    with pq.ParquetWriter(file, schema, write_page_checksum=True) as writer:
+        for table in chain([first], groups):
+            writer.write_table(table, row_group_size=GROUP)
+
+
+def _described(header: Mapping[str, Any], columns: Sequence[str]) -> bytes:
+    metrics = {m: better for m, better in header["metrics"].items() if f"{m}.sum" in columns}
+    return json.dumps({"format": FORMAT, **header, "metrics": metrics}).encode()
 
 
 def _row_groups(blocks: Iterable[Block]) -> Iterator[pa.Table]:

@@ -106,7 +106,8 @@ class Dataset:
         """Everything once, in the order in which it was packed, ``size`` samples at a time.
 
         Raw objects come in the order of their names, and what one gave lies together, also where
-        several shards hold it. Memory holds one passage: a shard is closed when it is read.
+        several shards hold it. Memory holds one passage: a shard is closed when it is
+        read to its end.
         """
         order = self._packed()
         counts, sources = self.union.samples[order], self.union.source[order]
@@ -116,7 +117,7 @@ class Dataset:
             places = np.arange(start, min(start + size, len(self)))
             slots = np.searchsorted(ends, places, side="right")
             yield Passage(self.read(places + shift[slots]), sources[slots])
-            if slots[0] != slots[-1]:
+            if ends[slots[0]] <= start + len(places):
                 self._tables.close()
 
     def source_name(self, source: int) -> str:
