@@ -20,6 +20,7 @@ from training.scores import Block
 
 FORMAT = 1
 GROUP = 131_072
+FEW = 4096
 METADATA = b"trainyard"
 TYPES = {"example": pa.int64(), "group": pa.int64(), "probability": pa.float32()}
 TYPES["label"] = pa.uint8()
@@ -80,7 +81,7 @@ def _row_groups(blocks: Iterable[Block]) -> Iterator[pa.Table]:
     """The blocks in tables of GROUP rows, the last one shorter."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
-    for block in blocks:
+    for block in _gathered(blocks):
         batch = pa.record_batch({name: _column(name, values) for name, values in block.items()})
         while rows + len(batch) >= GROUP:
             taken = GROUP - rows
@@ -91,6 +92,24 @@ def _row_groups(blocks: Iterable[Block]) -> Iterator[pa.Table]:
             rows += len(batch)
     if waiting:
         yield _joined(waiting)
+
+
+def _gathered(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Blocks of FEW rows or more: Arrow takes some kilobytes for each, however small."""
+    waiting: list[Block] = []
+    rows = 0
+    for block in blocks:
+        waiting.append(block)
+        rows += len(block["example"])
+        if rows >= FEW:
+            yield _together(waiting)
+            waiting, rows = [], 0
+    if rows:
+        yield _together(waiting)
+
+
+def _together(blocks: Sequence[Block]) -> Block:
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.Table:

@@ -233,3 +233,59 @@ def test_training_learns_what_no_straight_line_can(workload, train, tmp_path):
     assert found["log_loss"]["value"] < baselines["logistic_regression"]["log_loss"] - 0.1
     assert found["auc"]["value"] > baselines["logistic_regression"]["auc"] + 0.1
     assert json.dumps(baselines, allow_nan=False)
+
+
+def test_a_row_says_its_slices_in_the_words_of_the_data(tmp_path):
+    train = dataset(tmp_path / "train", SETTINGS | {"min_count": 2}, {"a": table(200, 1)})
+    found = load("tabular", SETTINGS | {"min_count": 2})
+    found.fit(train)
+    frame = table(60, 2)
+    frame.loc[:4, "colour"] = "violet"
+    test = dataset(tmp_path / "test", SETTINGS, {"b": frame})
+    blocks = list(found.scores(found.model().eval(), test, ["colour", "size"]))
+    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    sizes, colours = frame["size"].fillna("missing"), frame["colour"].replace("violet", "other")
+    assert columns["slice.size"].tolist() == sizes.tolist()
+    assert columns["slice.colour"].tolist() == colours.tolist()
+    assert columns["label"].tolist() == (frame["delay"] > 15).astype(int).tolist()
+    assert columns["group"].tolist() == list(range(60))  # each row by itself
+
+
+def test_the_metrics_are_those_of_the_scores(workload, train):
+    blocks = list(workload.scores(workload.model().eval(), train))
+    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    found = workload.metrics(blocks)
+    for name in ("log_loss", "accuracy", "brier"):
+        ratio = columns[f"{name}.sum"].sum() / columns[f"{name}.weight"].sum()
+        assert found[name]["value"] == pytest.approx(ratio, rel=1e-12)
+    assert columns["probability"].dtype == np.float32
+    again = [block["example"] for block in workload.examples(train)]
+    assert np.concatenate(again).tolist() == columns["example"].tolist()
+
+
+def test_another_model_is_scored_on_the_same_rows_with_the_same_slices(workload, train, tmp_path):
+    """The champion learned another vocabulary: what is a slice is the challenger's to say."""
+    older = load("tabular", SETTINGS | {"hidden": [8]})
+    frame = table(300, 7).assign(colour="green")
+    older.fit(dataset(tmp_path / "older", SETTINGS, {"z": frame}))
+    ours, theirs = (
+        list(workload.scores(model.eval(), train, ["colour"]))
+        for model in (workload.model(), older.model())
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        for name in ("example", "group", "slice.colour", "label"):
+            assert one[name].tolist() == other[name].tolist()
+        assert one["log_loss.sum"].tolist() != other["log_loss.sum"].tolist()
+        assert set(other["slice.colour"]) == {"red", "green", "blau"}
+
+
+def test_rows_of_a_group_are_told_apart_from_others(tmp_path):
+    settings = SETTINGS | {"group": "day"}
+    frame = table(90).assign(day=(np.arange(90) % 9).astype(str))
+    data = dataset(tmp_path, settings, {"a": frame})
+    found = load("tabular", settings)
+    found.fit(data)
+    [block] = found.scores(found.model().eval(), data)
+    assert len(np.unique(block["group"])) == 9
+    [one] = found.examples(data)
+    assert one["group"].tolist() == block["group"].tolist()
