@@ -1,4 +1,4 @@
-"""Evaluating twenty times the data takes no more memory: measured in processes of their own."""
+"""Evaluating twenty times the data takes no more memory: measured in a process of its own."""
 
 import json
 import subprocess
@@ -21,64 +21,57 @@ import torch
 from steps.evaluate import leakage as leaks, scores
 from training.data.dataset import Dataset
 from training.workloads import load
-from training.workloads.tabular import scores as ranks
+from training.workloads.tabular import baselines, scores as ranks
 
 # What is held at once, smaller: so that less data is enough to see whether more is held.
-scores.GROUP, ranks.WAITING, leaks.PIECE = 8192, 8192, 8192
+scores.GROUP = ranks.WAITING = leaks.PIECE = baselines.SCORED = 8192
 torch.set_num_threads(1)
-folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
-workload = load("tabular", settings)
-train, test = (Dataset(folder / split) for split in ("train", "test"))
-workload.fit(train)
+few, many = (Dataset(Path(sys.argv[1]) / name) for name in ("few", "many"))
+workload = load("tabular", json.loads(sys.argv[2]))
+workload.fit(few)
 model = workload.model().eval()
-path = folder / "challenger.parquet"
-scores.write(path, workload.scores(model, test), {"metrics": {}})
-workload.metrics(scores.Scores(path))
-leaks.leakage(workload, test, test)
-# Not getrusage: its peak is the parent's where that was higher when the process was made.
-status = Path("/proc/self/status").read_text()
-print(len(test), int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) // 1024)
+path = Path(sys.argv[1]) / "challenger.parquet"
+for test in (few, many):
+    scores.write(path, workload.scores(model, test), {"metrics": {}})
+    workload.metrics(scores.Scores(path))
+    workload.baselines(few, test, 1000)
+    leaks.leakage(workload, few, test)
+    # Not getrusage: its peak is the parent's where that was higher when the process was made.
+    status = Path("/proc/self/status").read_text()
+    print(len(test), int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) // 1024)
 """
 TABLE = {"categories": ["kind"], "numbers": ["a", "b", "c", "d"], "label": "late", "hidden": [8]}
+NUMBER = {"count": 1, "mean": 0.0, "m2": 1.0}
+STATISTICS = {
+    "numbers": dict.fromkeys(TABLE["numbers"], NUMBER),
+    "categories": {"kind": {"value": [], "hash": [], "count": []}},
+}
 
 
-def rows(count: int) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(0)
-    return {
+def make(folder: Path, count: int) -> None:
+    """A split of ``count`` rows in shards of 4 MB."""
+    packing, random = load_packing("tabular", TABLE), np.random.default_rng(0)
+    samples = {
         "categories": random.integers(0, 9, (count, 1)),
         "numbers": random.normal(0, 1, (count, 4)).astype(np.float32),
         "label": random.integers(0, 2, count).astype(np.uint8),
     }
-
-
-def peak(folder: Path, samples: dict) -> tuple[int, int]:
-    """(samples, MB at the worst moment) of scoring, metrics and leakage."""
-    packing = load_packing("tabular", TABLE)
-    numbers = {"count": 1, "mean": 0.0, "m2": 1.0}
-    statistics = {
-        "numbers": dict.fromkeys(TABLE["numbers"], numbers),
-        "categories": {"kind": {"value": [], "hash": [], "count": []}},
-    }
-    few = {field: values[:10] for field, values in samples.items()}
-    for split, part in (("train", few), ("test", samples)):
-        write_dataset(folder / split, part, packing.fields, shard_bytes=4_000_000, split=split,
-                      workload=packing.info)  # fmt: skip
-        manifest = folder / split / "manifest-algo-1.json"
-        text = json.loads(manifest.read_text())
-        text["sources"]["statistics"] = [statistics]
-        manifest.write_text(json.dumps(text))
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, str(folder), json.dumps(TABLE)],
-        cwd=CHECKOUT, env=clean_environment(), capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    found, megabytes = map(int, done.stdout.split())
-    return found, megabytes
+    write_dataset(folder, samples, packing.fields, shard_bytes=4_000_000, workload=packing.info)
+    manifest = folder / "manifest-algo-1.json"
+    text = json.loads(manifest.read_text())
+    text["sources"]["statistics"] = [STATISTICS]
+    manifest.write_text(json.dumps(text))
 
 
 def test_twenty_times_the_data_takes_no_more_memory(tmp_path):
     """What is kept of every row, 60 bytes of it, would be 23 MB here."""
-    few, many = 20_000, 400_000
-    (_, before), (count, after) = (peak(tmp_path / f"{n}", rows(n)) for n in (few, many))
-    print(f"{few} rows: {before} MB, {count} rows: {after} MB")
-    assert count == many
+    make(tmp_path / "few", 20_000)
+    make(tmp_path / "many", 400_000)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(tmp_path), json.dumps(TABLE)],
+        cwd=CHECKOUT, env=clean_environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    (_, before), (count, after) = (map(int, line.split()) for line in done.stdout.splitlines())
+    print(done.stdout)
+    assert count == 400_000
     assert after < before + 20
