@@ -8,6 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from errors import RecipeError, ServiceError
+from language.caching import key_arguments
 from pipelines.account import resolve
 from pipelines.champion import champion_parameters
 from pipelines.definition import build
@@ -158,6 +159,15 @@ def test_evaluate_and_gate_are_told_and_understand(definition):
     assert uris["champion"] == {"Get": "Parameters.ChampionModelUri"}
     outputs = steps["Evaluate"]["ProcessingOutputConfig"]["Outputs"]
     assert [output["OutputName"] for output in outputs] == ["evaluation", "scores"]
+
+
+def test_another_champion_evaluates_and_judges_again_and_trains_nothing(definition):
+    """By what AWS's step cache looks at; that a step asks for another's output changes nothing."""
+    steps = {step["Name"]: step for step in definition["Steps"]}
+    keys = {
+        name: json.dumps(key_arguments(step, step["Arguments"])) for name, step in steps.items()
+    }
+    assert {name for name, key in keys.items() if "Champion" in key} == {"Evaluate", "Gate"}
 
 
 @pytest.mark.parametrize(
