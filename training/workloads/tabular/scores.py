@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 import numpy as np
-from scipy.special import expit
 
 from errors import DataError
 from training.scores import Block, Clusters, Metrics, ratios, standard_error
@@ -19,7 +18,7 @@ def columns(logits: np.ndarray, labels: np.ndarray) -> Block:
     log_loss: −ln p(label), in nats. brier: (p − label)² (Brier 1950). accuracy: at p = 0.5.
     """
     logits, positive = logits.astype(np.float64), labels.astype(bool)
-    probability, one = expit(logits), np.ones(len(logits))
+    probability, one = np.exp(-np.logaddexp(0, -logits)), np.ones(len(logits))
     return {
         "log_loss.sum": np.logaddexp(0, np.where(positive, -logits, logits)),
         "log_loss.weight": one,

@@ -13,7 +13,6 @@ from training.data.dataset import Dataset
 from training.data.hashes import sample_hashes
 from training.data.manifest import Samples
 from training.scores import Block, Metrics
-from training.workloads.tabular import baselines
 from training.workloads.tabular.features import FILE, Features
 from training.workloads.tabular.model import Classifier, Encoder, inputs
 from training.workloads.tabular.packing import Packing
@@ -138,6 +137,8 @@ class Workload:
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
         """A logistic regression on the same features, and the training split's base rate."""
+        from training.workloads.tabular import baselines  # scikit-learn: no training needs it
+
         encoder = Encoder(self.features, self.config.clip)
         return baselines.evaluate(encoder, train, test, limit)
 
