@@ -30,30 +30,10 @@ def evaluate(options: argparse.Namespace) -> None:
     """Write the scores, then evaluation.json: metrics, baselines, what they were measured on."""
     inputs = options.root / "processing/input"
     challenger = open_archive(inputs / "model")
-    workload, description = challenger.workload, challenger.description
     train, test = Dataset(inputs / "train"), Dataset(inputs / "test")
-    if description["train_fingerprint"] != train.fingerprint:
-        raise DataError(
-            f"the model was trained on dataset {description['train_fingerprint']}, the baselines "
-            f"would be fitted on {train.fingerprint}; run the train step on this dataset"
-        )
-    champion, failed = open_champion(inputs / "champion", options.champion, challenger)
-
-    def score(name: str, one: Trained) -> Metrics:
-        one.model.to("cuda" if torch.cuda.is_available() else "cpu")
-        arn = options.champion if champion else None
-        path = options.root / f"processing/output/scores/{name}.parquet"
-        write(path, workload.scores(one.model, test, options.slice), _header(name, arn, one, test))
-        return workload.metrics(Scores(path))
-
-    evaluation = {
-        "metrics": score("challenger", challenger),
-        "champion": {
-            "arn": options.champion,
-            "metrics": score("champion", champion) if champion else {},
-            "artifact": champion.artifact if champion else None,
-            "error": failed,
-        },
+    _check_trained_on(train, challenger)
+    workload, description = challenger.workload, challenger.description
+    evaluation = _scored(options, challenger, test) | {
         "baselines": workload.baselines(train, test, options.baseline_units),
         "dataset": _dataset(train, test),
         "leakage": leakage(workload, train, test),
@@ -66,6 +46,39 @@ def evaluate(options: argparse.Namespace) -> None:
     text = json.dumps(_without_nan(evaluation), indent=1, allow_nan=False)
     write_atomically(output / "evaluation.json", text.encode())
     print(text, flush=True)
+
+
+def _check_trained_on(train: Dataset, challenger: Trained) -> None:
+    trained_on = challenger.description["train_fingerprint"]
+    if trained_on != train.fingerprint:
+        raise DataError(
+            f"the model was trained on dataset {trained_on}, the baselines would be fitted on "
+            f"{train.fingerprint}; run the train step on this dataset"
+        )
+
+
+def _scored(options: argparse.Namespace, challenger: Trained, test: Dataset) -> dict[str, Any]:
+    """Write the scores of challenger and champion; the metrics are read off the files."""
+    folder = options.root / "processing/input/champion"
+    champion, failed = open_champion(folder, options.champion, challenger)
+
+    def score(name: str, one: Trained) -> Metrics:
+        one.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        path = options.root / f"processing/output/scores/{name}.parquet"
+        header = _header(name, options.champion if champion else None, one, test)
+        # The challenger's workload for both: it says what the slices are.
+        write(path, challenger.workload.scores(one.model, test, options.slice), header)
+        return challenger.workload.metrics(Scores(path))
+
+    return {
+        "metrics": score("challenger", challenger),
+        "champion": {
+            "arn": options.champion,
+            "metrics": score("champion", champion) if champion else {},
+            "artifact": champion.artifact if champion else None,
+            "error": failed,
+        },
+    }
 
 
 def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dict[str, Any]:

@@ -4,7 +4,7 @@ A workload is a package of three modules:
 
 ``config``    holds ``SPEC: WorkloadSpec``; light, because recipes are checked with it
 ``packing``   holds ``Packing``: raw records become samples; without torch, the shard step runs it
-``workload``  holds ``Workload``: model, loss, evaluation
+``workload``  holds ``Workload``: model, loss, scores
 
 It is named in a recipe by its package (``my_package.my_workload``), or by its bare name when it is
 one of those in this folder.
