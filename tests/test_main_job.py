@@ -207,7 +207,8 @@ import boto3
 from sagemaker.core.workflow.pipeline_context import PipelineSession
 from sagemaker.mlops.workflow.pipeline import Pipeline
 session = PipelineSession(boto_session=boto3.Session(), default_bucket="trainyard-laptop")
-execution = Pipeline(name="trainyard-laptop", sagemaker_session=session).start()
+pipeline = Pipeline(name="trainyard-laptop", sagemaker_session=session)
+execution = pipeline.start(parameters={"ChampionArn": "none"})
 execution.wait(delay=1, max_attempts=60)
 print(sorted(step["StepName"] for step in execution.list_steps()))
 print(execution.describe()["PipelineExecutionStatus"])
