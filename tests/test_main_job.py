@@ -138,6 +138,12 @@ def test_a_second_run_is_answered_from_the_step_cache(deployed, verb):
     ]
 
 
+def test_a_plan_knows_that_the_champion_is_the_same(deployed, verb):
+    steps = json.loads(verb("plan", "--json").stdout)["steps"]
+    cached = [step["step"] for step in steps if step["answer"] == "cached"]
+    assert cached == ["Shard", "Train", "Evaluate", "Gate"]
+
+
 def test_a_model_that_misses_its_threshold_is_not_registered(deployed, verb, aws):
     before = packages(aws)
     done = verb("upsert", "--set", "gate.max_bits_per_byte=0.1", "--start", "--wait")

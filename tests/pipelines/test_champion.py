@@ -12,6 +12,8 @@ from language.caching import key_arguments
 from pipelines.account import resolve
 from pipelines.champion import champion_parameters
 from pipelines.definition import build
+from pipelines.plan.history import values
+from pipelines.plan.plan import started_with
 from pipelines.recipe import load
 
 GROUP = "trainyard-laptop"
@@ -166,6 +168,13 @@ def test_another_champion_evaluates_and_judges_again_and_trains_nothing(definiti
     }
     told = {name for name, key in keys.items() if "Champion" in key}
     assert {"Evaluate"} <= told <= {"Evaluate", "Gate"}  # a gate that compares nothing needs none
+
+
+def test_a_plan_looks_at_the_run_that_start_would_start(definition):
+    told = {"ChampionArn": "none"}
+    expected = values(definition, told)
+    assert values(started_with(definition, told), {}) == expected
+    assert values(definition, {}) != expected
 
 
 @pytest.mark.parametrize(
