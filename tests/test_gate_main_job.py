@@ -49,7 +49,13 @@ RECIPE = {
         },
     },
     "evaluate": {"instance_type": "ml.m5.large", "slices": ["place"]},
-    "gate": {"instance_type": "ml.m5.large", "max_log_loss": 0.69},
+    "gate": {
+        "instance_type": "ml.m5.large",
+        "max_log_loss": 0.69,
+        "superiority": {"log_loss": 0.02},
+        "non_inferiority": {"log_loss": 0.02},
+        "slice_regression": {"log_loss": 0.02},
+    },
     "register": {"model_package_group": NAME},
 }  # fmt: skip
 
@@ -116,6 +122,15 @@ class Run:
             self.steps["Evaluate"], "evaluation", "evaluation.json"
         )
         self.gate = self.execution.output_json(self.steps["Gate"], "gate", "gate.json")
+
+    @property
+    def checks(self) -> dict[str, dict]:
+        """The gate's, by name."""
+        return {check["name"]: check for check in self.gate["checks"]}
+
+    @property
+    def passed(self) -> set[str]:
+        return {name for name, check in self.checks.items() if check["passed"]}
 
     def approve(self) -> str:
         """The ARN of the package that it registered, which is the champion from now on."""
@@ -191,12 +206,16 @@ def test_a_longer_training_beats_a_shorter_one(longer, first):
     metrics = longer.evaluation["metrics"], longer.evaluation["champion"]["metrics"]
     by = metrics[1]["log_loss"]["value"] - metrics[0]["log_loss"]["value"]
     assert improvement.mean() == pytest.approx(by)
+    assert longer.status == "Succeeded", longer.reason
+    assert longer.passed == set(longer.checks)
 
 
 def test_another_seed_is_as_good_and_no_better(other_seed, longer):
     assert other_seed.evaluation["champion"]["arn"] == longer.arn
     assert other_seed.evaluation["champion"]["artifact"] == longer.evaluation["artifact"]
     assert abs(other_seed.improvement().mean()) < 0.02
+    assert other_seed.passed == set(other_seed.checks) - {"superiority_log_loss"}
+    assert other_seed.status == "Failed" and "superior" in other_seed.reason
 
 
 def test_a_corrupted_slice_is_worse_although_the_average_is_better(slice_broken, first):
@@ -205,6 +224,9 @@ def test_a_corrupted_slice_is_worse_although_the_average_is_better(slice_broken,
     assert improvement.mean() > 0.05
     places = improvement.groupby("place").mean()
     assert places["west"] < -0.1 and (places.drop("west") > 0.1).all()
+    assert slice_broken.passed == set(slice_broken.checks) - {"slice_regression_log_loss"}
+    assert slice_broken.checks["slice_regression_log_loss"]["slice"] == "place=west"
+    assert slice_broken.status == "Failed" and "place=west" in slice_broken.reason
 
 
 def test_the_test_split_is_no_part_of_the_training(first):
