@@ -84,6 +84,8 @@ def _refuse_other_champion(evaluation: Any, demands: Demands, champion: str) -> 
     """Evaluate and Gate were given the same champion."""
     told = evaluation.get("champion") if isinstance(evaluation, dict) else None
     arn = told.get("arn") if isinstance(told, dict) else None
+    if demands.compared and (error := _text(told.get("error") if isinstance(told, dict) else None)):
+        raise GateError(error)
     if demands.compared and arn != champion:
         raise GateError(f"the evaluation is of champion {arn}, the gate was given {champion}")
 
@@ -180,8 +182,8 @@ def _comparisons(tally: Tally, demands: Demands) -> list[Check]:
 
 
 def compared(tally: Tally, metric: str, confidence: float) -> Compared:
-    challenger, champion, weight = tally.totals[metric]
     """The two models on one metric, as far as the scores know them."""
+    challenger, champion, weight = tally.totals[metric]
     return Compared(
         metric=metric,
         challenger=challenger / weight,

@@ -91,6 +91,4 @@ def _comparisons(
                 "cold_start")  # fmt: skip
     for name in settings:
         arguments += [f"--{name}", str(getattr(config, name))]
-    if champion := context.parameters.get("ChampionArn"):
-        arguments += ["--champion", champion]
-    return arguments
+    return [*arguments, "--champion", context.parameters["ChampionArn"]]

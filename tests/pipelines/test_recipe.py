@@ -50,6 +50,7 @@ def test_every_field_is_documented():
         ("gate.max_bits_per_byte=low", "gate.max_bits_per_byte: is 'low'"),
         ("gate.max_bits_per_byte=.nan", "finite"),
         ("gate.superiority={bits: 0}", "gate.superiority.bits: is no metric of workload"),
+        ("gate.superiority={perplexity: 0}", "gate.superiority.perplexity: is no sum over"),
         ("gate.superiority={bits_per_byte: -1}", "gate.superiority.bits_per_byte: is -1"),
         ("gate.non_inferiority={loss: 0}", "gate.non_inferiority.loss: is 0"),
         ("gate.smallest_effect={loss: .inf}", "gate.smallest_effect.loss: is inf"),

@@ -199,6 +199,7 @@ LEAK = {"examples": 1, "groups": 0, "checked_examples": 1200, "checked_groups": 
         (described("champion", test_fingerprint="x"), "scored on test split x"),
         (evaluated(champion={"arn": "none"}), "the evaluation is of champion none"),
         (evaluated(champion=None), "the evaluation is of champion None"),
+        (evaluated(champion={"arn": None, "error": "champion x: no model"}), "x: no model"),
         (evaluated(metrics={"loss": {"value": 1.5}}), "but 1.5 in evaluation.json"),
         (evaluated(metrics={"loss": {"value": None}}), "but missing in evaluation.json"),
         (evaluated(artifact={"bytes": 3, "sha256": "other"}), "the evaluation of other"),

@@ -22,7 +22,7 @@ from training.data.dataset import Dataset
 from training.workloads import load
 from training.workloads.language_model import tokenizer as tokenizers_module
 from training.workloads.language_model.baselines import Bigram
-from training.workloads.language_model.config import LanguageModelConfig
+from training.workloads.language_model.config import SPEC, LanguageModelConfig
 from training.workloads.language_model.scores import documents, padding, scores
 
 SMALL = {"context_length": 8, "layers": 2, "heads": 2, "dim": 16}
@@ -317,6 +317,7 @@ def test_the_scores_of_documents_add_up_to_the_metrics_and_say_where_they_come_f
     columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     assert columns["slice.source"].tolist() == ["code.jsonl", "news", "news", "news"]
     assert columns["loss.weight"].tolist() == [5, 3, 4, 5]  # the object's first token is not told
+    assert {f"{metric}.sum" for metric in SPEC.compared_in} == {n for n in columns if ".sum" in n}
     found = workload.metrics(blocks)
     loss = columns["loss.sum"].sum() / columns["loss.weight"].sum()
     assert found["loss"]["value"] == pytest.approx(loss)

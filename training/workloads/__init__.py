@@ -59,6 +59,10 @@ class WorkloadSpec:
     )
     """(settings, tensor-parallel ranks, pipeline stages) → why the model cannot be split so."""
 
+    compared_in: tuple[str, ...] | None = None
+    """Metrics that are ratios of sums over examples, so that the scores carry them and a champion
+    can be compared in them. None: all metrics."""
+
     slices: Callable[[Any], tuple[str, ...]] = lambda config: ()
     """Settings → what its examples can be sliced by (``evaluate.slices``)."""
 

@@ -58,5 +58,6 @@ SPEC = WorkloadSpec(
     baselines=("unigram", "bigram"),
     packed_with=("tokenizer", "context_length"),
     refuse_split=refuse_split,
+    compared_in=("bits_per_byte", "loss", "next_token_accuracy"),
     slices=lambda config: ("source",),
 )

@@ -72,5 +72,6 @@ SPEC = WorkloadSpec(
     primary_metric="log_loss",
     baselines=("logistic_regression", "base_rate"),
     packed_with=("categories", "numbers", "label", "label_above", "group"),
+    compared_in=("log_loss", "accuracy", "brier"),
     slices=lambda config: config.categories,
 )

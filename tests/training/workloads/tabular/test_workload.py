@@ -13,6 +13,7 @@ from tests.training.trainings import evaluated, loss_of
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, pack, table
 from training.data.dataset import Dataset
 from training.workloads import Workload, load
+from training.workloads.tabular.config import SPEC
 from training.workloads.tabular.features import Features
 
 
@@ -255,7 +256,8 @@ def test_the_metrics_are_those_of_the_scores(workload, train):
     blocks = list(workload.scores(workload.model().eval(), train))
     columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     found = workload.metrics(blocks)
-    for name in ("log_loss", "accuracy", "brier"):
+    assert {f"{metric}.sum" for metric in SPEC.compared_in} == {n for n in columns if ".sum" in n}
+    for name in SPEC.compared_in:
         ratio = columns[f"{name}.sum"].sum() / columns[f"{name}.weight"].sum()
         assert found[name]["value"] == pytest.approx(ratio, rel=1e-12)
     assert columns["probability"].dtype == np.float32
