@@ -6,26 +6,53 @@ missing, of another type or not finite makes a check fail with a reason, and nev
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Direction = Literal["lower", "higher"]
+Kind = Literal[
+    "threshold",
+    "baseline",
+    "latency",
+    "artifact_size",
+    "leakage",
+    "sample_size",
+    "non_inferiority",
+    "superiority",
+    "slice_regression",
+    "power",
+    "calibration",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check's outcome."""
+    """One check's outcome. What is unknown or infinite is None."""
 
     name: str
+    kind: Kind
     metric: str
     direction: Direction
     """Which values are better: ``lower`` demands at most the threshold, ``higher`` at least."""
     value: float | None
-    """What was measured; None when it is missing or not finite."""
+    """What was measured; None when it is missing or not finite.
+    Of a comparison with the champion: the improvement, in the metric's unit, positive is better."""
     threshold: float | None
     """What was demanded; None when the baseline that it comes from is missing or not finite."""
     passed: bool
     reason: str
     """One sentence for people, whether it passed or not."""
+    low: float | None = None
+    """One-sided lower limit of the value at ``confidence``."""
+    high: float | None = None
+    """One-sided upper limit."""
+    confidence: float | None = None
+    """Of each limit alone; both together hold with 2 × confidence - 1."""
+    slice: str | None = None
+    """``column=value`` of the slice that the check is about."""
+    challenger: float | None = None
+    """The challenger's metric on the examples that are compared."""
+    champion: float | None = None
 
 
 def against_threshold(
@@ -33,7 +60,8 @@ def against_threshold(
 ) -> Check:
     """The metric is at most (lower) or at least (higher) the recipe's threshold."""
     demand = "at most" if direction == "lower" else "at least"
-    return _compare(
+    return compare(
+        kind="threshold",
         name=f"{'max' if direction == 'lower' else 'min'}_{metric}",
         metric=metric,
         direction=direction,
@@ -53,7 +81,8 @@ def against_baseline(
     threshold = None if reference is None else number(reference + sign * margin)
     by = f" by at least {margin:g}" if margin else ""
     shown = "missing" if reference is None else f"{reference:.4g}"
-    return _compare(
+    return compare(
+        kind="baseline",
         name=f"beats_{baseline}",
         metric=metric,
         direction=direction,
@@ -85,8 +114,9 @@ def number(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _compare(
+def compare(
     *,
+    kind: Kind,
     name: str,
     metric: str,
     direction: Direction,
@@ -96,6 +126,7 @@ def _compare(
     missing: str,
     strict: bool = False,
 ) -> Check:
+    """A value against a threshold; one that is missing fails with ``missing``."""
     if value is None or threshold is None:
         passed, reason = False, missing
     else:
@@ -103,6 +134,7 @@ def _compare(
         passed = better or (value == threshold and not strict)
         reason = f"{metric} is {value:.4g}, {demand}"
     return Check(
+        kind=kind,
         name=name,
         metric=metric,
         direction=direction,

@@ -1,5 +1,7 @@
 """The condition that reads the gate's verdict, and what follows from it."""
 
+from collections.abc import Sequence
+
 from sagemaker.core.workflow.conditions import ConditionEquals
 from sagemaker.core.workflow.functions import Join, JsonGet
 from sagemaker.mlops.workflow.condition_step import ConditionStep
@@ -7,27 +9,38 @@ from sagemaker.mlops.workflow.fail_step import FailStep
 from sagemaker.mlops.workflow.steps import ProcessingStep, Step
 
 
-def verdict_condition(gate: ProcessingStep, register: Step) -> ConditionStep:
+def verdict_condition(
+    gate: ProcessingStep, register: Step, visible: Sequence[str] = ()
+) -> ConditionStep:
     """``register`` when gate.json says ``pass``; else the run fails with the gate's own reason.
 
-    Only the one word is compared: whatever is missing, not finite or malformed has become
-    ``reject`` with a reason before it comes here (``conditions.verdict``).
+    Only words are compared: whatever is missing, not finite or malformed has become ``reject`` with
+    a reason before it comes here (``conditions.verdict``). ``visible``: kinds of checks that get a
+    condition of their own beside the verdict's, for people who look at the step; they decide
+    nothing more, for the verdict is ``pass`` only when all of them are. They are conditions of one
+    step, since a condition step cannot be nested in another.
     """
 
     def read(path: str) -> JsonGet:  # allowed in every type of step since #2506
         return JsonGet(step_name=gate.name, property_file="Gate", json_path=path)
 
+    report = gate.properties.ProcessingOutputConfig.Outputs["gate"].S3Output.S3Uri
+    # The address first: a step's FailureReason is cut after 1,024 characters.
+    message = ["The gate rejected the model (", report, "/gate.json): ", read("reason")]
     rejected = FailStep(
         name="Rejected",
         display_name="Rejected by the gate",
         description="Ends the run with the reason why the model is not registered",
-        error_message=Join(on="", values=["The gate rejected the model: ", read("reason")]),
+        error_message=Join(on="", values=message),
     )
+    passes = [read(f"kinds.{kind}") for kind in visible]
     return ConditionStep(
         name="Verdict",
         display_name="Does the gate pass the model?",
         description="Reads the verdict in gate.json",
-        conditions=[ConditionEquals(left=read("verdict"), right="pass")],
+        conditions=[
+            ConditionEquals(left=word, right="pass") for word in [read("verdict"), *passes]
+        ],
         if_steps=[register],
         else_steps=[rejected],
     )

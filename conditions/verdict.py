@@ -1,40 +1,79 @@
 """All checks together: gate.json, whose one word the ConditionStep reads."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from conditions.checks import Check, measured
+from conditions.checks import KINDS, Check, measured
+
+REASON_LENGTH = 700
+"""Characters. A step's FailureReason holds 1,024, with the report's address before it."""
+KEYS = {
+    "champion": None,
+    "cold_start": None,
+    "confidence": None,
+    "examples": None,
+    "groups": None,
+    "slices": (),
+    "champion_artifact_sha256": None,
+}
+"""What ``verdict`` is told besides, and what stands there when nobody knows."""
 
 
-def verdict(evaluation: Any, checks: Sequence[Check]) -> dict[str, Any]:
+def verdict(evaluation: Any, checks: Sequence[Check], **known: Any) -> dict[str, Any]:
     """gate.json: every key always there; ``pass`` only when every check passed.
 
-    An evaluation without a dataset fingerprint, and a gate without checks, reject.
+    An evaluation without a dataset fingerprint, and a gate without checks, reject. ``known``: some
+    of ``KEYS``.
     """
     reasons = [check.reason for check in checks if not check.passed]
     if not checks:
         reasons.append("the gate has no checks, so it cannot pass anything")
-    fingerprint = _fingerprint(evaluation)
+    fingerprint = _text(evaluation, "dataset", "fingerprint")
     if fingerprint is None:
         reasons.append("the evaluation does not say which dataset it was measured on")
-    passed = "; ".join(check.reason for check in checks)
     return {
         "verdict": "reject" if reasons else "pass",
-        "reason": "; ".join(reasons) if reasons else passed,
+        "reason": _joined(reasons or [check.reason for check in checks]),
         "checks": [asdict(check) for check in checks],
+        "kinds": {kind: _outcome(checks, kind) for kind in KINDS},
         "dataset_fingerprint": fingerprint,
-        "metrics": _metrics(evaluation),
-    }
+        "train_fingerprint": _text(evaluation, "dataset", "train_fingerprint"),
+        "test_fingerprint": _text(evaluation, "dataset", "test_fingerprint"),
+        "artifact_sha256": _text(evaluation, "artifact", "sha256"),
+        "metrics": _values(evaluation, "metrics", inner=("value",)),
+        "champion_metrics": _values(evaluation, "champion", "metrics", inner=("value",)),
+        "baselines": {
+            name: _values(evaluation, "baselines", name)
+            for name in _mapping(evaluation, "baselines")
+        },
+    } | {key: known.get(key, unknown) for key, unknown in KEYS.items()}
 
 
-def _fingerprint(evaluation: Any) -> str | None:
-    dataset = evaluation.get("dataset") if isinstance(evaluation, dict) else None
-    found = dataset.get("fingerprint") if isinstance(dataset, dict) else None
+def _joined(reasons: Iterable[str]) -> str:
+    """Each reason once, and no more than a failure message holds."""
+    text = "; ".join(dict.fromkeys(reasons))
+    return text if len(text) <= REASON_LENGTH else f"{text[: REASON_LENGTH - 2]} …"
+
+
+def _outcome(checks: Sequence[Check], kind: str) -> str:
+    """``pass``, ``reject``, or ``none`` where there is no check of this kind."""
+    found = [check.passed for check in checks if check.kind == kind]
+    return ("pass" if all(found) else "reject") if found else "none"
+
+
+def _mapping(evidence: Any, *path: str) -> Mapping[str, Any]:
+    """What stands at ``path`` if it is an object; else nothing."""
+    for key in path:
+        evidence = evidence.get(key) if isinstance(evidence, dict) else None
+    return evidence if isinstance(evidence, dict) else {}
+
+
+def _text(evidence: Any, *path: str) -> str | None:
+    found = _mapping(evidence, *path[:-1]).get(path[-1])
     return found if isinstance(found, str) and found else None
 
 
-def _metrics(evaluation: Any) -> dict[str, float | None]:
-    metrics = evaluation.get("metrics") if isinstance(evaluation, dict) else None
-    names = metrics if isinstance(metrics, dict) else {}
-    return {name: measured(evaluation, "metrics", name, "value") for name in names}
+def _values(evidence: Any, *path: str, inner: tuple[str, ...] = ()) -> dict[str, float | None]:
+    """Name → the finite number at ``path``, name, ``inner``; None for anything else."""
+    return {name: measured(evidence, *path, name, *inner) for name in _mapping(evidence, *path)}

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from errors import GateError, RecipeError
+from pipelines.champion import approved
 from pipelines.cli import console, run
 from pipelines.service import client, service_errors
 from pipelines.verify.evidence import Absent, Evidence
@@ -81,22 +82,6 @@ def roll_back(group: str, reason: str) -> Approval:
     if not found:
         raise GateError(f"model package group {group}: no package is Approved: nothing to undo")
     return reject(found[0], reason)
-
-
-def approved(sagemaker: Any, group: str) -> list[str]:
-    """ARNs of the group's Approved packages, the newest first: the champion and its predecessors.
-
-    A package is as new as its registration, not its approval: ListModelPackages tells no other
-    time.
-    """
-    with service_errors(f"listing the Approved packages of {group}"):
-        pages = sagemaker.get_paginator("list_model_packages").paginate(
-            ModelPackageGroupName=group,
-            ModelApprovalStatus="Approved",
-            SortBy="CreationTime",
-            SortOrder="Descending",
-        )
-        return [p["ModelPackageArn"] for page in pages for p in page["ModelPackageSummaryList"]]
 
 
 def compared_with(evidence: Evidence) -> str | None:

@@ -75,13 +75,15 @@ def step_code(
             "steps/__init__.py": b"",
             "steps/edge.py": (checkout / "steps/edge.py").read_bytes(),
             "steps/container.sh": (checkout / "steps/container.sh").read_bytes(),
+            "steps/installed.py": (checkout / "steps/installed.py").read_bytes(),
             f"steps/{step}/__init__.py": b"",
             f"steps/{step}/job.py": (checkout / f"steps/{step}/job.py").read_bytes(),
         }
-        if step == "gate":  # thresholds only: no model, no data, nothing to install
-            return files | _python(checkout, "conditions", leave_out={"step.py"})
+        if step == "gate":  # no model, no data; it installs only what the recipe's checks need
+            rooms = files | _python(checkout, "conditions", leave_out={"step.py"})
+            return rooms | ({"requirements.txt": _lines(packages)} if packages else {})
         requirements = (checkout / "steps/requirements.txt").read_bytes()
-        files["requirements.txt"] = requirements + "".join(f"{p}\n" for p in packages).encode()
+        files["requirements.txt"] = requirements + _lines(packages)
     except FileNotFoundError as error:
         raise DefinitionError(
             f"step {step}: {error.filename} is missing; build the definition in a whole checkout"
@@ -92,7 +94,13 @@ def step_code(
         files |= read_folder(source)
     if step == "shard":
         return files | _shard_code(checkout)
+    if step == "evaluate":
+        files |= _python(checkout, "steps/evaluate", leave_out=DECLARING)
     return files | _python(checkout, "training", leave_out=MEASURING)
+
+
+def _lines(packages: Sequence[str]) -> bytes:
+    return "".join(f"{package}\n" for package in packages).encode()
 
 
 def _shard_code(checkout: Path) -> dict[str, bytes]:

@@ -25,6 +25,13 @@ NewestOfRecipe = Annotated[
 NewestOfPipeline = Annotated[
     str | None, typer.Option("--pipeline", help="The newest execution of the pipeline so named.")
 ]
+ChampionOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ARN|none",
+        help="The model package to compare with; else the latest Approved one of its group.",
+    ),
+]
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Watch the run; exit 0 only when it Succeeded.")
 ]

@@ -232,12 +232,41 @@ class Recipe(Section):
                 f"gate.below_baseline: {baseline!r} is no baseline of workload "
                 f"{self.workload.name}; {nearest(baseline, list(known.baselines))}"
             )
-        if not self.gate.thresholds and baseline is None:
+        self._comparisons_fit(known)
+        if not self.gate.kinds:
             raise ValueError(
                 "gate: nothing to check; set a threshold such as "
                 f"max_{known.primary_metric}, or below_baseline"
             )
         return self
+
+    def _comparisons_fit(self, known: WorkloadSpec) -> None:
+        """Of a metric of the workload each; and not all there is, when the first model passes."""
+        for kind, margins in self.gate.comparisons.items():
+            for metric in margins:
+                self._comparable(kind, metric, known)
+        absolute = self.gate.thresholds or self.gate.below_baseline or self.gate.absolute
+        if self.gate.comparisons and self.gate.cold_start == "pass" and not absolute:
+            raise ValueError(
+                "gate.cold_start: is 'pass', so nothing would stand between the first model and "
+                f"the registry; add an absolute check such as max_{known.primary_metric}, or set "
+                "it to 'reject'"
+            )
+
+    def _comparable(self, kind: str, metric: str, known: WorkloadSpec) -> None:
+        comparable = known.metrics if known.compared_in is None else known.compared_in
+        if metric in comparable:
+            return
+        where = f"gate.{kind}.{metric}"
+        if metric in known.metrics:
+            raise ValueError(
+                f"{where}: is no sum over examples, so two models cannot be compared in it; choose "
+                f"one of {', '.join(comparable)}, or bound it by max_{metric} or min_{metric}"
+            )
+        raise ValueError(
+            f"{where}: is no metric of workload {self.workload.name}; "
+            f"{nearest(metric, list(comparable))}"
+        )
 
     @model_validator(mode="after")
     def _image_has_strategy(self) -> Self:

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
 from sagemaker.core.workflow.parameters import (
     Parameter,
     ParameterFloat,
@@ -22,8 +23,10 @@ from sagemaker.core.workflow.parameters import (
 from sagemaker.mlops.workflow.pipeline import Pipeline
 
 from conditions.step import verdict_condition
+from errors import RecipeError
 from pipelines.account import Account, resolve
 from pipelines.assets import step_code
+from pipelines.champion import NO_CHAMPION, UNRESOLVED
 from pipelines.cli import RecipeOption, SetOption, run
 from pipelines.commit import changes_sha256, current_commit
 from pipelines.compiled import Definition
@@ -67,7 +70,8 @@ def build(
     """
     prefix = f"{recipe.aws.prefix}/{recipe.pipeline.name}"
     session = CompileSession(account.region, account.bucket, prefix)
-    parameters = {parameter.name: parameter for parameter in _parameters(recipe)}
+    no_champion = session.add(NO_CHAMPION)
+    parameters = {parameter.name: parameter for parameter in _parameters(recipe, no_champion)}
     context = StepContext(
         session=session,
         parameters=parameters,
@@ -80,7 +84,7 @@ def build(
         network_isolation=recipe.aws.network_isolation,
         encrypt_traffic=recipe.aws.encrypt_traffic,
         tags=recipe.aws.tags,
-        code=_code(session, source, {"train": recipe.train.packages}),
+        code=_code(session, source, {"train": recipe.train.packages, "gate": recipe.gate.packages}),
         cache=cache_config(recipe),
         retries=retry_policies(recipe),
     )
@@ -119,7 +123,7 @@ def _dag(recipe: Recipe, account: Account, context: StepContext) -> list:
         recipe.shard,
         image=processing(recipe.shard),
         workload_arguments=["--workload", recipe.workload.name]
-        + ["--workload_config", *pieces(settings)],
+        + ["--workload_config", *pieces(_packed_with(recipe))],
         tokenizer_uri=recipe.workload.tokenizer,
     )
     train = train_step(
@@ -140,7 +144,7 @@ def _dag(recipe: Recipe, account: Account, context: StepContext) -> list:
         evaluate=evaluate,
         provenance=blank_uri(context.root_uri),
         primary_metric=workload.primary_metric,
-        direction=workload.metrics[workload.primary_metric],
+        directions=workload.metrics,
     )
     register = register_step(
         context,
@@ -152,7 +156,26 @@ def _dag(recipe: Recipe, account: Account, context: StepContext) -> list:
         metrics=workload.metrics,
         about={"pipeline": recipe.pipeline.name, "workload": recipe.workload.name},
     )
-    return [shard, train, evaluate, gate, verdict_condition(gate, register)]
+    visible = recipe.gate.kinds if recipe.gate.visible_checks else ()
+    return [shard, train, evaluate, gate, verdict_condition(gate, register, visible)]
+
+
+def _packed_with(recipe: Recipe) -> str:
+    """The settings that samples depend on: a wider model is trained on the same shards.
+
+    Raises:
+        RecipeError: the workload's SPEC leaves out a setting that these cannot do without.
+    """
+    names, config = recipe.workload_spec.packed_with, recipe.workload_config
+    chosen = config.model_dump_json(include=None if names is None else set(names))
+    try:
+        type(config).model_validate_json(chosen)
+    except ValidationError as error:
+        raise RecipeError(
+            f"workload {recipe.workload.name}: SPEC.packed_with {names} makes no configuration: "
+            f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}; name that setting, too"
+        ) from None
+    return chosen
 
 
 def pieces(text: str, longest: int = 256) -> list[str]:
@@ -169,8 +192,11 @@ def pieces(text: str, longest: int = 256) -> list[str]:
     return pieces
 
 
-def _parameters(recipe: Recipe) -> list[Parameter]:
-    """What people change from run to run, without an upsert."""
+def _parameters(recipe: Recipe, no_champion: str) -> list[Parameter]:
+    """What people change from run to run, without an upsert; and what ``start`` finds out.
+
+    ``no_champion``: the URI that stands for no champion's model.
+    """
     thresholds = recipe.gate.thresholds.items()
     return [
         ParameterString("InputUri", default_value=recipe.data.input),
@@ -179,6 +205,8 @@ def _parameters(recipe: Recipe) -> list[Parameter]:
         ParameterInteger("TrainInstanceCount", default_value=recipe.train.instance_count),
         ParameterInteger("MaxSteps", default_value=recipe.train.loop.max_steps),
         *(ParameterFloat(threshold_parameter(name), default_value=v) for name, v in thresholds),
+        ParameterString("ChampionArn", default_value=UNRESOLVED),
+        ParameterString("ChampionModelUri", default_value=no_champion),
         ParameterString(
             "ApprovalStatus",
             default_value=recipe.register_.approval_status,
@@ -190,7 +218,7 @@ def _parameters(recipe: Recipe) -> list[Parameter]:
 def _code(
     session: CompileSession, source: Path | None, packages: Mapping[str, Sequence[str]]
 ) -> Callable[[str], str]:
-    """``packages``: step → its requirements beyond ``steps/requirements.txt``."""
+    """``packages``: step → its requirements beyond ``steps/requirements.txt``; the gate's alone."""
     return lambda step: session.add(step_code(CHECKOUT, step, source, packages.get(step, ())))
 
 

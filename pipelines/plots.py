@@ -42,7 +42,7 @@ def loss_curve(history: Sequence[dict[str, float]]) -> str | None:
         axes.set(xlabel="optimizer step", ylabel="loss (nats per unit)")
         axes.legend(frameon=False)
 
-    return _picture(draw, (7, 3.4))
+    return picture(draw, (7, 3.4))
 
 
 def throughput(history: Sequence[dict[str, float]]) -> str | None:
@@ -56,7 +56,7 @@ def throughput(history: Sequence[dict[str, float]]) -> str | None:
         axes.set(xlabel="optimizer step", ylabel="samples per second, all ranks")
         axes.set_ylim(bottom=0)
 
-    return _picture(draw, (7, 2.6))
+    return picture(draw, (7, 2.6))
 
 
 def timeline(steps: Sequence[Step]) -> str | None:
@@ -77,29 +77,33 @@ def timeline(steps: Sequence[Step]) -> str | None:
         axes.grid(axis="y", visible=False)
         axes.set(xlabel="seconds since the start")
 
-    return _picture(draw, (7, 0.7 + 0.32 * len(ran)))
+    return picture(draw, (7, 0.7 + 0.32 * len(ran)))
 
 
 def gate_picture(gate: dict[str, Any] | None, evaluation: dict[str, Any] | None) -> str | None:
-    """For each metric that the gate checks: the model, the baselines, and what was demanded."""
+    """For each metric with a threshold: the model, champion, baselines, and what was demanded."""
     if not gate or not evaluation:
         return None
-    checks = [c for c in gate["checks"] if c["value"] is not None and c["threshold"] is not None]
+    kinds = ("threshold", "baseline")
+    demanded = [check for check in gate["checks"] if check.get("kind", "threshold") in kinds]
+    checks = [c for c in demanded if c["value"] is not None and c["threshold"] is not None]
     metrics = list(dict.fromkeys(check["metric"] for check in checks))
     if not metrics:
         return None
-    names = ["model", *evaluation["baselines"]]
+    champion = gate.get("champion_metrics") or {}
+    names = ["model", *(["champion"] if champion else []), *evaluation["baselines"]]
 
     def draw(figure: Figure) -> None:
         rows = figure.subplots(len(metrics), squeeze=False)[:, 0]
         for axes, metric in zip(rows, metrics, strict=True):
             values = {name: _value(evaluation, name, metric) for name in names}
+            values |= {"champion": champion.get(metric)} if champion else {}
             error = evaluation["metrics"].get(metric, {}).get("standard_error")
             _draw_values(axes, {n: v for n, v in values.items() if v is not None}, error)
             _draw_demands(axes, [check for check in checks if check["metric"] == metric])
             axes.set(xlabel=f"{metric.replace('_', ' ')} (line: the model's 95 % interval)")
 
-    return _picture_of(draw, (7, len(metrics) * (1.1 + 0.4 * len(names))))
+    return picture_of(draw, (7, len(metrics) * (1.1 + 0.4 * len(names))))
 
 
 def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> None:
@@ -135,18 +139,19 @@ def _draw_demands(axes: Axes, checks: list[dict[str, Any]]) -> None:
 def _value(evaluation: dict[str, Any], name: str, metric: str) -> float | None:
     if name == "model":
         return evaluation["metrics"].get(metric, {}).get("value")
-    return evaluation["baselines"][name].get(metric)
+    return evaluation["baselines"].get(name, {}).get(metric)
 
 
 def _series(history: Sequence[dict[str, float]], metric: str) -> list[tuple[float, float]]:
     return [(line["step"], line[metric]) for line in history if metric in line]
 
 
-def _picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
-    return _picture_of(lambda figure: draw(figure.add_subplot()), size)
+def picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
+    """SVG of a figure of ``size`` inches with one plot."""
+    return picture_of(lambda figure: draw(figure.add_subplot()), size)
 
 
-def _picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
+def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
     """SVG of a figure of ``size`` inches, without the XML prologue, which HTML has no place for."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")

@@ -29,6 +29,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         recipe = _typed(Recipe, tree)
         settings = _typed(recipe.workload_spec.config, recipe.workload.config, "workload", "config")
         _check_split(recipe, settings)
+        _check_slices(recipe, settings)
     except RecipeError as error:
         raise RecipeError(f"{path}: " + str(error).replace("\n", f"\n{path}: ")) from None
     except TrainingError as error:
@@ -45,6 +46,17 @@ def _check_split(recipe: Recipe, settings: BaseModel) -> None:
             f"train.loop.tensor_parallel {tensor}, train.loop.pipeline_parallel {pipeline}: "
             f"workload {recipe.workload.name}: {refused}"
         )
+
+
+def _check_slices(recipe: Recipe, settings: BaseModel) -> None:
+    """Ask the workload what its examples can be sliced by."""
+    known = recipe.workload_spec.slices(settings)
+    for name in recipe.evaluate.slices:
+        if name not in known:
+            there = nearest(name, list(known)) if known else "it knows none"
+            raise RecipeError(
+                f"evaluate.slices: {name!r} is no slice of workload {recipe.workload.name}; {there}"
+            )
 
 
 def _make_importable(path: Path, tree: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import typer
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from pipelines import plots
+from pipelines import gate_plots, plots
 from pipelines.cli import (
     ExecutionArgument,
     NewestOfPipeline,
@@ -26,7 +26,7 @@ from pipelines.cli import (
     run,
 )
 from pipelines.execution import Execution, Step, latest_execution
-from pipelines.summary import model_package
+from pipelines.summary import demanded, model_package
 from pipelines.terminal import duration
 
 PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
@@ -90,12 +90,14 @@ def render(run: Run) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters["duration"] = duration
+    templates.filters |= {"duration": duration, "demanded": demanded}
     pictures = {
         "timeline": plots.timeline(run.steps),
         "loss": plots.loss_curve(run.history),
         "throughput": plots.throughput(run.history),
         "gate": plots.gate_picture(run.gate, run.evaluation),
+        "champion": gate_plots.champion_picture(run.gate),
+        "budgets": gate_plots.budget_picture(run.gate),
     }
     return templates.get_template("report.html.j2").render(
         run=run, pictures={name: picture for name, picture in pictures.items() if picture}

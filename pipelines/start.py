@@ -1,7 +1,10 @@
 """Start an execution of a pipeline that was upserted.
 
 python -m pipelines.start --recipe recipes/laptop.yaml [--parameter MaxSteps=100] [--wait]
-python -m pipelines.start --pipeline trainyard-laptop
+python -m pipelines.start --pipeline trainyard-laptop --champion none
+
+A run of a pipeline of ours is told who the champion is: the latest Approved package of its model
+package group, as it is now. So the run can be repeated, whatever is approved afterwards.
 """
 
 import json
@@ -12,14 +15,23 @@ from typing import Annotated, Any
 import typer
 
 from errors import RecipeError
-from pipelines.cli import SetOption, WaitOption, console, pipeline_name, run
+from pipelines.champion import champion_parameters
+from pipelines.cli import ChampionOption, SetOption, WaitOption, console, pipeline_name, run
 from pipelines.config import nearest
 from pipelines.service import client, service_errors
 from pipelines.watch import watch
 
 
-def start(pipeline: str, parameters: Mapping[str, str], *, region: str | None = None) -> str:
+def start(
+    pipeline: str,
+    parameters: Mapping[str, str],
+    *,
+    champion: str | None = None,
+    region: str | None = None,
+) -> str:
     """Start an execution and return its ARN; parameters left out keep the recipe's values.
+
+    ``champion``: ARN of a model package, or ``none``; else it is looked up.
 
     Raises:
         RecipeError: the pipeline has no such parameter.
@@ -27,16 +39,20 @@ def start(pipeline: str, parameters: Mapping[str, str], *, region: str | None = 
     """
     with service_errors(f"starting pipeline {pipeline}"):
         sagemaker = client("sagemaker", region)
-        if parameters:
-            _check(parameters, sagemaker.describe_pipeline(PipelineName=pipeline))
+        described = sagemaker.describe_pipeline(PipelineName=pipeline)
+        definition = json.loads(described["PipelineDefinition"])
+        _check(parameters, definition)
+        if told := champion_parameters(sagemaker, definition, parameters, champion):
+            console.print(f"champion {told['ChampionArn']}", highlight=False)
+        parameters = {**told, **parameters}
         given = [{"Name": name, "Value": value} for name, value in parameters.items()]
         answer = sagemaker.start_pipeline_execution(PipelineName=pipeline, PipelineParameters=given)
     console.print(f"started {answer['PipelineExecutionArn']}", highlight=False)
     return answer["PipelineExecutionArn"]
 
 
-def _check(parameters: Mapping[str, str], described: Mapping[str, Any]) -> None:
-    known = [p["Name"] for p in json.loads(described["PipelineDefinition"])["Parameters"]]
+def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None:
+    known = [parameter["Name"] for parameter in definition.get("Parameters", ())]
     for name in parameters:
         if name not in known:
             raise RecipeError(f"--parameter {name}: unknown parameter; {nearest(name, known)}")
@@ -49,6 +65,7 @@ def main(
     parameter: Annotated[
         list[str], typer.Option(metavar="NAME=VALUE", help="A pipeline parameter for this run.")
     ] = (),
+    champion: ChampionOption = None,
     wait: WaitOption = False,
 ) -> None:
     """Start an execution of a pipeline that was upserted."""
@@ -59,7 +76,8 @@ def main(
     for name_, equals, _ in pairs:
         if not equals:
             raise RecipeError(f"--parameter {name_}: must be NAME=VALUE")
-    execution = start(name, {key: value for key, _, value in pairs}, region=region)
+    given = {key: value for key, _, value in pairs}
+    execution = start(name, given, champion=champion, region=region)
     if wait:
         raise typer.Exit(watch(execution, region=region))
 

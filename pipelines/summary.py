@@ -58,18 +58,36 @@ def _checks_table(gate: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("gate")
     table.add_column("value", justify="right")
+    if limits := any(_limits(check) for check in gate["checks"]):
+        table.add_column("limits", justify="right")
     table.add_column("demanded", justify="right")
     table.add_column("")
     for check in gate["checks"]:
-        bound = "at most" if check["direction"] == "lower" else "at least"
         verdict = ("pass", "green") if check["passed"] else ("reject", "red")
         table.add_row(
             check["name"],
             _number(check["value"]),
-            f"{bound} {_number(check['threshold'])}",
+            *([_limits(check)] if limits else []),
+            demanded(check),
             Text(*verdict),
         )
     return table
+
+
+def demanded(check: dict[str, Any]) -> str:
+    """What a check demands of its value, or of one of its limits."""
+    bounds = {"non_inferiority": "low above", "superiority": "low above"} | {
+        "slice_regression": "high above", "calibration": "high at most"}  # fmt: skip
+    usual = "at most" if check["direction"] == "lower" else "at least"
+    return f"{bounds.get(check.get('kind'), usual)} {_number(check['threshold'])}"
+
+
+def _limits(check: dict[str, Any]) -> str:
+    """``low to high``; empty where a check has none."""
+    low, high = check.get("low"), check.get("high")
+    if low is None and high is None:
+        return ""
+    return f"{'-∞' if low is None else _number(low)} to {'∞' if high is None else _number(high)}"
 
 
 def _number(value: float | None) -> str:

@@ -17,7 +17,7 @@ import typer
 
 from errors import DefinitionError, PlanError, RecipeError
 from pipelines import deployed, lock, records
-from pipelines.cli import SetOption, WaitOption, console, run
+from pipelines.cli import ChampionOption, SetOption, WaitOption, console, run
 from pipelines.compiled import Definition
 from pipelines.deployed import Deployed, State
 from pipelines.plan import saved
@@ -159,6 +159,7 @@ def main(
         float, typer.Option(help="How long others wait for an upsert that died.", min=1)
     ] = LOCK_SECONDS,
     start_it: Annotated[bool, typer.Option("--start", help="Start an execution.")] = False,
+    champion: ChampionOption = None,
     wait: WaitOption = False,
 ) -> None:
     """Create or update the pipeline of a recipe, only if something changed."""
@@ -170,7 +171,7 @@ def main(
         highlight=False,
     )
     if start_it or wait:
-        execution = start(definition.name, {}, region=definition.region)
+        execution = start(definition.name, {}, champion=champion, region=definition.region)
         if wait:
             raise typer.Exit(watch(execution, region=definition.region))
 

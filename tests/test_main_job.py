@@ -25,7 +25,7 @@ SMALL = [
     "train.loop.warmup_steps=2",
     "train.loop.checkpoint_interval=4",
     "train.loop.validation_samples=8",
-    "gate={max_bits_per_byte: 8.5}",
+    "gate={max_bits_per_byte: 8.5, visible_checks: true}",
 ]
 RECIPE = ["--recipe", "recipes/laptop.yaml"]
 
@@ -138,12 +138,19 @@ def test_a_second_run_is_answered_from_the_step_cache(deployed, verb):
     ]
 
 
+def test_a_plan_knows_that_the_champion_is_the_same(deployed, verb):
+    steps = json.loads(verb("plan", "--json").stdout)["steps"]
+    cached = [step["step"] for step in steps if step["answer"] == "cached"]
+    assert cached == ["Shard", "Train", "Evaluate", "Gate"]
+
+
 def test_a_model_that_misses_its_threshold_is_not_registered(deployed, verb, aws):
     before = packages(aws)
     done = verb("upsert", "--set", "gate.max_bits_per_byte=0.1", "--start", "--wait")
     assert done.returncode != 0
-    reason = r"The gate rejected the model: bits_per_byte is [\d.]+, the recipe demands at most 0.1"
-    assert re.search(reason, done.stdout), done.stdout
+    report = r"The gate rejected the model \(s3://\S+/gate\.json\): "
+    reason = r"bits_per_byte is [\d.]+, the recipe demands at most 0.1"
+    assert re.search(report + reason, done.stdout), done.stdout
     assert packages(aws) == before
     verb("upsert")  # back to the threshold that the other tests expect
 
@@ -206,7 +213,8 @@ import boto3
 from sagemaker.core.workflow.pipeline_context import PipelineSession
 from sagemaker.mlops.workflow.pipeline import Pipeline
 session = PipelineSession(boto_session=boto3.Session(), default_bucket="trainyard-laptop")
-execution = Pipeline(name="trainyard-laptop", sagemaker_session=session).start()
+pipeline = Pipeline(name="trainyard-laptop", sagemaker_session=session)
+execution = pipeline.start(parameters={"ChampionArn": "none"})
 execution.wait(delay=1, max_attempts=60)
 print(sorted(step["StepName"] for step in execution.list_steps()))
 print(execution.describe()["PipelineExecutionStatus"])

@@ -6,12 +6,14 @@ Only reads. The SDK is not needed here: it compiled the definition.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Literal
 
 from botocore.exceptions import ClientError
 
 from pipelines import deployed, records
 from pipelines.assets import Asset
+from pipelines.champion import champion_parameters
 from pipelines.compiled import Definition
 from pipelines.config import Budget
 from pipelines.deployed import Deployed, State
@@ -77,7 +79,8 @@ def make(definition: Definition, budget: Budget = Budget()) -> Plan:  # noqa: B0
         drift = _drift(s3, definition, there) if there and diff else Drift(kind="none")
         history = History(sagemaker, definition.name if there else None)
         prices = load(definition.region)
-        return complete(definition, there, diff, drift, history, prices, budget)
+        told = champion_parameters(sagemaker, wanted.document, {}, None)
+        return complete(definition, there, diff, drift, history, prices, budget, told)
 
 
 def complete(
@@ -88,11 +91,16 @@ def complete(
     history: History,
     prices: Prices,
     budget: Budget,
+    told: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
-    """The rest of a plan: what the next run does, and its cost."""
+    """The rest of a plan: what the next run does, and its cost.
+
+    ``told``: the parameters that ``pipelines.start`` would give that run.
+    """
     wanted, now = deployed.wanted(definition), datetime.now(UTC)
-    outcomes = predict(wanted.document, wanted.name, history, now)
-    costs = estimate(wanted.document, outcomes, history, prices)
+    document = started_with(wanted.document, told)
+    outcomes = predict(document, wanted.name, history, now)
+    costs = estimate(document, outcomes, history, prices)
     return Plan(
         wanted=wanted,
         region=definition.region,
@@ -101,12 +109,21 @@ def complete(
         drift=drift,
         outcomes=tuple(outcomes),
         costs=tuple(costs),
-        total=total(wanted.document, costs),
+        total=total(document, costs),
         prices=prices,
         budget=check_budget(budget, costs, prices),
         assets=definition.assets,
         made=now,
     )
+
+
+def started_with(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """The definition with these values as its parameters' defaults."""
+    changed = [
+        entry | {"DefaultValue": given[entry["Name"]]} if entry["Name"] in given else entry
+        for entry in document.get("Parameters", ())
+    ]
+    return {**document, "Parameters": changed}
 
 
 def _drift(s3: Any, definition: Definition, there: Deployed) -> Drift:

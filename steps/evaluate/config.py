@@ -10,3 +10,7 @@ class EvaluateConfig(ProcessingCompute):
 
     baseline_units: int = Field(default=50_000_000, ge=1)
     """Units (tokens, rows) of the train split that the baselines are fitted on, at most."""
+
+    slices: tuple[str, ...] = ()
+    """Parts of the test split that the gate may look at one by one. A language model knows
+    ``source`` (the first part of the raw object's path), the tabular workload its categories."""

@@ -1,16 +1,13 @@
-"""Score the trained model and the baselines on the test split.
+"""Score the trained model, the champion and the baselines on the test split.
 
-python steps/evaluate/job.py [--baseline_units N]
+python steps/evaluate/job.py [--baseline_units N] [--champion ARN] [--slice NAME]
 """
 
 import argparse
-import gzip
 import hashlib
 import json
 import math
 import sys
-import tarfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,39 +15,34 @@ import torch
 
 from errors import DataError
 from steps.edge import run
-from training.artifact import open_artifact
+from steps.evaluate.archive import Trained, open_archive
+from steps.evaluate.champion import UNRESOLVED, open_champion
+from steps.evaluate.latency import latency
+from steps.evaluate.leakage import leakage
+from steps.evaluate.scores import Scores, write
 from training.data.dataset import Dataset
 from training.data.manifest import write_atomically
-from training.data.verify import sha256_of
+from training.scores import Metrics
+from training.workloads import spec
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """Write evaluation.json: metrics, baselines, what they were measured on."""
+    """Write the scores, then evaluation.json: metrics, baselines, what they were measured on."""
     inputs = options.root / "processing/input"
-    workload, model, description = open_artifact(_extract(inputs / "model"))
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    challenger = open_archive(inputs / "model")
     train, test = Dataset(inputs / "train"), Dataset(inputs / "test")
-    if description["train_fingerprint"] != train.fingerprint:
-        raise DataError(
-            f"the model was trained on dataset {description['train_fingerprint']}, the baselines "
-            f"would be fitted on {train.fingerprint}; run the train step on this dataset"
-        )
-    evaluation = {
-        "metrics": workload.evaluate(model, test),
+    _check_trained_on(train, challenger)
+    workload, description = challenger.workload, challenger.description
+    evaluation = _scored(options, challenger, test) | {
         "baselines": workload.baselines(train, test, options.baseline_units),
-        "dataset": {
-            "fingerprint": _together(train.fingerprint, test.fingerprint),
-            "train_fingerprint": train.fingerprint,
-            "test_fingerprint": test.fingerprint,
-            "train_samples": len(train),
-            "test_samples": len(test),
-            "test_records": test.records,
-        },
+        "dataset": _dataset(train, test),
+        "leakage": leakage(workload, train, test),
+        "latency": latency(workload, challenger.model, test),
+        "artifact": challenger.artifact,
         "model": {
             key: description[key]
             for key in ("steps", "parameters", "world_size", "packages_sha256")
         },
-        "artifact": _evidence(inputs / "model/model.tar.gz"),
     }
     output = options.root / "processing/output/evaluation"
     output.mkdir(parents=True, exist_ok=True)
@@ -59,9 +51,60 @@ def evaluate(options: argparse.Namespace) -> None:
     print(text, flush=True)
 
 
-def _evidence(archive: Path) -> dict[str, Any]:
-    """What names the artifact: its size in bytes and SHA-256."""
-    return {"bytes": archive.stat().st_size, "sha256": sha256_of(archive)}
+def _check_trained_on(train: Dataset, challenger: Trained) -> None:
+    trained_on = challenger.description["train_fingerprint"]
+    if trained_on != train.fingerprint:
+        raise DataError(
+            f"the model was trained on dataset {trained_on}, the baselines would be fitted on "
+            f"{train.fingerprint}; run the train step on this dataset"
+        )
+
+
+def _scored(options: argparse.Namespace, challenger: Trained, test: Dataset) -> dict[str, Any]:
+    """Write the scores of challenger and champion; the metrics are read off the files."""
+    folder = options.root / "processing/input/champion"
+    champion, failed = open_champion(folder, options.champion, challenger)
+
+    def score(name: str, one: Trained) -> Metrics:
+        one.model.to("cuda" if torch.cuda.is_available() else "cpu")
+        path = options.root / f"processing/output/scores/{name}.parquet"
+        header = _header(name, options.champion if champion else None, one, test)
+        # The challenger's workload for both: it says what the slices are.
+        write(path, challenger.workload.scores(one.model, test, options.slice), header)
+        return challenger.workload.metrics(Scores(path))
+
+    return {
+        "metrics": score("challenger", challenger),
+        "champion": {
+            "arn": options.champion,
+            "metrics": score("champion", champion) if champion else {},
+            "artifact": champion.artifact if champion else None,
+            "error": failed,
+        },
+    }
+
+
+def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dict[str, Any]:
+    """What a file of scores says of itself."""
+    return {
+        "model": name,
+        "champion": champion,
+        "test_fingerprint": test.fingerprint,
+        "train_fingerprint": one.description.get("train_fingerprint"),
+        "artifact_sha256": one.artifact["sha256"],
+        "metrics": dict(spec(one.description["workload"]).metrics),
+    }
+
+
+def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:
+    return {
+        "fingerprint": _together(train.fingerprint, test.fingerprint),
+        "train_fingerprint": train.fingerprint,
+        "test_fingerprint": test.fingerprint,
+        "train_samples": len(train),
+        "test_samples": len(test),
+        "test_records": test.records,
+    }
 
 
 def _together(*fingerprints: str) -> str:
@@ -76,27 +119,12 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _extract(folder: Path) -> Path:
-    """The folder with the model's files, unpacked from model.tar.gz.
-
-    Raises:
-        DataError: there is none, or it is damaged or would write outside its folder.
-    """
-    archive = folder / "model.tar.gz"
-    if not archive.is_file():
-        raise DataError(f"{archive}: is missing; the train step left no model")
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder / "model", filter="data")
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DataError(f"{archive}: cannot be unpacked: {error}") from None
-    return folder / "model"
-
-
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--baseline_units", type=int, default=50_000_000)
+    parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
+    parser.add_argument("--slice", action="append", default=[], help="scores tell it apart")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 

@@ -1,4 +1,4 @@
-"""Declares the evaluate step: the model and the baselines on the test split."""
+"""Declares the evaluate step: the model, the champion and the baselines on the test split."""
 
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
@@ -18,20 +18,33 @@ def evaluate_step(
     shard: ProcessingStep,
     train: TrainingStep,
 ) -> ProcessingStep:
-    """Output ``evaluation``: evaluation.json, also readable as the property file Evaluation."""
+    """Output ``evaluation``: evaluation.json, also readable as the property file Evaluation.
+
+    Output ``scores``: challenger.parquet, and champion.parquet where there is a champion. The
+    pipeline parameters ChampionArn and ChampionModelUri say who it is: ``pipelines.champion``.
+    """
+    slices = [argument for name in config.slices for argument in ("--slice", name)]
+    champion = context.parameters["ChampionArn"]
     return processing_step(
         context,
         "Evaluate",
         image=image,
         compute=config,
-        arguments=["--baseline_units", str(config.baseline_units)],
+        arguments=[
+            "--baseline_units",
+            str(config.baseline_units),
+            "--champion",
+            champion,
+            *slices,
+        ],  # fmt: skip
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
             input_folder("train", output_uri(shard, "train")),
             input_folder("test", output_uri(shard, "test")),
+            input_folder("champion", context.parameters["ChampionModelUri"]),
         ],
-        outputs=["evaluation"],
+        outputs=["evaluation", "scores"],
         property_files=[EVALUATION],
         display_name="Evaluate on held-out data",
-        description="Score the model and the baselines on the test split",
+        description="Score the model, the champion and the baselines on the test split",
     )

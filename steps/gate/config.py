@@ -1,12 +1,22 @@
 """The gate's settings."""
 
+from typing import Annotated, Literal
+
 from pydantic import ConfigDict, Field, FiniteFloat
 
+from conditions.checks import KINDS, Kind
 from steps.config import ProcessingCompute
+
+Margins = dict[str, Annotated[FiniteFloat, Field(ge=0)]]
+"""Metric → margin in the metric's own unit."""
+Effects = dict[str, Annotated[FiniteFloat, Field(gt=0)]]
+
+# What the gate job needs beyond Python where it reads scores: AWS's PyTorch images lack some of it.
+PACKAGES = ("numpy", "pyarrow>=18", "scipy>=1.13,<2")
 
 
 class GateConfig(ProcessingCompute):
-    """What a model must reach to be registered.
+    """What a model must reach to be registered; docs/gate.md says what each check means.
 
     Besides the fields below, ``max_<metric>`` and ``min_<metric>`` set a ceiling or a floor, in the
     metric's own unit, for any metric of the recipe's workload: ``max_bits_per_byte: 2.5``.
@@ -21,7 +31,102 @@ class GateConfig(ProcessingCompute):
     baseline_margin: FiniteFloat = Field(default=0.0, ge=0)
     """By how much, in the primary metric's unit, the baseline must be beaten."""
 
+    non_inferiority: Effects = {}
+    """Metric → margin: the challenger is shown to be worse than the champion by less than that."""
+
+    superiority: Margins = {}
+    """Metric → margin: the challenger is shown to be better than the champion by more than that."""
+
+    slice_regression: Margins = {}
+    """Metric → margin: on no slice is the challenger shown to be worse by more than that."""
+
+    smallest_effect: Effects = {}
+    """Metric → an improvement that the test split must be large enough to show, with ``power``."""
+
+    power: float = Field(default=0.8, gt=0.5, lt=1)
+    """Chance with which an improvement of ``smallest_effect`` must be found."""
+
+    confidence: float = Field(default=0.95, ge=0.8, lt=1)
+    """Of every limit, one-sided: a model that is no better passes with probability 1 - confidence,
+    at most. Of ``slice_regression``: a model without a bad slice is stopped with that."""
+
+    min_groups: int = Field(default=20, ge=2)
+    """Effective groups that a comparison with the champion needs: (Σ weight)² / Σ weight²."""
+
+    min_slice_examples: int = Field(default=100, ge=1)
+    """Examples that a slice needs to be tested."""
+
+    min_slice_groups: int = Field(default=10, ge=2)
+    """Effective groups that a slice needs to be tested."""
+
+    cold_start: Literal["pass", "reject"] = "pass"
+    """What the comparisons give while the registry holds no Approved package to compare with. All
+    other checks are made as ever, and ``pass`` needs some."""
+
+    min_examples: int | None = Field(default=None, ge=1)
+    """Examples that the test split must have."""
+
+    max_calibration_error: float | None = Field(default=None, gt=0, lt=1)
+    """Upper limit of the expected calibration error of a binary classifier's probabilities."""
+
+    max_leaked_examples: float | None = Field(default=None, ge=0, le=1)
+    """Share of test examples whose content is also in train; 0 for none at all."""
+
+    max_leaked_groups: float | None = Field(default=None, ge=0, le=1)
+    """Share of test groups that are also in train."""
+
+    max_latency_p95_ms: FiniteFloat | None = Field(default=None, gt=0)
+    """Milliseconds in which 95 of 100 single-example requests are answered."""
+
+    max_artifact_mb: FiniteFloat | None = Field(default=None, gt=0)
+    """Size of model.tar.gz in MB."""
+
+    visible_checks: bool = False
+    """Whether the Verdict step shows one condition for each kind of check, beside the verdict."""
+
     @property
     def thresholds(self) -> dict[str, float]:
         """``max_<metric>`` or ``min_<metric>`` → the threshold, in the recipe's order."""
         return dict(self.__pydantic_extra__)
+
+    @property
+    def comparisons(self) -> dict[str, dict[str, float]]:
+        """Kind of comparison with the champion → metric → margin; of those that are declared."""
+        kinds = ("non_inferiority", "superiority", "slice_regression", "smallest_effect")
+        return {kind: margins for kind in kinds if (margins := getattr(self, kind))}
+
+    @property
+    def absolute(self) -> dict[str, float]:
+        """Checks that need no champion and are no threshold on a metric → what they demand."""
+        names = (
+            "min_examples", "max_calibration_error", "max_leaked_examples", "max_leaked_groups",
+            "max_latency_p95_ms", "max_artifact_mb",
+        )  # fmt: skip
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def reads_scores(self) -> bool:
+        """Whether any check needs the scores of single examples."""
+        return bool(
+            self.comparisons or self.absolute.keys() & {"min_examples", "max_calibration_error"}
+        )
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What the gate's job has to install: nothing, where no scores are read."""
+        return PACKAGES if self.reads_scores else ()
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of checks that are declared, as gate.json names them."""
+        declared = {
+            "threshold": self.thresholds,
+            "baseline": self.below_baseline,
+            "latency": self.max_latency_p95_ms,
+            "artifact_size": self.max_artifact_mb,
+            "leakage": self.absolute.keys() & {"max_leaked_examples", "max_leaked_groups"},
+            "sample_size": self.comparisons or self.min_examples,
+            "power": self.smallest_effect,
+            "calibration": self.max_calibration_error,
+        }
+        return tuple(kind for kind in KINDS if declared.get(kind) or self.comparisons.get(kind))

@@ -10,8 +10,42 @@ from hypothesis import strategies as st
 from conditions.checks import against_baseline, against_threshold
 from conditions.verdict import verdict
 
-KEYS = {"verdict", "reason", "checks", "dataset_fingerprint", "metrics"}
-CHECK_KEYS = {"name", "metric", "direction", "value", "threshold", "passed", "reason"}
+KEYS = {
+    "verdict",
+    "reason",
+    "checks",
+    "kinds",
+    "slices",
+    "metrics",
+    "champion_metrics",
+    "baselines",
+    "dataset_fingerprint",
+    "train_fingerprint",
+    "test_fingerprint",
+    "artifact_sha256",
+    "champion_artifact_sha256",
+    "champion",
+    "cold_start",
+    "confidence",
+    "examples",
+    "groups",
+}
+CHECK_KEYS = {
+    "name",
+    "kind",
+    "metric",
+    "direction",
+    "value",
+    "low",
+    "high",
+    "confidence",
+    "threshold",
+    "passed",
+    "reason",
+    "slice",
+    "challenger",
+    "champion",
+}
 GOOD = {
     "metrics": {"m": {"value": 2.0}, "other": {"value": 1.0}},
     "baselines": {"b": {"m": 3.0}},
@@ -94,3 +128,18 @@ def test_a_gate_without_checks_passes_nothing():
     result = verdict(GOOD, [])
     assert (result["verdict"], set(result)) == ("reject", KEYS)
     assert "no checks" in result["reason"]
+
+
+def test_each_kind_of_check_has_an_outcome_of_its_own():
+    kinds = judge(GOOD)["kinds"]
+    assert (kinds["threshold"], kinds["baseline"], kinds["latency"]) == ("pass", "pass", "none")
+    evaluation = copy.deepcopy(GOOD) | {"baselines": None}
+    assert judge(evaluation)["kinds"]["baseline"] == "reject"
+
+
+def test_a_reason_fits_into_a_failure_message_and_is_told_once():
+    check = against_threshold({}, "m", "lower", 1.0)
+    assert verdict(GOOD, [check, check])["reason"] == check.reason
+    many = [against_threshold({}, f"metric_{n}", "lower", 1.0) for n in range(100)]
+    reason = verdict(GOOD, many)["reason"]
+    assert len(reason) <= 700 and reason.endswith("…")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from errors import DefinitionError
 from pipelines.assets import Asset, read_folder, step_code
+from tests.conditions.evidence import CHAMPION, Evidence
 
 CHECKOUT = Path(__file__).parents[2]
 STEPS = ("shard", "train", "evaluate", "gate")
@@ -117,6 +118,18 @@ def test_the_carried_shard_job_shards(tmp_path: Path, run_python):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "out/train/manifest-algo-1.json").is_file()
+
+
+def test_the_carried_gate_job_judges_scores(tmp_path: Path, run_python):
+    env = carried(tmp_path, "gate")
+    Evidence().write(tmp_path / "root")
+    done = run_python(
+        "code/steps/gate/job.py", "--primary_metric", "loss", "--direction", "lower",
+        "--superiority", "loss", "lower", "0", "--max_calibration_error", "0.2",
+        "--champion", CHAMPION, "--root", "root",
+        cwd=tmp_path, env=env,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout.startswith("pass: "), done.stdout + done.stderr
 
 
 def test_users_own_workload_travels_with_the_code(tmp_path: Path):

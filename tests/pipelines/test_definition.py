@@ -10,6 +10,7 @@ from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
 
+from errors import RecipeError
 from pipelines.account import resolve
 from pipelines.definition import build, pieces
 from pipelines.recipe import load
@@ -140,6 +141,57 @@ def test_the_shard_job_understands_what_the_step_tells_it(overrides, expected):
     ]  # fmt: skip
 
 
+COMPARING = (
+    "gate.non_inferiority={bits_per_byte: 0.01, loss: 0.02}",
+    "gate.superiority={next_token_accuracy: 0}",
+    "gate.max_leaked_examples=0",
+    "gate.max_artifact_mb=12.5",
+    "gate.cold_start=reject",
+    "gate.visible_checks=true",
+)
+
+
+def test_the_gate_job_understands_what_the_step_tells_it():
+    from steps.gate.job import demands, parse
+
+    definition = compiled("recipes/laptop.yaml", *COMPARING)
+    gate = steps(json.loads(definition.body))["Gate"]["Arguments"]
+    words = resolved(gate["AppSpecification"]["ContainerArguments"])
+    assert len(words) <= 100 and max(map(len, words)) <= 256  # what the service takes
+    options = parse(words)
+    assert (options.max_leaked_examples, options.max_artifact_mb) == (0, 12.5)
+    demanded = demands(options)
+    assert demanded.non_inferiority == {"bits_per_byte": 0.01, "loss": 0.02}
+    assert demanded.superiority == {"next_token_accuracy": 0}
+    directions = {"bits_per_byte": "lower", "loss": "lower", "next_token_accuracy": "higher"}
+    assert (demanded.directions, demanded.cold_start) == (directions, "reject")
+    inputs = [source["InputName"] for source in gate["ProcessingInputs"]]
+    assert inputs == ["evaluation", "scores", "provenance", "code"]
+    [code] = [asset.files for asset in definition.assets if "steps/gate/job.py" in asset.files]
+    assert code["requirements.txt"].startswith(b"numpy\n")
+
+
+def test_a_gate_of_thresholds_asks_for_no_scores_and_installs_nothing():
+    definition = compiled("recipes/laptop.yaml")
+    gate = steps(json.loads(definition.body))["Gate"]["Arguments"]
+    inputs = [source["InputName"] for source in gate["ProcessingInputs"]]
+    assert inputs == ["evaluation", "provenance", "code"]
+    [code] = [asset.files for asset in definition.assets if "steps/gate/job.py" in asset.files]
+    assert "requirements.txt" not in code
+
+
+def test_the_verdict_shows_each_kind_of_check_where_it_is_asked_for_and_says_where_to_read_more():
+    found = steps(json.loads(compiled("recipes/laptop.yaml", *COMPARING).body))
+    conditions = found["Verdict"]["Arguments"]["Conditions"]
+    assert [condition["LeftValue"]["Std:JsonGet"]["Path"] for condition in conditions] == [
+        "verdict", "kinds.threshold", "kinds.baseline", "kinds.artifact_size", "kinds.leakage",
+        "kinds.sample_size", "kinds.non_inferiority", "kinds.superiority",
+    ]  # fmt: skip
+    message = found["Rejected"]["Arguments"]["ErrorMessage"]["Std:Join"]["Values"]
+    assert message[1] == {"Get": "Steps.Gate.ProcessingOutputConfig.Outputs['gate'].S3Output.S3Uri"}
+    assert message[2] == "/gate.json): "
+
+
 def test_hyperparameters_are_all_strings():
     train = steps(json.loads(compiled("recipes/laptop.yaml").body))["Train"]
     for value in train["Arguments"]["HyperParameters"].values():
@@ -255,3 +307,22 @@ def test_settings_are_cut_into_arguments_that_a_container_may_have(text: str):
     assert "".join(parts) == text
     assert all(0 < len(part) <= 256 for part in parts)
     assert not any(part.startswith("-") for part in parts[1:])
+
+
+def test_a_wider_model_is_trained_on_the_same_shards_and_longer_samples_are_not():
+    def shard(*overrides: str) -> dict:
+        return steps(json.loads(compiled("recipes/laptop.yaml", *overrides).body))["Shard"]
+
+    before = shard()
+    assert shard("workload.config.dim=256", "workload.config.layers=5") == before
+    assert shard("workload.config.context_length=128") != before
+
+
+def test_settings_of_samples_that_make_no_configuration_are_an_error(monkeypatch):
+    from dataclasses import replace
+
+    from training.workloads.tabular import config
+
+    monkeypatch.setattr(config, "SPEC", replace(config.SPEC, packed_with=("categories",)))
+    with pytest.raises(RecipeError, match=r"workload tabular: SPEC.packed_with .*label"):
+        compiled("recipes/flights.yaml")

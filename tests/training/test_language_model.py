@@ -4,24 +4,26 @@ import json
 import math
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from errors import DataError
-from tests.training.trainings import loss_of, write_dataset
+from tests.training.trainings import evaluated, loss_of, write_dataset
 from training.data.dataset import Dataset
 from training.workloads import load
 from training.workloads.language_model import tokenizer as tokenizers_module
 from training.workloads.language_model.baselines import Bigram
-from training.workloads.language_model.config import LanguageModelConfig
+from training.workloads.language_model.config import SPEC, LanguageModelConfig
+from training.workloads.language_model.scores import documents, padding, scores
 
 SMALL = {"context_length": 8, "layers": 2, "heads": 2, "dim": 16}
 TEXT = "the cat sat on the mat; the dog ate the cat's hat. größer — 東京 🐈\n" * 3
@@ -187,7 +189,7 @@ def test_the_metrics_are_what_their_names_say(tmp_path, tokenizer_folder):
     workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
     model = workload.model().eval()
     texts = [TEXT, "a hat", ""]
-    found = workload.evaluate(model, dataset(tmp_path, workload, texts))
+    found = evaluated(workload, model, dataset(tmp_path, workload, texts))
     nats = hits = count = size = 0
     for sample in torch.from_numpy(pack(workload, texts).astype(np.int64)):
         logits = model(sample[None, :-1])[0]
@@ -208,24 +210,6 @@ def test_the_metrics_are_what_their_names_say(tmp_path, tokenizer_folder):
     # The text's bytes are all there but those of the very first token, which nothing predicts.
     first = workload.tokenizer.token_bytes[pack(workload, texts)[0, 0]]
     assert size == len("".join(texts).encode()) - first
-
-
-def test_the_standard_error_is_that_of_repeated_draws(tmp_path):
-    """Against the spread of the same ratio over many datasets drawn from one source."""
-    from training.workloads.language_model.scores import Scores
-    from training.workloads.language_model.tokenizer import ByteTokenizer
-
-    random = np.random.default_rng(0)
-    values, errors = [], []
-    for _ in range(300):
-        scores = Scores(ByteTokenizer())
-        samples = random.integers(0, 256, (60, 9))
-        nats = random.exponential(2.0, (60, 8)) * random.uniform(0.5, 1.5, (60, 1))
-        scores.add(samples, nats, nats < 0.5)
-        measured = scores.metrics()
-        values.append([m["value"] for m in measured.values()])
-        errors.append([m["standard_error"] for m in measured.values()])
-    assert np.mean(errors, axis=0) == pytest.approx(np.std(values, axis=0), rel=0.15)
 
 
 @given(st.lists(st.lists(st.integers(0, 4), min_size=4, max_size=4), min_size=2, max_size=12))
@@ -274,3 +258,96 @@ def test_baselines_are_fitted_on_the_limit_and_no_more(tmp_path):
 def test_an_impossible_model_is_refused(fields):
     with pytest.raises(ValidationError):
         LanguageModelConfig(**fields)
+
+
+@settings(max_examples=30)  # every shard is an fsync
+@given(
+    objects=st.lists(
+        st.lists(st.text("ab", max_size=9), min_size=1, max_size=6), min_size=1, max_size=3
+    ),
+    context=st.integers(2, 5),
+    size=st.integers(1, 9),
+)
+def test_a_document_is_one_example_wherever_it_was_cut(objects, context, size):
+    """Each token costs what it and the token before it say, so the sums are known."""
+    workload = load("language_model", SMALL | {"context_length": context})
+
+    def measure(samples):
+        costs = samples[:, :-1] * 7.0 + samples[:, 1:]
+        return np.where(padding(samples, END)[..., None], 0.0, np.stack((costs, costs > 0), -1))
+
+    with TemporaryDirectory() as name:
+        for number, texts in enumerate(objects):
+            tokens, host = {"tokens": pack(workload, texts)}, f"object-{number}"
+            write_dataset(Path(name), tokens, workload.packing.fields, host=host, shard_bytes=60)
+        if not list(Path(name).glob("*.npy")):
+            return
+        data = Dataset(Path(name))
+        assume(not data.union.copies)  # equal objects are read once
+        found = [
+            (data.source_name(source), row.tolist(), one)
+            for source, hashes, sums in documents(data, END, size, measure)
+            for one, row in zip(hashes.tolist(), sums, strict=True)
+        ]
+    expected, names = [], {}
+    for number, texts in enumerate(objects):
+        stream = [token for text in texts for token in (*text.encode(), END)]
+        place = 0
+        for text in texts if len(stream) > 1 else ():
+            pairs = range(max(place, 1), place + len(text) + 1)
+            cost = sum(stream[at - 1] * 7.0 + stream[at] for at in pairs)
+            place += len(text) + 1
+            if text:
+                expected.append((f"object-{number}.jsonl", [cost, float(len(pairs))], text))
+    assert [row[:2] for row in found] == [row[:2] for row in expected]
+    for (*_, one), (*_, text) in zip(found, expected, strict=True):
+        assert names.setdefault(text, one) == one
+    assert len(set(names.values())) == len(names)
+
+
+def test_the_scores_of_documents_add_up_to_the_metrics_and_say_where_they_come_from(tmp_path):
+    torch.manual_seed(0)
+    workload = load("language_model", SMALL)
+    model = workload.model().eval()
+    for host, texts in {"news/a": ["one", "two"], "news/b": ["three"], "code": ["x = 1"]}.items():
+        tokens = {"tokens": pack(workload, texts)}
+        write_named(tmp_path, tokens, workload.packing.fields, host)
+    data = Dataset(tmp_path)
+    blocks = list(workload.scores(model, data, ["source"]))
+    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    assert columns["slice.source"].tolist() == ["code.jsonl", "news", "news", "news"]
+    assert columns["loss.weight"].tolist() == [5, 3, 4, 5]  # the object's first token is not told
+    assert {f"{metric}.sum" for metric in SPEC.compared_in} == {n for n in columns if ".sum" in n}
+    found = workload.metrics(blocks)
+    loss = columns["loss.sum"].sum() / columns["loss.weight"].sum()
+    assert found["loss"]["value"] == pytest.approx(loss)
+    assert found["perplexity"]["value"] == pytest.approx(math.exp(loss))
+    again = [block["example"] for block in workload.examples(data)]
+    assert np.concatenate(again).tolist() == columns["example"].tolist()
+
+
+def test_a_document_whose_score_is_no_number_spoils_no_other(tmp_path):
+    workload = load("language_model", SMALL)
+    data = dataset(tmp_path, workload, ["good", "bad!", "good again"])
+
+    def predict(samples):
+        nats = np.where(samples[:, 1:] == ord("!"), np.nan, 1.0)
+        return nats, np.zeros(nats.shape, bool)
+
+    [block] = scores(data, workload.tokenizer, predict, 100)
+    assert np.isnan(block["loss.sum"]).tolist() == [False, True, False]
+
+
+def test_a_split_without_text_has_no_metrics(tmp_path, tokenizer_folder):
+    workload = load("language_model", SMALL)
+    data = dataset(tmp_path, workload, ["", "", ""])
+    with pytest.raises(DataError, match="holds no text"):
+        evaluated(workload, workload.model().eval(), data)
+
+
+def write_named(folder: Path, samples: dict, fields: dict, name: str) -> None:
+    """As the shard step would write a raw object below a folder."""
+    host = name.replace("/", "-")
+    write_dataset(folder, samples, fields, host=host)
+    manifest = folder / f"manifest-{host}.json"
+    manifest.write_text(manifest.read_text().replace(f'"{host}.jsonl"', f'"{name}.jsonl"'))

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.training.trainings import history, losses, write_ragged
+from tests.training.trainings import evaluated, history, losses, write_ragged
 from training.artifact import open_artifact
 from training.clock import PARTS
 from training.data.dataset import Dataset
@@ -159,7 +159,7 @@ def test_missing_shards_end_the_job_before_its_first_step(root, train, capsys):
 def test_the_validation_loss_is_that_of_the_model_without_its_dropout(root, train):
     reported = losses(train(root, workload_config='{"dropout": 0.5}'), "validation_loss")[10]
     workload, model, _ = open_artifact(root / "model")
-    found = workload.evaluate(model, Dataset(root / "input/data/validation"))
+    found = evaluated(workload, model, Dataset(root / "input/data/validation"))
     assert reported == pytest.approx(found["loss"]["value"], rel=1e-5)
 
 

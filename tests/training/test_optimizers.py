@@ -10,7 +10,7 @@ from benchmarks.strategies.__main__ import distance
 from benchmarks.strategies.cases import SETTINGS, container, write_data
 from steps.train import job
 from tests.training import worlds
-from tests.training.trainings import arguments, losses
+from tests.training.trainings import arguments, evaluated, losses
 from training.artifact import open_artifact
 from training.config import TrainConfig
 from training.data.dataset import Dataset
@@ -124,7 +124,7 @@ def test_the_average_is_what_is_validated_and_handed_on_and_resumed(data, tmp_pa
     job.main(arguments(root, SHORT | {"strategy": "single", "ema_decay": 0.5}))
     workload, found, _ = open_artifact(root / "model")
     validation = Dataset(root / "input/data/validation")
-    expected = workload.evaluate(found, validation)["loss"]["value"]
+    expected = evaluated(workload, found, validation)["loss"]["value"]
     assert losses(root, "validation_loss")[6] == pytest.approx(expected, rel=1e-5)
 
     whole = losses(root, "validation_loss")[6]

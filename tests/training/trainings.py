@@ -80,3 +80,8 @@ def losses(root: Path, name: str = "loss") -> dict[int, float]:
 def loss_of(workload, model, batch) -> tuple:
     """(sum of the losses, number of units) of samples as they are stored."""
     return workload.loss(model(*workload.inputs(batch)), batch), workload.units(batch)
+
+
+def evaluated(workload, model, dataset) -> dict[str, dict[str, float]]:
+    """Metric → value and standard error, as the evaluate step finds them."""
+    return workload.metrics(list(workload.scores(model, dataset)))

@@ -1,6 +1,7 @@
 """Read a dataset: the shards of all manifests in a place as one array of samples."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,15 @@ from training.data.storage import place
 from training.data.tables import Opened, Tables
 from training.data.union import unite
 from training.data.writer import variable
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Some samples as ``Dataset.stream`` gives them."""
+
+    samples: Samples
+    sources: np.ndarray
+    """Of each sample: which raw object it comes from (``Dataset.source_name``), int64 (n,)."""
 
 
 class Dataset:
@@ -92,6 +102,28 @@ class Dataset:
         for start in range(0, len(self), size):
             yield self.read(np.arange(start, min(start + size, len(self))))
 
+    def stream(self, size: int) -> Iterator[Passage]:
+        """Everything once, in the order in which it was packed, ``size`` samples at a time.
+
+        Raw objects come in the order of their names, and what one gave lies together, also where
+        several shards hold it. Memory holds one passage: a shard is closed when it is
+        read to its end.
+        """
+        order = self._packed()
+        counts, sources = self.union.samples[order], self.union.source[order]
+        ends = np.cumsum(counts)
+        shift = self.starts[order] - (ends - counts)  # from a place in this order to an index
+        for start in range(0, len(self), size):
+            places = np.arange(start, min(start + size, len(self)))
+            slots = np.searchsorted(ends, places, side="right")
+            yield Passage(self.read(places + shift[slots]), sources[slots])
+            if ends[slots[0]] <= start + len(places):
+                self._tables.close()
+
+    def source_name(self, source: int) -> str:
+        """The raw object's path below the input prefix."""
+        return self.union.told["name"][source]
+
     def check(self) -> None:
         """Look whether every shard is there with its size; cheap, reads no shard.
 
@@ -109,6 +141,15 @@ class Dataset:
             DataError: they take more than half of this machine's memory.
         """
         self._tables.hold(np.arange(len(self.union.names)) if shards is None else shards)
+
+    def _packed(self) -> np.ndarray:
+        """The shards in the order in which ``stream`` reads them."""
+        names, files = self.union.told["name"], self.union.names.tolist()
+        keys = [
+            (names[source], len(file), file)  # stems are equal: a longer number is a higher one
+            for source, file in zip(self.union.source.tolist(), files, strict=True)
+        ]
+        return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
     def _add_values(
         self, samples: Samples, name: str, bounds: np.ndarray, shards: np.ndarray, opened: Opened

@@ -111,6 +111,12 @@ class Tables:
                     self._loading[shard] = self._pool.submit(self._read, shard)
             self._limit = max(self._least, int(self._weights[shards].sum()))
 
+    def close(self) -> None:
+        """Unmap every file; what is in memory stays (``hold`` and the limit decide on that)."""
+        if not self._place.in_memory:
+            with self._lock:
+                self._opened = self._nothing()
+
     def check(self) -> None:
         """Look whether every file is there with its size; cheap, reads none.
 

@@ -32,6 +32,8 @@ class Union:
     """Names of the shards' files: bytes, shape (shards,)."""
     samples: np.ndarray
     """Samples in each shard, int64."""
+    source: np.ndarray
+    """Row of ``told`` that each shard comes from, int64."""
     bytes: np.ndarray
     """Sizes of each shard's files, shape (shards, 1 + variable-width fields), int64."""
     sha256: np.ndarray
@@ -93,6 +95,7 @@ def unite(place: object, manifests: Mapping[str, Columns]) -> Union:
         workload=parts[0].workload,
         names=table["names"],
         samples=table["samples"],
+        source=table["source"],
         bytes=table["bytes"],
         sha256=table["sha256"],
         fingerprint=_fingerprint(*kinds, table["digest"]),

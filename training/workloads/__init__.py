@@ -4,7 +4,7 @@ A workload is a package of three modules:
 
 ``config``    holds ``SPEC: WorkloadSpec``; light, because recipes are checked with it
 ``packing``   holds ``Packing``: raw records become samples; without torch, the shard step runs it
-``workload``  holds ``Workload``: model, loss, evaluation
+``workload``  holds ``Workload``: model, loss, scores
 
 It is named in a recipe by its package (``my_package.my_workload``), or by its bare name when it is
 one of those in this folder.
@@ -12,7 +12,7 @@ one of those in this folder.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from training.data.dataset import Dataset
     from training.data.manifest import Field, Samples
+    from training.scores import Block, Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +48,23 @@ class WorkloadSpec:
     baselines: tuple[str, ...]
     """Names of the baselines that the evaluation fits."""
 
+    packed_with: tuple[str, ...] | None = None
+    """Settings that the samples depend on: a change of another one does not shard again. They
+    must make a valid configuration by themselves. None: all settings."""
+
     refuse_split: Callable[[Any, int, int], str | None] = lambda config, tensor, pipeline: (
         "its model is made for no split: set tensor_parallel and pipeline_parallel to 1"
         if tensor * pipeline > 1
         else None
     )
     """(settings, tensor-parallel ranks, pipeline stages) → why the model cannot be split so."""
+
+    compared_in: tuple[str, ...] | None = None
+    """Metrics that are ratios of sums over examples, so that the scores carry them and a champion
+    can be compared in them. None: all metrics."""
+
+    slices: Callable[[Any], tuple[str, ...]] = lambda config: ()
+    """Settings → what its examples can be sliced by (``evaluate.slices``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +172,27 @@ class Workload(Protocol):
     def restore(self, weights: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
         """The state that ``export`` was given. Raises: KeyError: a weight is missing."""
 
-    def evaluate(self, model: "torch.nn.Module", test: "Dataset") -> dict[str, dict[str, float]]:
-        """Metric → ``value`` and ``standard_error`` on the test split, on the model's device."""
+    def scores(
+        self, model: "torch.nn.Module", test: "Dataset", slices: Sequence[str] = ()
+    ) -> "Iterator[Block]":
+        """Every example of the split, in blocks of rows; ``training.scores`` names the columns.
+
+        It streams: memory does not grow with the split. Which rows come, in which order, with which
+        ``example``, ``group`` and slices depends on the split alone: ``model`` may be another one
+        that takes the same samples. On the model's device. ``slices`` are among the spec's.
+        """
+
+    def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
+        """The spec's metrics of the rows that ``scores`` gave; ``blocks`` may be read twice.
+
+        Standard errors count groups, not rows.
+        """
+
+    def examples(self, dataset: "Dataset") -> "Iterator[Block]":
+        """``example`` of every example of any split, and ``group`` where the data have groups.
+
+        Equal content, equal ``example``, also in another split; so leaked examples are found.
+        """
 
     def baselines(
         self, train: "Dataset", test: "Dataset", limit: int

@@ -3,7 +3,7 @@
 import numpy as np
 
 from training.data.dataset import Dataset
-from training.workloads.language_model.scores import Scores
+from training.workloads.language_model.scores import metrics, scores
 from training.workloads.language_model.tokenizer import Tokenizer
 
 CONCENTRATIONS = (1.0, 10.0, 100.0, 1000.0)
@@ -65,16 +65,20 @@ def evaluate(
 ) -> dict[str, dict[str, float]]:
     """``unigram`` and ``bigram`` → metric → value, counted on at most ``limit`` train tokens."""
     model = Bigram(_first(train, limit), tokenizer.size)
-    unigram, bigram = Scores(tokenizer), Scores(tokenizer)
-    for batch in test.batches(SCORED):
-        samples = batch["tokens"]
+
+    def unigram(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        targets = samples[:, 1:]
+        return model.unigram(targets), targets == model.commonest
+
+    def bigram(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         previous, targets = samples[:, :-1], samples[:, 1:]
-        unigram.add(samples, model.unigram(targets), targets == model.commonest)
-        bigram.add(samples, model.bigram(previous, targets), targets == model.likeliest(previous))
-    return {
-        name: {metric: measured["value"] for metric, measured in scores.metrics().items()}
-        for name, scores in (("unigram", unigram), ("bigram", bigram))
-    }
+        return model.bigram(previous, targets), targets == model.likeliest(previous)
+
+    found = {}
+    for name, predict in (("unigram", unigram), ("bigram", bigram)):
+        measured = metrics(scores(test, tokenizer, predict, SCORED))
+        found[name] = {metric: entry["value"] for metric, entry in measured.items()}
+    return found
 
 
 def _first(dataset: Dataset, limit: int) -> np.ndarray:

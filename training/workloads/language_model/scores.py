@@ -1,12 +1,25 @@
-"""From nats per token to the metrics, for the model and for the baselines alike."""
+"""From nats per token to scores per document and the metrics, for model and baselines alike.
 
+A document that was cut over samples or shards is one example. A raw object's tokens are one stream
+in which every document ends with the end token, so documents are put together as the stream passes:
+memory holds the sums of the one that is not yet at its end.
+"""
+
+import hashlib
 import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from errors import DataError
+from training.data.dataset import Dataset, Passage
+from training.scores import Block, Metrics, ratios
 from training.workloads.language_model.tokenizer import Tokenizer
+
+Predictions = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Samples (n, width) → −ln p of every target and whether it was the likeliest, (n, width - 1)."""
 
 
 def padding(samples: Any, end: int) -> Any:
@@ -17,49 +30,123 @@ def padding(samples: Any, end: int) -> Any:
     return (samples[:, :-1] == end) & (samples[:, 1:] == end)
 
 
-class Scores:
-    """Adds up what predicting each token cost; keeps four numbers a sample. Padding is not scored.
+def scores(
+    test: Dataset, tokenizer: Tokenizer, predict: Predictions, size: int, slices: Sequence[str] = ()
+) -> Iterator[Block]:
+    """Blocks of documents (``training.scores``), read ``size`` samples at a time.
 
-    Args:
-        tokenizer: says how many bytes of text each token stands for.
+    bits_per_byte: bits, and bytes of text; loss: nats, and tokens; next_token_accuracy: hits, and
+    tokens. A document is its own group. The first token of a raw object is predicted by nothing and
+    is not scored, nor is padding. Slice ``source``: the first part of the raw object's path.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._per_sample: list[np.ndarray] = []  # columns: nats, bytes, hits, tokens
+    def measured(samples: np.ndarray) -> np.ndarray:
+        nats, hits = predict(samples)
+        counted = ~padding(samples, tokenizer.end)
+        columns = (nats, tokenizer.token_bytes[samples[:, 1:]], hits, counted)
+        return np.where(counted[..., None], np.stack(columns, axis=-1), 0.0)
 
-    def add(self, samples: np.ndarray, nats: np.ndarray, hits: np.ndarray) -> None:
-        """Samples (n, width); −ln p of every target and whether it was the likeliest, one less."""
-        counted = ~padding(samples, self._tokenizer.end)
-        columns = (nats, self._tokenizer.token_bytes[samples[:, 1:]], hits, counted)
-        sums = [np.sum(c, axis=1, where=counted, dtype=np.float64) for c in columns]
-        self._per_sample.append(np.stack(sums, axis=1))
-
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """Metric → ``value`` and ``standard_error``.
-
-        bits per byte = Σ nats / ln 2 / Σ bytes; perplexity = exp(Σ nats / Σ tokens). The standard
-        error is that of a ratio estimator over samples (Cochran 1977, section 6.3), for perplexity
-        by the delta method. Samples of one file are correlated, which it does not see.
-        """
-        nats, size, hits, tokens = np.concatenate(self._per_sample).T
-        if not size.sum():
-            raise DataError("the test split holds no text: every token in it stands for 0 bytes")
-        loss, loss_error = _ratio(nats, tokens)
-        bits, bits_error = _ratio(nats / math.log(2), size)
-        accuracy, accuracy_error = _ratio(hits, tokens)
-        perplexity = math.exp(loss) if loss < 709 else math.inf  # the largest that a float holds
-        return {
-            "bits_per_byte": {"value": bits, "standard_error": bits_error},
-            "loss": {"value": loss, "standard_error": loss_error},
-            "perplexity": {"value": perplexity, "standard_error": perplexity * loss_error},
-            "next_token_accuracy": {"value": accuracy, "standard_error": accuracy_error},
+    for source, hashes, sums in documents(test, tokenizer.end, size, measured):
+        nats, size_, hits, tokens = sums.T
+        named = test.source_name(source).split("/")[0]
+        yield {
+            "example": hashes,
+            "group": hashes,
+            **{f"slice.{name}": np.full(len(hashes), named, object) for name in slices},
+            "bits_per_byte.sum": nats / math.log(2),
+            "bits_per_byte.weight": size_,
+            "loss.sum": nats,
+            "loss.weight": tokens,
+            "next_token_accuracy.sum": hits,
+            "next_token_accuracy.weight": tokens,
         }
 
 
-def _ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
-    """Σ above / Σ below, and its standard error."""
-    ratio = above.sum() / below.sum()
-    count = len(above)
-    residual = np.square(above - ratio * below).sum() * count / max(1, count - 1)
-    return float(ratio), float(math.sqrt(residual) / below.sum())
+def metrics(blocks: Iterable[Block]) -> Metrics:
+    """Metric → ``value`` and ``standard_error``, over groups (documents).
+
+    bits per byte = Σ nats / ln 2 / Σ bytes; perplexity = exp(Σ nats / Σ tokens), its standard error
+    by the delta method.
+
+    Raises:
+        DataError: no token stands for any text.
+    """
+    found = ratios(blocks)
+    if not found or (math.isnan(found["bits_per_byte"]["value"]) and _finite(found["loss"])):
+        raise DataError("the test split holds no text: every token in it stands for 0 bytes")
+    loss, error = found["loss"]["value"], found["loss"]["standard_error"]
+    perplexity = math.exp(loss) if not loss >= 709 else math.inf  # the largest that a float holds
+    return found | {"perplexity": {"value": perplexity, "standard_error": perplexity * error}}
+
+
+def documents(
+    dataset: Dataset,
+    end: int,
+    size: int,
+    measure: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """(raw object, hash of each document's tokens int64 (d,), sums (d, columns)); no empty ones.
+
+    ``measure``: samples (n, width) → what is added up over a document's targets,
+    (n, width - 1, columns).
+    """
+    cutter = _Cutter(end)
+    for passage in dataset.stream(size):
+        tokens = passage.samples["tokens"]
+        columns = np.empty((*tokens[:, 1:].shape, 0)) if measure is None else measure(tokens)
+        for source, start, stop in _runs(passage):
+            if source != cutter.source:
+                cutter = _Cutter(end, source)
+            hashes, sums = cutter.add(tokens[start:stop], columns[start:stop])
+            if len(hashes):
+                yield source, hashes, sums
+
+
+class _Cutter:
+    """Cuts the samples of one raw object, given in order, into documents."""
+
+    def __init__(self, end: int, source: int = -1) -> None:
+        self.source, self._end = source, end
+        self._begun = False
+        self._digest, self._length, self._sums = hashlib.blake2b(digest_size=8), 0, 0.0
+
+    def add(self, samples: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Hashes and sums of the documents that end within these samples."""
+        tokens = samples[:, 1:].ravel()
+        values = columns.reshape(len(tokens), columns.shape[-1])
+        if not self._begun:  # later samples begin with the last token of the one before
+            tokens = np.concatenate((samples[0, :1], tokens))
+            values = np.concatenate((np.zeros((1, values.shape[1])), values))
+            self._begun = True
+        tokens = np.ascontiguousarray(tokens, "<u4")
+        stops = np.flatnonzero(tokens == self._end)
+        cuts = [0, *(stops + 1).tolist()]
+        # One row more, so that a sum may begin behind the last token; and none touches another.
+        padded = np.concatenate((values, np.zeros((1, values.shape[1]))))
+        sums = np.add.reduceat(padded, cuts, axis=0)
+        sums[0] += self._sums
+        self._sums = sums[-1]
+        names, kept = [], []
+        for start, after in pairwise(cuts):
+            self._take(tokens[start : after - 1])
+            kept.append(self._length > 0)
+            names.append(self._digest.digest())
+            self._digest, self._length = hashlib.blake2b(digest_size=8), 0
+        self._take(tokens[cuts[-1] :])
+        return np.frombuffer(b"".join(names), "<i8")[kept], sums[:-1][kept]
+
+    def _take(self, tokens: np.ndarray) -> None:
+        self._digest.update(tokens)
+        self._length += len(tokens)
+
+
+def _runs(passage: Passage) -> Iterator[tuple[int, int, int]]:
+    """(raw object, start, stop) of the samples that come from one raw object."""
+    sources = passage.sources
+    cuts = [0, *(np.flatnonzero(np.diff(sources)) + 1).tolist(), len(sources)]
+    for start, stop in pairwise(cuts):
+        yield int(sources[start]), start, stop
+
+
+def _finite(metric: dict[str, float]) -> bool:
+    return math.isfinite(metric["value"])

@@ -1,22 +1,25 @@
 """The language model as a workload: model, loss, evaluation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.data.dataset import Dataset
+from training.scores import Block, Metrics
 from training.workloads.language_model import baselines, portable, serving
 from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.packing import Packing
-from training.workloads.language_model.scores import Scores, padding
+from training.workloads.language_model.scores import documents, metrics, padding, scores
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 EVALUATION_BATCH = 16  # samples
+READ = 1024  # samples at a time where no model sees them
 IGNORED = -100  # a target that costs nothing (torch's own default)
 
 
@@ -81,20 +84,30 @@ class Workload:
     def restore(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return portable.restore(self.config, weights)
 
-    def evaluate(self, model: nn.Module, test: Dataset) -> dict[str, dict[str, float]]:
-        """Loss, perplexity, bits per byte and accuracy over every token of the split."""
-        scores = Scores(self.tokenizer)
+    def scores(
+        self, model: nn.Module, test: Dataset, slices: Sequence[str] = ()
+    ) -> Iterator[Block]:
+        """A row is a document; the only slice is ``source``."""
         device = next(model.parameters()).device
-        with torch.inference_mode():
-            for samples in test.batches(EVALUATION_BATCH):
-                tokens = samples["tokens"]
-                batch = torch.from_numpy(tokens).to(device).long()
-                targets = batch[:, 1:]
-                logits = model(batch[:, :-1]).float()
-                nats = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
-                hits = logits.argmax(-1) == targets
-                scores.add(tokens, nats.cpu().numpy(), hits.cpu().numpy())
-        return scores.metrics()
+
+        @torch.inference_mode()
+        def predict(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            batch = torch.from_numpy(samples).to(device).long()
+            targets = batch[:, 1:]
+            logits = model(batch[:, :-1]).float()
+            nats = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+            return nats.cpu().numpy(), (logits.argmax(-1) == targets).cpu().numpy()
+
+        return scores(test, self.tokenizer, predict, EVALUATION_BATCH, slices)
+
+    def metrics(self, blocks: Iterable[Block]) -> Metrics:
+        """Bits per byte, loss, next-token accuracy and perplexity."""
+        return metrics(blocks)
+
+    def examples(self, dataset: Dataset) -> Iterator[Block]:
+        """Documents; each is its own group."""
+        for _, hashes, _ in documents(dataset, self.tokenizer.end, READ):
+            yield {"example": hashes}
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
         """A unigram and a bigram model on the same tokens, scored on the very same targets."""

@@ -1,6 +1,7 @@
 """What a model must beat: a logistic regression on the same features, and the base rate."""
 
 import logging
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -10,8 +11,9 @@ from sklearn.linear_model import LogisticRegression
 from errors import TrainingError
 from training.data.dataset import Dataset
 from training.data.manifest import Samples
+from training.scores import Block
 from training.workloads.tabular.model import Encoder, inputs
-from training.workloads.tabular.scores import labels_and_groups, metrics
+from training.workloads.tabular.scores import columns, values
 
 log = logging.getLogger(__name__)
 
@@ -70,17 +72,22 @@ def evaluate(
             f"{int(positives > 0)}; raise evaluate.baseline_units, or check label_above"
         )
     regression = Regression(encoder, samples)
-    scored = list(test.batches(SCORED))
-    labels, _ = labels_and_groups(scored)
-    base_rate = np.full(len(labels), np.log(positives / (count - positives)))
-    logits = {
-        "logistic_regression": np.concatenate([regression.logits(part) for part in scored]),
-        "base_rate": base_rate,
+    base_rate = np.log(positives / (count - positives))
+    predictions = {
+        "logistic_regression": regression.logits,
+        "base_rate": lambda part: np.full(len(part["label"]), base_rate),
     }
-    return {
-        name: {metric: found["value"] for metric, found in metrics(z, labels).items()}
-        for name, z in logits.items()
-    }
+    return {name: values(_blocks(test, logits)) for name, logits in predictions.items()}
+
+
+def _blocks(test: Dataset, logits: Callable[[Samples], np.ndarray]) -> Iterator[Block]:
+    """Values ask for no groups: all rows are one here."""
+    for passage in test.stream(SCORED):
+        yield _block(logits(passage.samples), passage.samples["label"])
+
+
+def _block(logits: np.ndarray, labels: np.ndarray) -> Block:
+    return {"group": np.zeros(len(labels), np.int64), **columns(logits, labels)}
 
 
 def _best_strength(rows: sparse.csr_array, samples: Samples) -> float:
@@ -96,8 +103,8 @@ def _best_strength(rows: sparse.csr_array, samples: Samples) -> float:
 
     def loss(strength: float) -> float:
         model = _fit(rows[kept], labels[kept], strength)
-        found = metrics(model.decision_function(rows[held_out]), labels[held_out])
-        return found["log_loss"]["value"]
+        found = columns(model.decision_function(rows[held_out]), labels[held_out])
+        return float(found["log_loss.sum"].mean())
 
     return min(STRENGTHS, key=loss)
 

@@ -71,4 +71,7 @@ SPEC = WorkloadSpec(
     metrics={"log_loss": "lower", "auc": "higher", "accuracy": "higher", "brier": "lower"},
     primary_metric="log_loss",
     baselines=("logistic_regression", "base_rate"),
+    packed_with=("categories", "numbers", "label", "label_above", "group"),
+    compared_in=("log_loss", "accuracy", "brier"),
+    slices=lambda config: config.categories,
 )

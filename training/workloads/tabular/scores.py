@@ -1,76 +1,135 @@
-"""From logits to the metrics, for the model and for the baselines alike."""
+"""From logits to scores per row and the metrics, for the model and for the baselines alike."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
-from scipy.stats import rankdata
-from sklearn.metrics import roc_auc_score
 
 from errors import DataError
-from training.data.manifest import Samples
+from training.scores import Block, Clusters, Metrics, ratios, standard_error
 
-Metrics = dict[str, dict[str, float]]
+_SHIFT = 10  # bits of a float32 that its bin does not see
+_BINS = (np.float32(1).view(np.uint32) >> np.uint32(_SHIFT)).item() + 1
+WAITING = 1 << 18  # rows that are counted at once
 
 
-def metrics(logits: np.ndarray, labels: np.ndarray, groups: np.ndarray | None = None) -> Metrics:
-    """Metric → ``value`` and ``standard_error``; every argument has the shape (rows,).
+def columns(logits: np.ndarray, labels: np.ndarray) -> Block:
+    """The columns that a model's logits give, all of the shape (rows,).
 
-    log_loss: mean of −ln p(label), in nats. auc: area under the ROC curve. accuracy: at p = 0.5.
-    brier: mean of (p − label)² (Brier 1950). Rows with equal ``groups`` may depend on each other,
-    others may not; without groups no two rows may.
+    log_loss: −ln p(label), in nats. brier: (p − label)² (Brier 1950). accuracy: at p = 0.5.
+    """
+    logits, positive = logits.astype(np.float64), labels.astype(bool)
+    probability, one = np.exp(-np.logaddexp(0, -logits)), np.ones(len(logits))
+    return {
+        "log_loss.sum": np.logaddexp(0, np.where(positive, -logits, logits)),
+        "log_loss.weight": one,
+        "accuracy.sum": ((logits > 0) == positive).astype(np.float64),
+        "accuracy.weight": one,
+        "brier.sum": np.square(probability - positive),
+        "brier.weight": one,
+        "probability": probability.astype(np.float32),
+        "label": positive.view(np.uint8),
+    }
+
+
+def metrics(blocks: Iterable[Block]) -> Metrics:
+    """Log loss, AUC, accuracy and Brier score; reads the blocks twice.
+
+    Rows with equal ``group`` may depend on each other, others may not.
 
     Raises:
         DataError: the labels are all equal, so that no AUC is defined.
     """
-    logits, positive = logits.astype(np.float64), labels.astype(bool)
-    if positive.all() or not positive.any():
-        raise DataError(
-            f"all {len(labels)} rows of the test split have the label {int(positive[0])}; "
-            "check workload.config.label and label_above, or raise shard.test_share"
-        )
-    means = {
-        "log_loss": np.logaddexp(0, np.where(positive, -logits, logits)),
-        "accuracy": (logits > 0) == positive,
-        "brier": np.square(0.5 * (1 + np.tanh(logits / 2)) - positive),
-    }
-    values = {name: float(terms.mean()) for name, terms in means.items()}
-    pulls = {name: (terms - values[name]) / len(terms) for name, terms in means.items()}
-    values["auc"] = float(roc_auc_score(positive, logits))
-    pulls["auc"] = _pulls_on_auc(logits, positive)
-    return {
-        name: {"value": values[name], "standard_error": _standard_error(pulls[name], groups)}
-        for name in ("log_loss", "auc", "accuracy", "brier")
-    }
+    ranks = Ranks()
+    found = ratios(_seen(blocks, ranks))
+    auc = {"value": ranks.auc(), "standard_error": ranks.standard_error(blocks)}
+    return {name: found[name] for name in ("log_loss", "accuracy", "brier")} | {"auc": auc}
 
 
-def labels_and_groups(parts: Sequence[Samples]) -> tuple[np.ndarray, np.ndarray | None]:
-    """Of stored samples, as ``metrics`` takes them."""
-    labels = np.concatenate([samples["label"] for samples in parts])
-    if "group" not in parts[0]:
-        return labels, None
-    return labels, np.concatenate([samples["group"] for samples in parts])
+def values(blocks: Iterable[Block]) -> dict[str, float]:
+    """The same without standard errors; reads the blocks once."""
+    ranks = Ranks()
+    found = ratios(_seen(blocks, ranks))
+    return {name: entry["value"] for name, entry in found.items()} | {"auc": ranks.auc()}
 
 
-def _standard_error(pulls: np.ndarray, groups: np.ndarray | None) -> float:
-    """From how far each row pulls the metric away from its value; NaN for a single group.
+class Ranks:
+    """The area under the ROC curve from counts of probabilities in at most a million bins.
 
-    Of a mean this is the textbook's; with groups, Liang & Zeger's (1986) for clusters.
+    A bin's edges lie 2^-13 of their value apart (a float32 without its last 10 bits). Two rows of
+    one bin count as equal, so the area is off by at most half the share of the pairs (positive,
+    negative) that share a bin and differ: 10^-5 where probabilities spread over a decade.
     """
-    if groups is not None:
-        pulls = np.bincount(np.unique(groups, return_inverse=True)[1], pulls)
-    count = len(pulls)
-    return math.sqrt(np.square(pulls).sum() * count / (count - 1)) if count > 1 else math.nan
+
+    def __init__(self) -> None:
+        self._bins = np.empty(0, np.int64)
+        self._counts = np.zeros((2, 0))  # by label
+        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        self._rows = 0
+        self._finite = True
+
+    def add(self, block: Block) -> None:
+        self._finite &= bool(np.isfinite(block["probability"]).all())
+        self._waiting.append((_bins(block["probability"]), block["label"]))
+        self._rows += len(block["label"])
+        if self._rows >= WAITING:
+            self._count()
+
+    def auc(self) -> float:
+        """NaN when a probability is.
+
+        Raises:
+            DataError: the labels are all equal.
+        """
+        self._count()
+        negative, positive = self._counts
+        totals = self._counts.sum(axis=1)
+        if not totals.all():
+            raise DataError(
+                f"all {int(totals.sum())} rows of the test split have the label "
+                f"{int(totals[1] > 0)}; check workload.config.label and label_above, or raise "
+                "shard.test_share"
+            )
+        if not self._finite:
+            return float("nan")
+        return float(positive @ _below(negative) / totals.prod())
+
+    def standard_error(self, blocks: Iterable[Block]) -> float:
+        """DeLong, DeLong & Clarke-Pearson 1988; Obuchowski 1997 for groups.
+
+        A row pulls by the share of the other class that it is on the right side of, less the mean.
+        """
+        auc, clusters = self.auc(), Clusters()
+        (negative, positive), totals = self._counts, self._counts.sum(axis=1)
+        beaten = np.stack((1 - _below(positive) / totals[1], _below(negative) / totals[0]))
+        for block in blocks:
+            label = block["label"].astype(np.int64)
+            share = beaten[label, np.searchsorted(self._bins, _bins(block["probability"]))]
+            clusters.add(block["group"], {"pull": (share - auc) / totals[label]})
+        return standard_error(clusters.sums("pull"))
+
+    def _count(self) -> None:
+        """Count what waits."""
+        found = [(self._bins, self._counts)]
+        found += [(bins, np.stack((label == 0, label == 1))) for bins, label in self._waiting]
+        bins = np.concatenate([bins for bins, _ in found])
+        weights = np.concatenate([counts for _, counts in found], axis=1)
+        self._bins, place = np.unique(bins, return_inverse=True)
+        self._counts = np.stack([np.bincount(place, row, len(self._bins)) for row in weights])
+        self._waiting, self._rows = [], 0
 
 
-def _pulls_on_auc(scores: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """DeLong, DeLong & Clarke-Pearson 1988, by ranks (Sun & Xu 2014); Obuchowski 1997 for clusters.
+def _seen(blocks: Iterable[Block], ranks: Ranks) -> Iterable[Block]:
+    for block in blocks:
+        ranks.add(block)
+        yield block
 
-    A row pulls by the share of the other class that it is on the right side of, less the mean.
-    """
-    ranks = rankdata(scores)
-    pulls = np.empty(len(scores))
-    for chosen, sign in ((positive, 1), (~positive, -1)):
-        beaten = (ranks[chosen] - rankdata(scores[chosen])) / (~chosen).sum()
-        pulls[chosen] = sign * (beaten - beaten.mean()) / chosen.sum()
-    return pulls
+
+def _bins(probability: np.ndarray) -> np.ndarray:
+    """Positive floats are ordered as their bits are; NaN goes into the last bin."""
+    bits = np.ascontiguousarray(probability, np.float32).view(np.uint32) >> np.uint32(_SHIFT)
+    return np.minimum(bits, np.uint32(_BINS - 1)).astype(np.int64)
+
+
+def _below(counts: np.ndarray) -> np.ndarray:
+    """Of each bin: how many lie in lower ones, and half of those in itself."""
+    return np.cumsum(counts) - counts / 2

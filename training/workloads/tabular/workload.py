@@ -1,6 +1,6 @@
 """Tabular classification as a workload: what is learned of the columns, loss, evaluation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +10,15 @@ from torch.nn import functional as F
 
 from errors import TrainingError
 from training.data.dataset import Dataset
+from training.data.hashes import sample_hashes
+from training.data.manifest import Samples
+from training.scores import Block, Metrics
 from training.workloads.tabular import baselines, serving
 from training.workloads.tabular.features import FILE, Features
 from training.workloads.tabular.model import Classifier, Encoder, inputs
 from training.workloads.tabular.packing import Packing
-from training.workloads.tabular.scores import Metrics, labels_and_groups, metrics
+from training.workloads.tabular.scores import columns, metrics
+from training.workloads.tabular.statistics import MISSING
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -85,22 +89,66 @@ class Workload:
     def restore(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return weights
 
-    def evaluate(self, model: nn.Module, test: Dataset) -> Metrics:
-        """Log loss, AUC, accuracy and Brier score over every row of the split."""
-        device = next(model.parameters()).device
-        logits, scored = [], []
-        with torch.inference_mode():
-            for samples in test.batches(EVALUATION_BATCH):
-                batch = {n: torch.from_numpy(array).to(device) for n, array in samples.items()}
-                logits.append(model(*inputs(batch)).float().cpu().numpy())
-                scored.append(samples)
-        return metrics(np.concatenate(logits), *labels_and_groups(scored))
+    def scores(
+        self, model: nn.Module, test: Dataset, slices: Sequence[str] = ()
+    ) -> Iterator[Block]:
+        """A row is a row; slices are category columns, their values in the words of the data.
+
+        A value that is too rare to have an embedding is ``other``, a missing one ``missing``.
+        """
+        named = {name: self._names(name) for name in slices}
+        for samples, identity in self._rows(test):
+            found = {f"slice.{name}": names(samples) for name, names in named.items()}
+            logits = _logits(model, samples)
+            yield identity | found | columns(logits, samples["label"])
+
+    def metrics(self, blocks: Iterable[Block]) -> Metrics:
+        """Log loss, AUC, accuracy and Brier score."""
+        return metrics(blocks)
+
+    def examples(self, dataset: Dataset) -> Iterator[Block]:
+        """Rows, over all their fields."""
+        for _, identity in self._rows(dataset):
+            yield identity if self.config.group else {"example": identity["example"]}
+
+    def _rows(self, dataset: Dataset) -> Iterator[tuple[Samples, Block]]:
+        """(samples, their ``example`` and ``group``); without groups a row is one of its own."""
+        count = 0
+        for passage in dataset.stream(EVALUATION_BATCH):
+            samples = passage.samples
+            hashes = sample_hashes(samples, dataset.fields)
+            groups = samples.get("group", np.arange(count, count + len(hashes)))
+            count += len(hashes)
+            yield samples, {"example": hashes, "group": groups}
+
+    def _names(self, column: str) -> Callable[[Samples], np.ndarray]:
+        """Samples → the values of a category column as strings."""
+        index, known = self.config.categories.index(column), self.features.categories[column]
+        hashes = np.array([*known.hashes, MISSING], np.int64)
+        words = ["missing" if value is None else value for value in known.values]
+        order = np.argsort(hashes, kind="stable")
+        hashes, words = hashes[order], np.array([*words, "missing"], object)[order]
+
+        def names(samples: Samples) -> np.ndarray:
+            found = samples["categories"][:, index]
+            at = np.searchsorted(hashes, found).clip(max=len(hashes) - 1)
+            return np.where(hashes[at] == found, words[at], "other")
+
+        return names
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
         """A logistic regression on the same features, and the training split's base rate."""
+
         encoder = Encoder(self.features, self.config.clip)
         return baselines.evaluate(encoder, train, test, limit)
 
     def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
         """The probability that a record's label is 1."""
         return serving.answer(self.packing, model, request)
+
+
+@torch.inference_mode()
+def _logits(model: nn.Module, samples: Samples) -> np.ndarray:
+    device = next(model.parameters()).device
+    batch = {name: torch.from_numpy(array).to(device) for name, array in samples.items()}
+    return model(*inputs(batch)).float().cpu().numpy()

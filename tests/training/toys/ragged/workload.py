@@ -2,10 +2,14 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 from toys.ragged.packing import NUMBERS, PLACES, POISON
+
+from training.data.hashes import sample_hashes
+from training.scores import ratios
 
 
 class Model(nn.Module):
@@ -68,13 +72,29 @@ class Workload:
     def restore(self, weights):
         return weights
 
-    def evaluate(self, model, test):
-        [samples] = test.batches(len(test))
-        batch = {"numbers": torch.from_numpy(samples["numbers"])}
-        with torch.inference_mode():
-            total = self.loss(model(*self.inputs(batch)), batch)
-        mean = float(total / self.units(batch))
-        return {"loss": {"value": mean, "standard_error": 0.0}}
+    def scores(self, model, test, slices=()):
+        for passage in test.stream(64):
+            batch = {"numbers": torch.from_numpy(passage.samples["numbers"])}
+            with torch.inference_mode():
+                outputs = model(*self.inputs(batch))
+                rows = [
+                    self.loss(outputs[n : n + 1], {"numbers": batch["numbers"][n : n + 1]})
+                    for n in range(len(outputs))
+                ]
+            hashes = sample_hashes(passage.samples, test.fields)
+            yield {
+                "example": hashes,
+                "group": hashes,
+                "loss.sum": np.array([row.item() for row in rows]),
+                "loss.weight": passage.samples["numbers"][:, 0].astype(float),
+            }
+
+    def metrics(self, blocks):
+        return ratios(blocks)
+
+    def examples(self, dataset):
+        for passage in dataset.stream(64):
+            yield {"example": sample_hashes(passage.samples, dataset.fields)}
 
     def baselines(self, train, test, limit):
         return {"uniform": {"loss": math.log(NUMBERS)}}

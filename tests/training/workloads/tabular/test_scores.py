@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
 
 from errors import DataError
-from training.workloads.tabular.scores import metrics
+from training.workloads.tabular import scores
+
+
+def metrics(logits, labels, groups=None, size=1000):
+    """Of rows that come in blocks of ``size``."""
+    groups = np.arange(len(labels)) if groups is None else groups
+    cuts = range(size, len(labels), size)
+    parts = zip(*(np.split(column, cuts) for column in (logits, labels, groups)), strict=True)
+    return scores.metrics([{**scores.columns(z, y), "group": g} for z, y, g in parts])
 
 
 @given(
@@ -79,3 +87,18 @@ def test_certain_and_wrong_costs_its_logit_and_no_infinity():
 def test_labels_that_are_all_equal_are_refused(label):
     with pytest.raises(DataError, match=f"all 3 rows .* have the label {label}"):
         metrics(np.zeros(3), np.full(3, label, np.uint8))
+
+
+def test_the_area_is_as_exact_as_it_says_and_rows_are_counted_piece_by_piece(monkeypatch):
+    random = np.random.default_rng(0)
+    monkeypatch.setattr(scores, "WAITING", 3000)
+    labels = random.random(50_000) < 0.2
+    logits = random.normal(-1.5, 1, 50_000) + labels
+    exact = roc_auc_score(labels, logits)
+    assert metrics(logits, labels)["auc"]["value"] == pytest.approx(exact, abs=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_a_probability_that_is_no_number_is_no_metric():
+    found = metrics(np.array([np.nan, -1, 2]), np.array([1, 0, 1], np.uint8))
+    assert all(np.isnan(m["value"]) for m in found.values() if m is not found["accuracy"])

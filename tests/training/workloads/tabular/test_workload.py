@@ -9,10 +9,11 @@ import torch
 from torch.nn import functional as F
 
 from errors import DataError, TrainingError
-from tests.training.trainings import loss_of
+from tests.training.trainings import evaluated, loss_of
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, pack, table
 from training.data.dataset import Dataset
 from training.workloads import Workload, load
+from training.workloads.tabular.config import SPEC
 from training.workloads.tabular.features import Features
 
 
@@ -57,7 +58,7 @@ def test_what_other_splits_hold_changes_nothing(tmp_path):
     test = dataset(tmp_path / "test", SETTINGS, {"a": strange})
     before = dict(found.files())
     torch.manual_seed(0)
-    found.evaluate(found.model().eval(), test)
+    evaluated(found, found.model().eval(), test)
     found.baselines(train, test, 10**6)
     assert dict(found.files()) == before
     assert "violet" not in before["features.json"].decode()
@@ -210,7 +211,7 @@ def test_a_row_that_stands_four_times_counts_once_when_it_is_a_group(tmp_path):
         found = load("tabular", settings)
         found.fit(data)
         torch.manual_seed(0)
-        metrics = found.evaluate(found.model().eval(), data)
+        metrics = evaluated(found, found.model().eval(), data)
         errors.append([metric["standard_error"] for metric in metrics.values()])
     assert errors[1] == pytest.approx([2 * error for error in errors[0]], rel=0.02)
 
@@ -226,10 +227,67 @@ def test_training_learns_what_no_straight_line_can(workload, train, tmp_path):
         total, count = loss_of(workload, model, batch)
         (total / count).backward()
         optimizer.step()
-    found = workload.evaluate(model.eval(), test)
+    found = evaluated(workload, model.eval(), test)
     baselines = workload.baselines(train, test, 10**6)
     assert set(found) == set(baselines["base_rate"]) == {"log_loss", "auc", "accuracy", "brier"}
     assert found["accuracy"]["value"] > 0.85
     assert found["log_loss"]["value"] < baselines["logistic_regression"]["log_loss"] - 0.1
     assert found["auc"]["value"] > baselines["logistic_regression"]["auc"] + 0.1
     assert json.dumps(baselines, allow_nan=False)
+
+
+def test_a_row_says_its_slices_in_the_words_of_the_data(tmp_path):
+    train = dataset(tmp_path / "train", SETTINGS | {"min_count": 2}, {"a": table(200, 1)})
+    found = load("tabular", SETTINGS | {"min_count": 2})
+    found.fit(train)
+    frame = table(60, 2)
+    frame.loc[:4, "colour"] = "violet"
+    test = dataset(tmp_path / "test", SETTINGS, {"b": frame})
+    blocks = list(found.scores(found.model().eval(), test, ["colour", "size"]))
+    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    sizes, colours = frame["size"].fillna("missing"), frame["colour"].replace("violet", "other")
+    assert columns["slice.size"].tolist() == sizes.tolist()
+    assert columns["slice.colour"].tolist() == colours.tolist()
+    assert columns["label"].tolist() == (frame["delay"] > 15).astype(int).tolist()
+    assert columns["group"].tolist() == list(range(60))  # each row by itself
+
+
+def test_the_metrics_are_those_of_the_scores(workload, train):
+    blocks = list(workload.scores(workload.model().eval(), train))
+    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    found = workload.metrics(blocks)
+    assert {f"{metric}.sum" for metric in SPEC.compared_in} == {n for n in columns if ".sum" in n}
+    for name in SPEC.compared_in:
+        ratio = columns[f"{name}.sum"].sum() / columns[f"{name}.weight"].sum()
+        assert found[name]["value"] == pytest.approx(ratio, rel=1e-12)
+    assert columns["probability"].dtype == np.float32
+    again = [block["example"] for block in workload.examples(train)]
+    assert np.concatenate(again).tolist() == columns["example"].tolist()
+
+
+def test_another_model_is_scored_on_the_same_rows_with_the_same_slices(workload, train, tmp_path):
+    """The champion learned another vocabulary: what is a slice is the challenger's to say."""
+    older = load("tabular", SETTINGS | {"hidden": [8]})
+    frame = table(300, 7).assign(colour="green")
+    older.fit(dataset(tmp_path / "older", SETTINGS, {"z": frame}))
+    ours, theirs = (
+        list(workload.scores(model.eval(), train, ["colour"]))
+        for model in (workload.model(), older.model())
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        for name in ("example", "group", "slice.colour", "label"):
+            assert one[name].tolist() == other[name].tolist()
+        assert one["log_loss.sum"].tolist() != other["log_loss.sum"].tolist()
+        assert set(other["slice.colour"]) == {"red", "green", "blau"}
+
+
+def test_rows_of_a_group_are_told_apart_from_others(tmp_path):
+    settings = SETTINGS | {"group": "day"}
+    frame = table(90).assign(day=(np.arange(90) % 9).astype(str))
+    data = dataset(tmp_path, settings, {"a": frame})
+    found = load("tabular", settings)
+    found.fit(data)
+    [block] = found.scores(found.model().eval(), data)
+    assert len(np.unique(block["group"])) == 9
+    [one] = found.examples(data)
+    assert one["group"].tolist() == block["group"].tolist()

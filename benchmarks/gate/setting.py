@@ -1,0 +1,53 @@
+"""What every section of the benchmark is given."""
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from rich.progress import Progress
+
+from benchmarks.shards.bench import cores
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How much is measured, and where."""
+
+    pairs: int
+    """Of simulated models, for each check and number of groups."""
+    groups: tuple[int, ...]
+    examples: int
+    """Whose scores are read, of each model."""
+    rounds: int
+    scratch: Path
+    progress: Progress
+    executor: Executor
+    """A process for each core."""
+
+    def each(self, what: str, run: Callable[[int], Found], times: int) -> list[Found]:
+        """``run(seed)`` for as many seeds, on all cores."""
+        bar = self.progress.add_task(what, total=times)
+        found = []
+        for one in self.executor.map(run, range(times), chunksize=20):
+            found.append(one)
+            self.progress.advance(bar)
+        self.progress.remove_task(bar)
+        return found
+
+
+def processes() -> ProcessPoolExecutor:
+    """One for each core."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(cores(), context, _one_thread)
+
+
+def _one_thread() -> None:
+    """Small products on several threads would only wait for each other."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)

@@ -1,0 +1,157 @@
+"""Is the challenger worse than the champion on some slice, although it may be better on average?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from conditions.checks import Check, number
+from conditions.demands import name_of
+from conditions.paired import Floats, Improvement, improvement
+
+NAMED = 5
+"""Slices that a reason names."""
+LISTED = 200
+"""Slices of a metric in gate.json, the worst first; the pipeline reads that file, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """One value of one slice column, and what the two models' scores on it say. For gate.json."""
+
+    metric: str
+    slice: str
+    """``column=value``."""
+    examples: int
+    effective_groups: float | None
+    value: float | None
+    """The improvement on the slice."""
+    low: float | None
+    high: float | None
+    """One-sided limits, each at 1 - α ÷ tested slices (Bonferroni): where even ``high`` is below
+    the threshold, Holm's test finds the regression, too."""
+    p_value: float | None
+    """Of "not worse by more than the margin", adjusted by Holm; None where it was not tested."""
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A slice's examples, added up over groups."""
+
+    slice: str
+    examples: int
+    difference: Floats
+    weight: Floats
+
+
+def judge_slices(
+    parts: Sequence[Part],
+    metric: str,
+    margin: float,
+    *,
+    confidence: float,
+    min_examples: int,
+    min_groups: int,
+) -> tuple[Check, list[Slice]]:
+    """The worst slice is not worse than the champion by more than ``margin``.
+
+    Each slice with enough examples and effective groups is tested for H₀ "not worse by more than
+    the margin" (Student's t, jackknife over groups). Holm's step-down adjustment (Scandinavian
+    Journal of Statistics 6, 1979) keeps the chance of stopping a model without any such slice at
+    α = 1 - confidence, however many slices there are. That is proof of harm, not of safety: a slice
+    too small to prove anything does not stop a model, and is said to be untested.
+    """
+    tested = [part for part in parts if part.examples >= min_examples and part.weight.sum() > 0]
+    measured = [(part, improvement(part.difference, part.weight, confidence, resamples=0))
+                for part in tested]  # fmt: skip
+    measured = [(part, found) for part, found in measured if found.effective_groups >= min_groups]
+    names = {part.slice for part, _ in measured}
+    untested = [_untested(part, metric) for part in parts if part.slice not in names]
+    if not measured:
+        return _no_test(metric, margin, len(untested), confidence), untested[:LISTED]
+    adjusted = holm(np.array([found.chance_below(-margin) for _, found in measured]))
+    level = 1 - (1 - confidence) / len(measured)
+    slices = [
+        _slice(part, metric, level, float(chance), bool(chance > 1 - confidence))
+        for (part, _), chance in zip(measured, adjusted, strict=True)
+    ]
+    worst_first = sorted(slices, key=lambda found: (found.p_value, found.value))
+    listed = (worst_first + untested)[:LISTED]
+    return _worst(worst_first, margin, level, len(untested)), listed
+
+
+def holm(chances: Floats) -> Floats:
+    """Holm's adjusted p-values, in the order given.
+
+    What statsmodels' ``multipletests`` computes (a test holds it to that), without the second that
+    importing it takes, and the full garbage collection of each of its calls.
+    """
+    order = np.argsort(chances)
+    left = len(chances) - np.arange(len(chances))
+    adjusted = np.empty_like(chances)
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(chances[order] * left))
+    return adjusted
+
+
+def _slice(part: Part, metric: str, level: float, chance: float, passed: bool) -> Slice:
+    found = improvement(part.difference, part.weight, level, resamples=0)
+    return _as_slice(part, metric, found, chance, passed)
+
+
+def _untested(part: Part, metric: str) -> Slice:
+    return _as_slice(part, metric, None, None, True)
+
+
+def _as_slice(
+    part: Part, metric: str, found: Improvement | None, chance: float | None, passed: bool
+) -> Slice:
+    return Slice(
+        metric=metric,
+        slice=part.slice,
+        examples=part.examples,
+        effective_groups=None if found is None else number(found.effective_groups),
+        value=None if found is None else number(found.value),
+        low=None if found is None else number(found.low),
+        high=None if found is None else number(found.high),
+        p_value=None if chance is None else number(chance),
+        passed=passed,
+    )
+
+
+def _worst(slices: Sequence[Slice], margin: float, level: float, untested: int) -> Check:
+    worst, failed = slices[0], [found for found in slices if not found.passed]
+    if failed:
+        named = ", ".join(f"{found.slice} ({found.value:+.4g})" for found in failed[:NAMED])
+        more = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+        verdict = f"is worse than the champion's by more than {margin:g} on {named}{more}"
+    else:
+        verdict = f"is on no slice shown to be worse than the champion's by more than {margin:g}"
+    return Check(
+        kind="slice_regression",
+        name=name_of("slice_regression", worst.metric),
+        metric=worst.metric,
+        direction="higher",
+        value=worst.value,
+        low=worst.low,
+        high=worst.high,
+        confidence=level,
+        threshold=-margin,
+        passed=not failed,
+        slice=worst.slice,
+        reason=f"{worst.metric} {verdict}; {len(slices)} slices tested, {untested} too small",
+    )
+
+
+def _no_test(metric: str, margin: float, untested: int, confidence: float) -> Check:
+    return Check(
+        kind="slice_regression",
+        name=name_of("slice_regression", metric),
+        metric=metric,
+        direction="higher",
+        value=None,
+        confidence=confidence,
+        threshold=-margin,
+        passed=False,
+        reason=f"{metric}: none of {untested} slices has examples and groups enough to be tested",
+    )

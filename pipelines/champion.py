@@ -1,0 +1,127 @@
+"""The champion: the model package that a run's model is compared with, told to it at its start.
+
+A run that is started without being told (from the console, by an EventBridge rule) finds
+``unresolved`` in its parameter ChampionArn, and the gate rejects what should be compared.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from errors import RecipeError, ServiceError
+from pipelines.service import client, error_code, service_errors
+
+NONE, UNRESOLVED = "none", "unresolved"
+"""Values of ChampionArn: the group has no Approved package; nobody has looked."""
+
+NO_CHAMPION = {
+    "no-champion.json": json.dumps({"champion": None}).encode(),
+}
+"""The folder that ChampionModelUri names when there is no model: a ProcessingInput must exist."""
+
+
+def champion_parameters(
+    sagemaker: Any, definition: Mapping[str, Any], given: Mapping[str, str], champion: str | None
+) -> dict[str, str]:
+    """ChampionArn, and ChampionModelUri when there is a champion; nothing for a pipeline that takes
+    no champion, and where ``given``, the parameters of this run, say who it is.
+
+    Args:
+        champion: ARN of a model package, or ``none``; None for the latest Approved package.
+
+    Raises:
+        RecipeError: the pipeline takes no champion, and one was named.
+        ServiceError: the package has no model.tar.gz, or AWS refused.
+    """
+    known = {parameter["Name"] for parameter in definition.get("Parameters", ())}
+    if "ChampionArn" not in known:
+        if champion is not None:
+            raise RecipeError(
+                f"--champion {champion}: this pipeline takes none; upsert it once with this version"
+            )
+        return {}
+    if "ChampionArn" in given:
+        return {}
+    arn = champion or _champion(sagemaker, _group(definition))
+    if arn == NONE:
+        return {"ChampionArn": NONE}
+    return {"ChampionArn": arn, "ChampionModelUri": _model_uri(sagemaker, arn)}
+
+
+def approved(sagemaker: Any, group: str) -> list[str]:
+    """ARNs of the group's Approved packages, the newest first: the champion and its predecessors.
+
+    A package is as new as its registration, not its approval: ListModelPackages tells no other
+    time. None where there is no such group: the first registration makes it.
+
+    Raises:
+        ServiceError: AWS refused.
+    """
+    pages = sagemaker.get_paginator("list_model_packages").paginate(
+        ModelPackageGroupName=group,
+        ModelApprovalStatus="Approved",
+        SortBy="CreationTime",
+        SortOrder="Descending",
+    )
+    with service_errors(f"listing the Approved packages of {group}"):
+        try:
+            return [
+                one["ModelPackageArn"] for page in pages for one in page["ModelPackageSummaryList"]
+            ]
+        except ClientError as error:
+            # AWS's page on ListModelPackages names no error for a missing group; the message is
+            # known from memory, and from this emulator.
+            missing = error_code(error) in ("ValidationException", "ResourceNotFound")
+            if missing and "does not exist" in str(error):
+                return []
+            raise
+
+
+def _champion(sagemaker: Any, group: str | None) -> str:
+    return next(iter(approved(sagemaker, group)), NONE) if group else NONE
+
+
+def _group(definition: Mapping[str, Any]) -> str | None:
+    """The model package group that the pipeline registers in; None when it does not register."""
+    for step in _steps(definition["Steps"]):
+        group = step.get("Arguments", {}).get("ModelPackageGroupName")
+        if step["Type"] == "RegisterModel" and isinstance(group, str):
+            return group
+    return None
+
+
+def _steps(steps: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Every step, those inside a condition's branches too."""
+    for step in steps:
+        yield step
+        for branch in ("IfSteps", "ElseSteps"):
+            yield from _steps(step.get("Arguments", {}).get(branch, []))
+
+
+def _model_uri(sagemaker: Any, arn: str) -> str:
+    with service_errors(f"looking at champion {arn}"):
+        package = sagemaker.describe_model_package(ModelPackageName=arn)
+    containers = package.get("InferenceSpecification", {}).get("Containers", [])
+    uris = [container["ModelDataUrl"] for container in containers if "ModelDataUrl" in container]
+    if len(uris) != 1:
+        raise ServiceError(
+            f"champion {arn}: names {len(uris)} models (InferenceSpecification.Containers"
+            "[].ModelDataUrl), expected one; name another with --champion ARN, or none"
+        )
+    _check_there(sagemaker, arn, uris[0])
+    return uris[0]
+
+
+def _check_there(sagemaker: Any, arn: str, uri: str) -> None:
+    """Now, and not when the training is over. Who may not look has to believe it."""
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    try:
+        client("s3", sagemaker.meta.region_name).head_object(Bucket=bucket, Key=key)
+    except ClientError as error:
+        if error_code(error) in ("404", "NoSuchKey", "NoSuchBucket"):
+            raise ServiceError(
+                f"champion {arn}: its model {uri} is not there; restore it, reject the package, or "
+                "name another with --champion ARN, or none"
+            ) from None

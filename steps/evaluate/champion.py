@@ -1,0 +1,46 @@
+"""The champion: the model that the challenger has to be compared with, when there is one.
+
+It is evidence from outside: whatever is wrong with it becomes a reason, which makes the gate
+reject, and never ends the job.
+"""
+
+from pathlib import Path
+
+from errors import DataError, TrainyardError
+from steps.evaluate.archive import Trained, open_archive
+from training.workloads import Packing
+
+NONE, UNRESOLVED = "none", "unresolved"
+"""Instead of an ARN: the model package group has no Approved package; nobody has looked."""
+
+
+def open_champion(folder: Path, arn: str, challenger: Trained) -> tuple[Trained | None, str | None]:
+    """(the champion, None), (None, why it cannot be compared), or (None, None) when there is none.
+
+    Args:
+        folder: holds its model.tar.gz, or no-champion.json.
+        arn: of its model package; or NONE, UNRESOLVED.
+    """
+    if arn in (NONE, UNRESOLVED):
+        return None, None
+    try:
+        return _opened(folder, challenger), None
+    except TrainyardError as error:
+        return None, f"champion {arn} cannot be compared: {error}"
+
+
+def _opened(folder: Path, challenger: Trained) -> Trained:
+    if (folder / "no-champion.json").exists():
+        raise DataError("the parameter ChampionModelUri does not say where its model.tar.gz is")
+    champion = open_archive(folder, challenger.description["workload"])
+    ours, theirs = challenger.workload.packing, champion.workload.packing
+    if (ours.fields, ours.info) != (theirs.fields, theirs.info):
+        raise DataError(
+            f"it takes samples {_samples(theirs)}; the test split holds samples {_samples(ours)}"
+        )
+    return champion
+
+
+def _samples(packing: Packing) -> str:
+    fields = ", ".join(f"{n} {f.dtype} {f.shape}" for n, f in packing.fields.items())
+    return f"{fields} made for {packing.info}"

@@ -1,0 +1,47 @@
+"""The gate's benchmark runs, at a size at which its figures mean little; its worlds are true."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.gate.promotion import rate
+from benchmarks.gate.simulate import PAIRS, World, judge
+
+
+@pytest.mark.slow
+def test_every_section_runs_and_its_figures_are_written(run_python, tmp_path: Path):
+    sizes = ["--pairs", "8", "--groups", "20,40", "--examples", "100000", "--rounds", "1"]
+    outputs = ["--json", str(tmp_path / "figures.json"), "--plot", str(tmp_path / "power.png")]
+    done = run_python("-m", "benchmarks.gate", *sizes, *outputs)
+    assert not done.returncode, done.stdout + done.stderr
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert set(figures["sections"]) == {"promotion", "power", "speed"}
+    assert len(figures["targets"]) == 6 and figures["setting"]["pairs"] == 8
+    assert (tmp_path / "power.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("effect", [-0.03, 0.0, 0.05])
+def test_the_true_difference_is_what_the_world_says(kind, effect):
+    """Of a very large test split; else the simulation would prove nothing."""
+    batch = PAIRS[kind](World(kind=kind, groups=60_000, effect=effect), np.random.default_rng(0))
+    challenger, champion, weight = (sums.sum() for sums in batch.metrics["score"])
+    sign = 1 if kind == "accuracy" else -1
+    assert sign * (challenger - champion) / weight == pytest.approx(effect, abs=0.0015)
+
+
+def test_the_gate_promotes_what_is_no_better_rarely_and_what_is_much_better_nearly_always():
+    """200 pairs of 30 groups: more than 18 of 200 at 5 % is 1 chance in 200."""
+    same = [judge(World(kind="loss", groups=30, effect=0.0), None, seed) for seed in range(200)]
+    better = [judge(World(kind="loss", groups=30, effect=0.2), None, seed) for seed in range(20)]
+    assert sum(one.promoted for one in same) <= 18
+    assert 60 < sum(one.plain for one in same) < 140
+    assert sum(one.promoted for one in better) >= 19
+
+
+def test_the_interval_of_a_rate_is_the_exact_one():
+    found = rate([False] * 20)
+    assert (found.low, found.median) == (0, 0)
+    assert found.high == pytest.approx(1 - 0.025 ** (1 / 20))

@@ -1,0 +1,53 @@
+"""The calibration error: what it measures, and that its limit covers."""
+
+import numpy as np
+import pytest
+
+from conditions.calibration import BLOCKS, Reliability
+from errors import GateError
+
+
+def reliability(moved: float = 0.0, rows: int = 40_000, seed: int = 0) -> Reliability:
+    """Predictions that are ``moved`` too high."""
+    source = np.random.default_rng(seed)
+    true = source.uniform(0.05, 0.7, rows)
+    label = (source.uniform(size=rows) < true).astype(float)
+    found = Reliability()
+    for part in np.array_split(np.arange(rows), 3):
+        found.add(source.integers(0, BLOCKS, len(part)), (true + moved)[part], label[part])
+    return found
+
+
+@pytest.mark.parametrize("moved", [0.03, 0.1, 0.2])
+def test_predictions_that_are_too_high_by_so_much_are_off_by_so_much(moved):
+    value, low, high = reliability(moved).error(0.95)
+    assert low <= moved <= high and value == pytest.approx(moved, abs=0.01)
+
+
+def test_true_probabilities_are_near_zero_and_a_small_split_shows_less():
+    large, small = reliability().error(0.95), reliability(rows=1000).error(0.95)
+    assert large[2] < 0.02 < small[2]
+
+
+def test_rare_positives_are_cut_into_parts_too():
+    source = np.random.default_rng(0)
+    predicted = 10.0 ** source.uniform(-5, -2, 200_000)
+    label = (source.uniform(size=len(predicted)) < 3 * predicted).astype(float)
+    found = Reliability()
+    found.add(source.integers(0, BLOCKS, len(predicted)), predicted, label)
+    assert found.error(0.95)[0] == pytest.approx(2 * predicted.mean(), rel=0.1)
+
+
+def test_a_single_part_and_the_ends_of_the_range_are_counted():
+    found = Reliability()
+    found.add(np.arange(4), np.array([0.0, 1.0, 0.0, 1.0]), np.array([0.0, 1.0, 1.0, 1.0]))
+    assert found.error(0.95)[0] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("probability", "label"),
+    [(1.1, 0), (-0.1, 0), (np.nan, 0), (np.inf, 1), (0.5, 2), (0.5, np.nan), (0.5, 0.5)],
+)
+def test_what_is_no_probability_or_label_is_refused(probability, label):
+    with pytest.raises(GateError, match="probability|label"):
+        Reliability().add(np.arange(1), np.array([probability]), np.array([label], float))

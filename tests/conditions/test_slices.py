@@ -1,0 +1,62 @@
+"""The worst slice: found among many, and not made up."""
+
+import numpy as np
+import pytest
+from statsmodels.stats.multitest import multipletests
+
+from conditions.paired import improvement
+from conditions.slices import Part, judge_slices
+
+
+def part(name: str, mean: float, seed: int = 0, groups: int = 40, examples: int = 1000) -> Part:
+    source = np.random.default_rng(seed)
+    weight = source.uniform(20, 30, groups)
+    difference = source.normal(mean, 0.1, groups) * weight
+    return Part(slice=name, examples=examples, difference=difference, weight=weight)
+
+
+def judge(parts, margin=0.02, confidence=0.95):
+    return judge_slices(parts, "m", margin, confidence=confidence, min_examples=100, min_groups=10)
+
+
+def test_one_bad_slice_stops_a_model_that_is_better_on_average():
+    parts = [part(f"kind={n}", 0.1, seed=n) for n in range(20)] + [part("kind=bad", -0.2, seed=99)]
+    check, slices = judge(parts)
+    assert not check.passed and check.slice == "kind=bad" and check.high < check.threshold == -0.02
+    assert "on kind=bad (-0." in check.reason and "21 slices tested" in check.reason
+    assert [one.slice for one in slices if not one.passed] == ["kind=bad"]
+    assert judge(parts[:-1])[0].passed
+
+
+def test_a_slice_that_is_worse_by_less_than_the_margin_passes():
+    assert judge([part("kind=a", -0.2)], margin=0.3)[0].passed
+
+
+def test_p_values_are_holms():
+    parts = [part(f"kind={n}", -0.03 - 0.01 * n, seed=n) for n in range(4)]
+    chances = [improvement(p.difference, p.weight, 0.95, resamples=0).chance_below(-0.02)
+               for p in parts]  # fmt: skip
+    expected = multipletests(chances, alpha=0.05, method="holm")[1]
+    assert sorted(one.p_value for one in judge(parts)[1]) == pytest.approx(sorted(expected))
+    single = judge(parts[:1])[1][0].p_value
+    assert single == pytest.approx(chances[0])
+
+
+def test_many_good_slices_are_stopped_no_oftener_than_declared():
+    """100 trials × 30 slices that are worse by the very margin: without Holm 4 of 5 would fail."""
+    stopped = sum(
+        not judge([part(f"s={n}", -0.02, seed=1000 * trial + n) for n in range(30)])[0].passed
+        for trial in range(100)
+    )
+    assert stopped <= 11  # 5 expected; 11 or more: 1 in 100
+
+
+def test_small_slices_are_named_and_not_tested_and_none_at_all_is_a_rejection():
+    few = part("kind=few", -9, examples=99)
+    lumped = part("kind=lumped", -9, groups=8)
+    check, slices = judge([part("kind=a", 0), few, lumped])
+    assert check.passed and "1 slices tested, 2 too small" in check.reason
+    assert {one.slice: one.p_value is None for one in slices} == {
+        "kind=a": False, "kind=few": True, "kind=lumped": True}  # fmt: skip
+    check, _ = judge([few])
+    assert not check.passed and check.value is None and "none of 1 slices" in check.reason

@@ -1,0 +1,87 @@
+"""Scores added up: however they are cut, and however many groups there are."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conditions.paired import improvement
+from conditions.tally import BINS, BLOCKS, MAX_SLICES, NO_VALUE, Batch, Tally, Wanted, hashed
+from errors import GateError
+
+WANTED = Wanted(metrics={"m": "lower"}, champion="arn")
+
+
+def batch(seed: int = 0, rows: int = 300, groups: int = 25, **changes) -> Batch:
+    source = np.random.default_rng(seed)
+    scores = [source.integers(0, 9, rows).astype(float) for _ in range(2)]
+    values = {
+        "groups": source.integers(0, groups, rows),
+        "metrics": {"m": (*scores, source.integers(1, 5, rows).astype(float))},
+        "slices": {"kind": pa.array(source.choice(["a", "b", None], rows)).dictionary_encode()},
+    }
+    return Batch(**values | changes)
+
+
+def cut(whole: Batch, first: int, last: int) -> Batch:
+    rows = slice(first, last)
+    return Batch(
+        groups=whole.groups[rows],
+        metrics={m: tuple(column[rows] for column in columns)
+                 for m, columns in whole.metrics.items()},
+        slices={n: column[rows] for n, column in whole.slices.items()},
+    )  # fmt: skip
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 300), max_size=4))
+def test_the_sums_are_the_same_however_the_rows_are_cut(cuts):
+    whole = batch()
+    one, many = Tally(WANTED), Tally(WANTED)
+    one.add(whole)
+    for first, last in zip([0, *sorted(cuts)], [*sorted(cuts), 300], strict=True):
+        many.add(cut(whole, first, last))
+    assert (one.examples, one.groups, one.totals) == (many.examples, many.groups, many.totals)
+    assert [list(x) for x in one.of_groups("m")] == [list(x) for x in many.of_groups("m")]
+    for name in ("a", "b", NO_VALUE):
+        sums = [tally.of_slice("m", "kind", name) for tally in (one, many)]
+        assert [list(x) for x in sums[0]] == [list(x) for x in sums[1]]
+        counts = [tally.slice_examples[tally.slices["kind", name]] for tally in (one, many)]
+        assert counts[0] == counts[1] > 0
+
+
+def test_slices_add_up_to_the_whole_and_the_sign_follows_the_direction():
+    tally, higher = Tally(WANTED), Tally(Wanted(metrics={"m": "higher"}, champion="arn"))
+    whole = batch()
+    tally.add(whole)
+    higher.add(whole)
+    challenger, champion, weight = whole.metrics["m"]
+    of_slices = [sum(tally.of_slice("m", *key)[part].sum() for key in tally.slices)
+                 for part in (0, 1)]  # fmt: skip
+    assert of_slices == [(champion - challenger).sum(), weight.sum()]
+    assert higher.of_groups("m")[0].sum() == -of_slices[0]
+
+
+def test_few_groups_keep_to_themselves_and_many_become_blocks_that_tell_the_same():
+    assert len(set(hashed(np.arange(-500, 500)))) > 990
+    tally = Tally(WANTED)
+    source = np.random.default_rng(0)
+    rows = 200_000
+    noise = source.normal(0, 1, rows)
+    tally.add(batch(rows=rows, groups=50_000, slices={}, metrics={
+        "m": (noise, np.zeros(rows), np.ones(rows))}))  # fmt: skip
+    difference, weight = tally.of_groups("m")
+    assert tally.groups > BLOCKS and len(weight) == BLOCKS
+    assert difference.sum() == pytest.approx(-noise.sum())
+    blocks = improvement(difference, weight, 0.95, resamples=0)
+    bins = improvement(tally.metrics["m"].difference, tally.metrics["m"].weight, 0.95, resamples=0)
+    assert len(tally.metrics["m"].weight) == BINS
+    assert blocks.standard_error == pytest.approx(bins.standard_error, rel=0.05)
+
+
+def test_an_id_is_no_slice():
+    values = pa.array([str(number) for number in range(MAX_SLICES + 1)]).dictionary_encode()
+    rows = len(values)
+    with pytest.raises(GateError, match="slice.id is no slice"):
+        Tally(WANTED).add(batch(rows=rows, slices={"id": values}))

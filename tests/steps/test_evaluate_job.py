@@ -1,0 +1,302 @@
+"""The evaluate job: scores of every example, a champion beside the challenger, and leaks."""
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from errors import DataError
+from steps.evaluate import job as evaluate_job
+from steps.evaluate import leakage as leakage_module
+from steps.evaluate import scores as scores_module
+from steps.evaluate.leakage import leakage
+from steps.evaluate.scores import Scores, write
+from tests.steps.test_jobs import RAGGED, TOYS, shard, train
+from training.data.dataset import Dataset
+
+ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/toys/1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def toys():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOYS))
+        yield
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> Path:
+    """What SageMaker would put below processing/input: train, test, model; and no champion."""
+    root = tmp_path_factory.mktemp("trained")
+    shard(root, RAGGED)
+    train(root, RAGGED)
+    folder = root / "evaluate/processing/input"
+    for split in ("train", "test"):
+        shutil.copytree(root / split, folder / split)
+    archive(folder / "model", root / "train-job/model")
+    (folder / "champion").mkdir()
+    (folder / "champion/no-champion.json").write_text("{}")
+    return folder
+
+
+def archive(into: Path, files: Path) -> None:
+    into.mkdir()
+    with tarfile.open(into / "model.tar.gz", "w:gz") as tar:
+        tar.add(files, ".")
+
+
+def evaluated(inputs: Path, tmp_path: Path, *arguments: str, change=lambda champion: None):
+    """(evaluation.json, folder of scores) with this champion."""
+    root = tmp_path / "job"
+    shutil.copytree(inputs, root / "processing/input", symlinks=True)
+    change(root / "processing/input/champion")
+    evaluate_job.main([*arguments, "--root", str(root)])
+    output = root / "processing/output"
+    return json.loads((output / "evaluation/evaluation.json").read_bytes()), output / "scores"
+
+
+def crown(inputs: Path):
+    """The very model of the challenger as the champion."""
+
+    def change(champion: Path) -> None:
+        (champion / "no-champion.json").unlink()
+        shutil.copy(inputs / "model/model.tar.gz", champion)
+
+    return change
+
+
+def test_challenger_and_champion_are_scored_on_the_same_rows(inputs, tmp_path):
+    evaluation, folder = evaluated(inputs, tmp_path, "--champion", ARN, change=crown(inputs))
+    ours, theirs = (pq.read_table(folder / f"{n}.parquet") for n in ("challenger", "champion"))
+    assert ours.equals(theirs)
+    assert evaluation["champion"] == {
+        "arn": ARN,
+        "metrics": evaluation["metrics"],
+        "artifact": evaluation["artifact"],
+        "error": None,
+    }
+    assert len(ours) == evaluation["dataset"]["test_samples"]
+    value = sum(ours["loss.sum"].to_pylist()) / sum(ours["loss.weight"].to_pylist())
+    assert evaluation["metrics"]["loss"]["value"] == pytest.approx(value, rel=1e-12)
+    described = json.loads(theirs.schema.metadata[b"trainyard"])
+    assert described == {
+        "format": 1,
+        "model": "champion",
+        "champion": ARN,
+        "test_fingerprint": evaluation["dataset"]["test_fingerprint"],
+        "train_fingerprint": evaluation["dataset"]["train_fingerprint"],
+        "artifact_sha256": evaluation["artifact"]["sha256"],
+        "metrics": {"loss": "lower"},
+    }
+
+
+def test_the_artifact_and_the_latency_are_evidence(inputs, tmp_path):
+    evaluation, _ = evaluated(inputs, tmp_path)
+    assert evaluation["artifact"]["bytes"] == (inputs / "model/model.tar.gz").stat().st_size
+    assert len(evaluation["artifact"]["sha256"]) == 64
+    latency = evaluation["latency"]
+    assert 0 < latency["p50_ms"] <= latency["p95_ms"] and latency["samples"] >= 100
+    assert latency["device"] == "cpu" or "NVIDIA" in latency["device"]
+
+
+@pytest.mark.parametrize("arn", ["none", "unresolved"])
+def test_without_a_champion_there_are_no_scores_of_one(inputs, tmp_path, arn):
+    evaluation, folder = evaluated(inputs, tmp_path, "--champion", arn)
+    expected = {"arn": arn, "metrics": {}, "artifact": None, "error": None}
+    assert evaluation["champion"] == expected
+    assert [path.name for path in folder.iterdir()] == ["challenger.parquet"]
+    described = json.loads(pq.read_schema(folder / "challenger.parquet").metadata[b"trainyard"])
+    assert described["champion"] is None
+
+
+def vanished(champion: Path) -> None:
+    (champion / "no-champion.json").unlink()
+
+
+def torn(champion: Path) -> None:
+    vanished(champion)
+    content = (champion.parent / "model/model.tar.gz").read_bytes()
+    (champion / "model.tar.gz").write_bytes(content[: len(content) // 2])
+
+
+def described_as(**changes):
+    """The challenger's model, whose config.json says something else."""
+
+    def change(champion: Path) -> None:
+        vanished(champion)
+        with tarfile.open(champion.parent / "model/model.tar.gz") as tar:
+            tar.extractall(champion / "files", filter="data")
+        config = json.loads((champion / "files/config.json").read_bytes())
+        text = json.dumps(config | changes) if changes else "{"
+        (champion / "files/config.json").write_text(text)
+        with tarfile.open(champion / "model.tar.gz", "w:gz") as tar:
+            tar.add(champion / "files", ".")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda champion: None, "ChampionModelUri does not say where"),
+        (vanished, "model.tar.gz: is missing"),
+        (torn, "cannot be unpacked"),
+        (described_as(), "config.json: is missing or damaged"),
+        (described_as(workload="tabular"), "of workload 'tabular'; expected 'toys.ragged'"),
+        (described_as(workload=["x"]), r"of workload \['x'\]; expected"),
+        (described_as(workload_config={"dropout": 7}), "workload_config.dropout: is 7"),
+    ],
+    ids=["only an ARN", "vanished", "torn", "no JSON", "other workload", "nonsense", "settings"],
+)  # fmt: skip
+def test_a_champion_that_cannot_be_compared_is_a_reason_and_no_failure(
+    inputs, tmp_path, change, expected
+):
+    evaluation, folder = evaluated(inputs, tmp_path, "--champion", ARN, change=change)
+    error = evaluation["champion"]["error"]
+    assert error.startswith(f"champion {ARN} cannot be compared: ")
+    with pytest.raises(ValueError, match=expected):
+        raise ValueError(error)
+    assert [path.name for path in folder.iterdir()] == ["challenger.parquet"]
+
+
+def test_a_champion_of_other_samples_is_a_reason(inputs, tmp_path, monkeypatch):
+    from toys.ragged.packing import Packing
+
+    known = Packing.__init__
+
+    def other(self, config, assets):
+        known(self, config, assets)
+        if assets.parent.name == "champion":
+            self.info = {"kind": "of another tokenizer"}
+
+    monkeypatch.setattr(Packing, "__init__", other)
+    evaluation, _ = evaluated(inputs, tmp_path, "--champion", ARN, change=crown(inputs))
+    assert "made for {'kind': 'of another tokenizer'}" in evaluation["champion"]["error"]
+
+
+def copied(rows: int):
+    """The test split's first rows come back in the train split."""
+
+    def change(champion: Path) -> None:
+        from tests.training.trainings import write_dataset
+
+        test = Dataset(champion.parent / "test")
+        samples = test.read(np.arange(rows))
+        write_dataset(champion.parent / "train", samples, test.fields, host="leak",
+                      workload={"kind": "ragged"})  # fmt: skip
+
+    return change
+
+
+def test_leaked_examples_are_counted(inputs, tmp_path):
+    """At the level of the datasets: the job itself refuses a train split it was not trained on."""
+    from training.workloads import load
+
+    folder = tmp_path / "input"
+    shutil.copytree(inputs, folder)
+    before = leakage(load("toys.ragged", {}), Dataset(folder / "train"), Dataset(folder / "test"))
+    copied(5)(folder / "champion")
+    workload, test = load("toys.ragged", {}), Dataset(folder / "test")
+    train = Dataset(folder / "train")
+    found = leakage(workload, train, test)
+    test_rows, train_rows = (
+        [row.tobytes() for row in d.read(np.arange(len(d)))["numbers"]] for d in (test, train)
+    )
+    leaked = [row for row in test_rows if row in set(train_rows)]
+    assert found == {
+        "examples": len(leaked),
+        "groups": len(set(leaked)),
+        "checked_examples": len(test_rows),
+        "checked_groups": len(set(test_rows)),
+    }
+    assert found["examples"] >= max(5, before["examples"])
+
+
+class Given:
+    """A workload whose splits are given as blocks."""
+
+    def examples(self, dataset):
+        return iter(dataset)
+
+
+ids = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 5)), max_size=60)
+
+
+@settings(max_examples=50)
+@given(train=ids, test=ids, size=st.integers(1, 20), grouped=st.booleans())
+def test_leaks_are_those_of_a_set(train, test, size, grouped):
+    def blocks(rows):
+        columns = np.array(rows, np.int64).reshape(-1, 2)
+        for start in range(0, len(rows), size):
+            part = columns[start : start + size]
+            block = {"example": part[:, 0].copy(), "group": part[:, 1].copy()}
+            yield block if grouped else {"example": block["example"]}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leakage_module, "PIECE", 7)
+        patch.setattr(leakage_module, "PARTS", 3)
+        found = leakage(Given(), list(blocks(train)), list(blocks(test)))
+    known, place = {row[0] for row in train}, int(grouped)
+    groups = {row[place] for row in test}
+    assert found == {
+        "examples": sum(row[0] in known for row in test),
+        "groups": len(groups & {row[place] for row in train}),
+        "checked_examples": len(test),
+        "checked_groups": len(groups),
+    }
+
+
+HEADER = {"metrics": {"loss": "lower", "auc": "higher"}}
+
+
+@settings(max_examples=20)
+@given(sizes=st.lists(st.integers(0, 25), max_size=8), group=st.integers(1, 12))
+def test_a_file_of_scores_gives_back_its_rows_in_row_groups_of_bounded_size(
+    tmp_path_factory, sizes, group
+):
+    path = tmp_path_factory.mktemp("scores") / "scores/challenger.parquet"
+    starts = np.cumsum([0, *sizes])
+    blocks = [
+        {
+            "example": np.arange(start, stop),
+            "group": np.arange(start, stop) // 3,
+            "slice.kind": np.array([f"kind {n % 4}" for n in range(start, stop)], object),
+            "loss.sum": np.arange(start, stop) / 7,
+            "loss.weight": np.ones(stop - start),
+        }
+        for start, stop in zip(starts, starts[1:], strict=False)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scores_module, "GROUP", group)
+        if not sum(sizes):
+            with pytest.raises(DataError, match="no example to score"):
+                write(path, blocks, HEADER)
+            assert not list(path.parent.iterdir())
+            return
+        write(path, blocks, HEADER)
+    with pq.ParquetFile(path) as file:
+        rows = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+        table = file.read()
+    assert set(rows[:-1]) <= {group} and sum(rows) == sum(sizes)
+    assert json.loads(table.schema.metadata[b"trainyard"])["metrics"] == {"loss": "lower"}
+    kinds = [f"kind {n % 4}" for n in range(sum(sizes))]
+    assert table["slice.kind"].to_pylist() == kinds
+    reread = np.concatenate([block["loss.sum"] for block in Scores(path)])
+    assert reread.tolist() == (np.arange(sum(sizes)) / 7).tolist()
+    assert "slice.kind" not in next(iter(Scores(path)))
+
+
+def test_a_failure_in_the_middle_leaves_no_file(tmp_path):
+    def blocks():
+        yield {"example": np.arange(3), "group": np.arange(3)}
+        raise DataError("a shard is damaged")
+
+    with pytest.raises(DataError, match="a shard is damaged"):
+        write(tmp_path / "scores.parquet", blocks(), HEADER)
+    assert not list(tmp_path.iterdir())

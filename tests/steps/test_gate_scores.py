@@ -1,0 +1,280 @@
+"""The gate job on scores of single examples: good evidence, bad evidence, no champion."""
+
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steps.gate import job
+from tests.conditions.evidence import CHAMPION, Evidence
+from tests.conditions.test_verdict import CHECK_KEYS, KEYS
+
+COMPARED = [
+    "--non_inferiority", "loss", "lower", "0.02", "--superiority", "loss", "lower", "0",
+    "--slice_regression", "loss", "lower", "0.05", "--smallest_effect", "loss", "lower", "0.05",
+    "--max_calibration_error", "0.2", "--min_examples", "1000",
+]  # fmt: skip
+ABSOLUTE = [
+    "--max_leaked_examples", "0", "--max_leaked_groups", "0.1", "--max_latency_p95_ms", "10",
+    "--max_artifact_mb", "5", "--threshold", "max_loss", "9",
+]  # fmt: skip
+
+
+def gate(root: Path, *arguments: str, champion: str | None = CHAMPION) -> dict:
+    words = ["--primary_metric", "loss", "--direction", "lower", *arguments, "--root", str(root)]
+    job.main(words + (["--champion", champion] if champion else []))
+    text = (root / "processing/output/gate/gate.json").read_text()
+    found = json.loads(text, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
+    assert set(found) == KEYS and all(set(check) == CHECK_KEYS for check in found["checks"])
+    assert found["reason"] and all(check["reason"] for check in found["checks"])
+    return found
+
+
+def failed(found: dict) -> set[str]:
+    return {check["name"] for check in found["checks"] if not check["passed"]}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory) -> Path:
+    return Evidence().write(tmp_path_factory.mktemp("good"))
+
+
+@pytest.fixture
+def root(good: Path, tmp_path: Path) -> Path:
+    """Good evidence of the test's own, to be spoilt."""
+    shutil.copytree(good / "processing/input", tmp_path / "processing/input")
+    return tmp_path
+
+
+def test_good_evidence_passes_and_everything_is_told(root: Path):
+    found = gate(root, *COMPARED, *ABSOLUTE)
+    assert found["verdict"] == "pass", found["reason"]
+    assert {name for name, outcome in found["kinds"].items() if outcome == "none"} == {"baseline"}
+    by_name = {check["name"]: check for check in found["checks"]}
+    superior = by_name["superiority_loss"]
+    assert superior["low"] < superior["value"] < superior["high"]
+    assert superior["value"] == pytest.approx(superior["champion"] - superior["challenger"])
+    assert superior["challenger"] == pytest.approx(found["metrics"]["loss"])
+    assert superior["champion"] == pytest.approx(found["champion_metrics"]["loss"])
+    assert (superior["confidence"], superior["threshold"]) == (0.95, 0)
+    assert found["champion"] == CHAMPION
+    assert (found["examples"], found["groups"], found["test_fingerprint"]) == (1200, 60, "test")
+    assert found["artifact_sha256"] == "challenger's"
+    assert found["champion_artifact_sha256"] == "champion's"
+    assert sorted(part["slice"] for part in found["slices"]) == ["kind=a", "kind=b", "kind=c"]
+    assert gate(root, *COMPARED, *ABSOLUTE) == found  # the same scores, the same verdict
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        (Evidence(improvement=0.0), {"non_inferiority_loss", "superiority_loss"}),
+        (Evidence(improvement=0.01, noise=0.01), set()),
+        (Evidence(improvement=-0.01, noise=0.01), {"superiority_loss"}),
+        (Evidence(improvement=0.2, bad_slice=0.4), {"slice_regression_loss"}),
+        (Evidence(improvement=0.5, noise=0.9), {"power_loss"}),
+        (Evidence(groups=15, per_group=80, noise=0.05), {"min_effective_groups"}),
+        (Evidence(per_group=16), {"min_examples"}),
+    ],
+    ids=["equal", "better by little", "not worse", "bad slice", "noisy", "few groups", "few"],
+)
+def test_each_check_stops_what_it_is_for(tmp_path: Path, evidence: Evidence, expected: set):
+    found = gate(evidence.write(tmp_path), *COMPARED[:-4], "--min_examples", "1000")
+    assert failed(found) == expected
+    assert found["verdict"] == ("reject" if expected else "pass")
+
+
+@pytest.mark.parametrize("policy", ["pass", "reject"])
+def test_without_a_champion_the_recipes_policy_counts_and_other_checks_are_made(tmp_path, policy):
+    root = Evidence(champion=None).write(tmp_path)
+    found = gate(root, *COMPARED, *ABSOLUTE, "--cold_start", policy, champion="none")
+    assert (found["verdict"], found["cold_start"], found["champion"]) == (policy, policy, "none")
+    assert "gate.cold_start says: pass" in found["checks"][-1]["reason"] or policy == "reject"
+    assert found["examples"] == 1200 and found["kinds"]["calibration"] == "pass"
+    stopped = gate(root, *COMPARED, "--threshold", "max_loss", "0.1", champion="none")
+    assert failed(stopped) == {"max_loss"}
+
+
+def test_nobody_looked_for_the_champion(root: Path):
+    found = gate(root, *COMPARED, champion=None)
+    assert found["verdict"] == "reject" and "python -m pipelines.start" in found["reason"]
+    assert found["champion"] == "unresolved"
+
+
+def change(model: str, edit) -> None:
+    """An edit of a file of scores."""
+
+    def spoil(root: Path) -> None:
+        path = root / f"processing/input/scores/{model}.parquet"
+        table = parquet.read_table(path)
+        parquet.write_table(edit(table).replace_schema_metadata(table.schema.metadata), path)
+
+    return spoil
+
+
+def column(name: str, values) -> None:
+    def edit(table: pa.Table) -> pa.Table:
+        new = values(table.column(name).to_numpy().copy())
+        return table.set_column(table.schema.get_field_index(name), name, pa.array(new))
+
+    return edit
+
+
+def put(index: int, value):
+    def values(array):
+        array[index] = value
+        return array
+
+    return values
+
+
+def described(of: str, **changes):
+    def spoil(root: Path) -> None:
+        path = root / f"processing/input/scores/{of}.parquet"
+        table = parquet.read_table(path)
+        told = json.loads(table.schema.metadata[b"trainyard"]) | changes
+        parquet.write_table(
+            table.replace_schema_metadata({"trainyard": json.dumps(told).encode()}), path
+        )
+
+    return spoil
+
+
+def evaluated(**changes):
+    def spoil(root: Path) -> None:
+        path = root / "processing/input/evaluation/evaluation.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return spoil
+
+
+def gone(name: str):
+    return lambda root: (root / f"processing/input/scores/{name}").unlink()
+
+
+def replaced(name: str, content: bytes):
+    return lambda root: (root / f"processing/input/scores/{name}").write_bytes(content)
+
+
+LEAK = {"examples": 1, "groups": 0, "checked_examples": 1200, "checked_groups": 60}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (gone("champion.parquet"), "champion.parquet: is missing"),
+        (gone("challenger.parquet"), "challenger.parquet: is missing"),
+        (lambda root: shutil.rmtree(root / "processing/input/scores"), "is missing"),
+        (replaced("champion.parquet", b""), "cannot be read"),
+        (replaced("champion.parquet", b"PAR1"), "cannot be read"),
+        (change("challenger", lambda t: t.slice(0, 0)), "other number of examples"),
+        (change("champion", lambda t: t.slice(0, 1100)), "other number of examples"),
+        (change("champion", lambda t: t.slice(1).take(list(range(1199)) + [0])), "example differs"),
+        (change("champion", column("example", put(7, 99_999))), "its column example differs"),
+        (change("champion", column("group", put(7, 99_999))), "its column group differs"),
+        (change("champion", column("loss.weight", put(7, 99.5))), "its column loss.weight differs"),
+        (change("challenger", column("loss.sum", put(7, np.nan))), "a score is not finite"),
+        (change("champion", column("loss.sum", put(7, np.inf))), "a score is not finite"),
+        (change("champion", column("loss.sum", lambda a: -a)), "the champion's loss is"),
+        (change("challenger", column("probability", put(7, np.nan))), "not between 0 and 1"),
+        (change("challenger", column("label", put(7, 3))), "neither 0 nor 1"),
+        (change("challenger", column("loss.sum", lambda a: [*a[:-1], None])), "lacks values"),
+        (change("challenger", column("loss.sum", lambda a: a.astype(str))), "loss.sum is string"),
+        (change("challenger", lambda t: t.drop_columns("slice.kind")), "has no slice"),
+        (change("challenger", lambda t: t.drop_columns("label")), "0 columns label"),
+        (change("champion", lambda t: t.append_column("group", t.column("group"))), "2 columns"),
+        (described("challenger", model="champion"), "is no scores of the challenger"),
+        (described("challenger", champion="arn:other"), "is of champion arn:other"),
+        (described("challenger", metrics={"loss": "higher"}), "for loss, higher values are better"),
+        (described("challenger", metrics=None), "for loss, None values are better"),
+        (described("challenger", test_fingerprint="x"), "scores are of test split x"),
+        (described("challenger", artifact_sha256=None), "scores are of artifact None"),
+        (described("champion", test_fingerprint="x"), "scored on test split x"),
+        (evaluated(champion={"arn": "none"}), "the evaluation is of champion none"),
+        (evaluated(champion=None), "the evaluation is of champion None"),
+        (evaluated(champion={"arn": None, "error": "champion x: no model"}), "x: no model"),
+        (evaluated(metrics={"loss": {"value": 1.5}}), "but 1.5 in evaluation.json"),
+        (evaluated(metrics={"loss": {"value": None}}), "but missing in evaluation.json"),
+        (evaluated(artifact={"bytes": 3, "sha256": "other"}), "the evaluation of other"),
+        (evaluated(leakage=LEAK), "(1 of 1200) may be at most 0"),
+        (evaluated(leakage=None), "which test examples are in train"),
+        (evaluated(latency={"p95_ms": 11}), "latency_p95_ms is 11"),
+        (evaluated(latency={"p95_ms": "4"}), "latency.p95_ms is missing"),
+        (evaluated(artifact={"bytes": 6e6, "sha256": "challenger's"}), "artifact_mb is 6"),
+    ],
+)
+def test_bad_evidence_is_rejected_with_its_reason(root: Path, spoil, reason: str):
+    spoil(root)
+    found = gate(root, *COMPARED, *ABSOLUTE)
+    assert found["verdict"] == "reject" and reason in found["reason"]
+
+
+def test_scores_of_a_champion_that_there_is_not_are_rejected(root: Path):
+    found = gate(root, *COMPARED, champion="none")
+    assert found["verdict"] == "reject"
+    evaluated(champion={"arn": "none"})(root)
+    assert "but no champion" in gate(root, *COMPARED, champion="none")["reason"]
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_torn_and_flipped_files_never_pass_and_never_raise(tmp_path_factory, good: Path, data):
+    """Every page has a checksum: no flipped bit gets through to a number."""
+    root = tmp_path_factory.mktemp("torn")
+    shutil.copytree(good / "processing/input", root / "processing/input")
+    name = data.draw(st.sampled_from(["challenger", "champion"]))
+    path = root / f"processing/input/scores/{name}.parquet"
+    content = bytearray(path.read_bytes())
+    where = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        content = content[:where]
+    else:
+        content[where] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content)
+    found = gate(root, *COMPARED)
+    if found["verdict"] == "pass":  # a byte that no number depends on
+        whole = gate(good, *COMPARED)
+        assert found == whole
+    shutil.rmtree(root)
+
+
+garbage = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=4,
+)
+PATHS = [
+    ("metrics", "loss", "value"), ("champion", "arn"), ("champion", "metrics", "loss", "value"),
+    ("dataset", "fingerprint"), ("dataset", "test_fingerprint"), ("artifact", "sha256"),
+    ("artifact", "bytes"), ("latency", "p95_ms"), ("leakage", "examples"),
+    ("leakage", "checked_examples"), ("leakage", "checked_groups"), ("metrics",), ("champion",),
+    ("dataset",), ("artifact",), ("latency",), ("leakage",),
+]  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(path=st.sampled_from(PATHS), put=st.none() | garbage)
+def test_any_piece_of_the_evaluation_replaced_by_garbage(good: Path, path, put):
+    inside = good / "processing/input/evaluation/evaluation.json"
+    whole = inside.read_text()
+    evaluation = copy.deepcopy(json.loads(whole))
+    inner = evaluation
+    for key in path[:-1]:
+        inner = inner[key]
+    before, inner[path[-1]] = inner[path[-1]], put
+    try:
+        inside.write_text(json.dumps(evaluation))
+        found = gate(good, *COMPARED, *ABSOLUTE)
+    finally:
+        inside.write_text(whole)
+    numbers = isinstance(before, int | float) and isinstance(put, int | float)
+    text = path == ("dataset", "fingerprint") and isinstance(put, str) and put
+    if not (numbers or text):
+        assert found["verdict"] == "reject"

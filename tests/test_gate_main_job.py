@@ -1,0 +1,234 @@
+"""The gate on real runs: who is promoted over whom, and why not.
+
+One pipeline, one emulator, four runs of a small table: is a point in an even quadrant? The first
+model hardly learned; a longer training beats it; the same with another seed is as good, no better;
+and one whose training data were corrupted for a single slice is better on average all the same.
+"""
+
+import io
+import time
+from types import SimpleNamespace
+
+import boto3
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from pipelines.execution import Execution
+from pipelines.start import start
+from steps.shard.splits import split_of
+
+pytestmark = pytest.mark.slow
+
+BUCKET, NAME = "trainyard-gate", "trainyard-gate"
+RECIPE = {
+    "pipeline": {"name": NAME, "max_parallel_steps": 2},
+    "aws": {
+        "region": "us-east-1",
+        "role": "arn:aws:iam::123456789012:role/trainyard",
+        "bucket": BUCKET,
+    },
+    "data": {"input": f"s3://{BUCKET}/raw/clean"},
+    "workload": {
+        "name": "tabular",
+        "config": {
+            "categories": ["place"], "numbers": ["x", "y"], "label": "even", "label_above": 0.5,
+            "group": "day", "hidden": [32], "dropout": 0.0, "embedding_dropout": 0.0,
+        },
+    },
+    "shard": {"key": "day", "validation_share": 0.05, "test_share": 0.3},
+    "train": {
+        "instance_type": "ml.m5.large",
+        "environment": {"OMP_NUM_THREADS": "1"},  # so small a model is slower on two threads
+        "loop": {
+            "strategy": "single", "max_steps": 300, "global_batch": 128, "micro_batch": 128,
+            "learning_rate": 0.01, "warmup_steps": 5, "precision": "float32",
+            "log_interval": 100, "validation_interval": 300, "checkpoint_interval": 300,
+        },
+    },
+    "evaluate": {"instance_type": "ml.m5.large", "slices": ["place"]},
+    "gate": {
+        "instance_type": "ml.m5.large",
+        "max_log_loss": 0.69,
+        "superiority": {"log_loss": 0.02},
+        "non_inferiority": {"log_loss": 0.02},
+        "slice_regression": {"log_loss": 0.02},
+    },
+    "register": {"model_package_group": NAME},
+}  # fmt: skip
+
+
+def points() -> pd.DataFrame:
+    """8000 points of 400 days; 5 % of the labels are wrong."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "day": [f"day {n // 20}" for n in range(8000)],
+            "place": random.choice(
+                ["north", "south", "east", "west"], 8000, p=[0.35, 0.3, 0.2, 0.15]
+            ),
+            "x": random.normal(0, 1, 8000),
+            "y": random.normal(0, 1, 8000),
+        }
+    )
+    even = (frame["x"] > 0) == (frame["y"] > 0)
+    return frame.assign(even=(even ^ (random.random(8000) < 0.05)).astype(int))
+
+
+def corrupted(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every label of the west is turned round, but not in the test split."""
+    test = frame["day"].map(lambda day: split_of(day, 0.05, 0.3)) == "test"
+    wrong = (frame["place"] == "west") & ~test
+    return frame.assign(even=frame["even"].where(~wrong, 1 - frame["even"]))
+
+
+@pytest.fixture(scope="module")
+def cloud(emulator, tmp_path_factory):
+    """The raw data uploaded; this process talks to the emulator as a command line would."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in emulator.env.items():
+            patch.setenv(name, value)
+        found = SimpleNamespace(s3=boto3.client("s3"), sagemaker=boto3.client("sagemaker"))
+        found.s3.create_bucket(Bucket=BUCKET)
+        clean = points()
+        for name, frame in {"clean": clean, "corrupted": corrupted(clean)}.items():
+            lines = frame.to_json(orient="records", lines=True)
+            found.s3.put_object(Bucket=BUCKET, Key=f"raw/{name}/a.jsonl", Body=lines.encode())
+        found.recipe = tmp_path_factory.mktemp("recipe") / "gate.yaml"
+        found.recipe.write_text(yaml.safe_dump(RECIPE))
+        yield found
+
+
+def deploy(cloud, *overrides: str) -> None:
+    from pipelines.definition import from_recipe
+    from pipelines.upsert import upsert
+
+    upsert(from_recipe(cloud.recipe, overrides))
+
+
+class Run:
+    """An execution that has ended, and what it left."""
+
+    def __init__(self, cloud, arn: str) -> None:
+        self._cloud, self.execution = cloud, Execution(arn)
+        while (found := self.execution.describe())["PipelineExecutionStatus"] == "Executing":
+            time.sleep(0.2)
+        self.status, self.reason = found["PipelineExecutionStatus"], found.get("FailureReason")
+        self.steps = {step.name: step for step in self.execution.steps()}
+        assert "Gate" in self.steps, found
+        self.evaluation = self.execution.output_json(
+            self.steps["Evaluate"], "evaluation", "evaluation.json"
+        )
+        self.gate = self.execution.output_json(self.steps["Gate"], "gate", "gate.json")
+
+    @property
+    def checks(self) -> dict[str, dict]:
+        """The gate's, by name."""
+        return {check["name"]: check for check in self.gate["checks"]}
+
+    @property
+    def passed(self) -> set[str]:
+        return {name for name, check in self.checks.items() if check["passed"]}
+
+    def approve(self) -> str:
+        """The ARN of the package that it registered, which is the champion from now on."""
+        arn = self.steps["Register"].metadata["RegisterModel"]["Arn"]
+        update = self._cloud.sagemaker.update_model_package
+        update(ModelPackageArn=arn, ModelApprovalStatus="Approved")
+        return arn
+
+    def scores(self, model: str) -> pd.DataFrame:
+        _, job = self.steps["Evaluate"].job
+        described = self._cloud.sagemaker.describe_processing_job(ProcessingJobName=job)
+        outputs = described["ProcessingOutputConfig"]["Outputs"]
+        [uri] = [o["S3Output"]["S3Uri"] for o in outputs if o["OutputName"] == "scores"]
+        key = f"{uri.removeprefix(f's3://{BUCKET}/')}/{model}.parquet"
+        body = self._cloud.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+        return pq.read_table(io.BytesIO(body)).to_pandas()
+
+    def improvement(self) -> pd.Series:
+        """By how much the challenger's log loss is lower than the champion's, row by row."""
+        ours, theirs = self.scores("challenger"), self.scores("champion")
+        assert ours["example"].tolist() == theirs["example"].tolist()
+        assert len(ours) == self.evaluation["dataset"]["test_samples"] > 1000
+        difference = theirs["log_loss.sum"] - ours["log_loss.sum"]
+        return difference.set_axis(pd.Index(ours["slice.place"].astype(str), name="place"))
+
+
+@pytest.fixture(scope="module")
+def first(cloud) -> tuple[Run, str]:
+    """A training that was too short, registered and approved: the champion."""
+    deploy(cloud)
+    run = Run(cloud, start(NAME, {"MaxSteps": "20"}))
+    return run, run.approve()
+
+
+@pytest.fixture(scope="module")
+def longer_and_corrupted(cloud, first) -> tuple[Run, Run]:
+    """Two challengers of the first champion, at the same time."""
+    corrupt = start(NAME, {"InputUri": f"s3://{BUCKET}/raw/corrupted"})
+    longer = start(NAME, {})
+    return Run(cloud, longer), Run(cloud, corrupt)
+
+
+@pytest.fixture(scope="module")
+def longer(longer_and_corrupted) -> Run:
+    return longer_and_corrupted[0]
+
+
+@pytest.fixture(scope="module")
+def slice_broken(longer_and_corrupted) -> Run:
+    return longer_and_corrupted[1]
+
+
+@pytest.fixture(scope="module")
+def other_seed(cloud, longer) -> Run:
+    """Against the longer training, once that is approved."""
+    longer.arn = longer.approve()
+    deploy(cloud, "train.loop.seed=1")
+    return Run(cloud, start(NAME, {}))
+
+
+def test_the_first_model_had_no_champion_to_beat(first):
+    run, _ = first
+    assert run.status == "Succeeded", run.reason
+    assert run.evaluation["champion"]["arn"] == "none"
+
+
+def test_a_longer_training_beats_a_shorter_one(longer, first):
+    _, champion = first
+    assert longer.evaluation["champion"]["arn"] == champion
+    improvement = longer.improvement()
+    assert improvement.mean() > 0.1
+    assert (improvement.groupby("place").mean() > 0.05).all()
+    metrics = longer.evaluation["metrics"], longer.evaluation["champion"]["metrics"]
+    by = metrics[1]["log_loss"]["value"] - metrics[0]["log_loss"]["value"]
+    assert improvement.mean() == pytest.approx(by)
+    assert longer.status == "Succeeded", longer.reason
+    assert longer.passed == set(longer.checks)
+
+
+def test_another_seed_is_as_good_and_no_better(other_seed, longer):
+    assert other_seed.evaluation["champion"]["arn"] == longer.arn
+    assert other_seed.evaluation["champion"]["artifact"] == longer.evaluation["artifact"]
+    assert abs(other_seed.improvement().mean()) < 0.02
+    assert other_seed.passed == set(other_seed.checks) - {"superiority_log_loss"}
+    assert other_seed.status == "Failed" and "superior" in other_seed.reason
+
+
+def test_a_corrupted_slice_is_worse_although_the_average_is_better(slice_broken, first):
+    assert slice_broken.evaluation["champion"]["arn"] == first[1]
+    improvement = slice_broken.improvement()
+    assert improvement.mean() > 0.05
+    places = improvement.groupby("place").mean()
+    assert places["west"] < -0.1 and (places.drop("west") > 0.1).all()
+    assert slice_broken.passed == set(slice_broken.checks) - {"slice_regression_log_loss"}
+    assert slice_broken.checks["slice_regression_log_loss"]["slice"] == "place=west"
+    assert slice_broken.status == "Failed" and "place=west" in slice_broken.reason
+
+
+def test_the_test_split_is_no_part_of_the_training(first):
+    assert first[0].evaluation["leakage"]["examples"] == 0
+    assert first[0].evaluation["leakage"]["groups"] == 0

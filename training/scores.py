@@ -1,0 +1,77 @@
+"""Scores of single examples, block by block, and the metrics that follow from them.
+
+A block is a table of some rows, an array a column; a row is an example:
+
+``example``           int64: names the example by its content; equal for every model
+``group``             int64: examples of one group depend on each other (a day, a user, a document)
+``slice.<name>``      strings: the example's value of a slice that the recipe declares
+``<metric>.sum``      float64, and
+``<metric>.weight``   float64: the metric of any set of rows is Σ sum / Σ weight
+``probability``       float32, of a binary classifier, and
+``label``             uint8
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+Block = Mapping[str, np.ndarray]
+
+Metrics = dict[str, dict[str, float]]
+"""Metric → ``value`` and ``standard_error``."""
+
+BUCKETS = 1 << 16
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: neighbours land far apart
+
+
+class Clusters:
+    """Sums over groups, in constant memory: groups share BUCKETS buckets.
+
+    Two groups in one bucket count as one larger group. Groups are independent, so the standard
+    error stays right in expectation; it is only known from fewer groups (at most BUCKETS).
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, np.ndarray] = {}
+        self._seen = np.zeros(BUCKETS, bool)
+
+    def add(self, groups: np.ndarray, columns: Block) -> None:
+        """Rows: their groups, int64 (n,), and what is added up over each group."""
+        buckets = (groups.view(np.uint64) * _ODD >> np.uint64(48)).astype(np.int64)
+        self._seen[buckets] = True
+        for name, values in columns.items():
+            sums = self._sums.setdefault(name, np.zeros(BUCKETS))
+            np.add.at(sums, buckets, values)
+
+    def sums(self, name: str) -> np.ndarray:
+        """Of each bucket that has a row, float64."""
+        return self._sums[name][self._seen]
+
+
+def ratios(blocks: Iterable[Block]) -> Metrics:
+    """Every metric that has columns, over all rows; memory does not grow with them.
+
+    The standard error is that of a ratio estimator over groups (Cochran 1977, section 6.3; for a
+    weight of 1 that of Liang & Zeger 1986); NaN for a single group.
+    """
+    clusters, names = Clusters(), []
+    for block in blocks:
+        names = [name.removesuffix(".sum") for name in block if name.endswith(".sum")]
+        parts = [f"{name}.{part}" for name in names for part in ("sum", "weight")]
+        clusters.add(block["group"], {part: block[part] for part in parts})
+    return {n: _ratio(clusters.sums(f"{n}.sum"), clusters.sums(f"{n}.weight")) for n in names}
+
+
+def standard_error(pulls: np.ndarray) -> float:
+    """From how far each group pulls a metric away from its value; NaN for a single group."""
+    count = len(pulls)
+    return math.sqrt(np.square(pulls).sum() * count / (count - 1)) if count > 1 else math.nan
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> dict[str, float]:
+    total = below.sum()
+    if not total:
+        return {"value": math.nan, "standard_error": math.nan}
+    value = float(above.sum() / total)
+    return {"value": value, "standard_error": standard_error((above - value * below) / total)}
