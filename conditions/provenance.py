@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from conditions import files
+
 UNKNOWN = "unknown"
 """In the registry, where a value is a string and never missing."""
 
@@ -26,10 +28,10 @@ def write(root: Path, gate: Mapping[str, Any]) -> None:
     found = known | observed(
         _read(evaluation), gate, sha256(evaluation), sha256(output / "gate.json")
     )
-    text = json.dumps(found, indent=1, allow_nan=False).encode()
-    (output / "provenance.json").write_bytes(text)
-    told = record(found, hashlib.sha256(text).hexdigest())
-    (output / "record.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+    text = json.dumps(found, indent=1, allow_nan=False)
+    files.write(output / "provenance.json", text)
+    told = record(found, hashlib.sha256(text.encode()).hexdigest())
+    files.write(output / "record.json", json.dumps(told, indent=1))
 
 
 def observed(

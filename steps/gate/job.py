@@ -11,13 +11,12 @@ Where no demand needs the scores of single examples, nothing beyond Python is im
 import argparse
 import json
 import math
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from conditions import provenance
+from conditions import files, provenance
 from conditions.budgets import within_latency, within_size, without_leakage
 from conditions.checks import Check, against_baseline, against_threshold
 from conditions.demands import UNRESOLVED, Demands
@@ -50,13 +49,7 @@ def gate(options: argparse.Namespace) -> None:
     """Read the evaluation and the scores, write gate.json."""
     result = judge(options)
     output = options.root / "processing/output/gate/gate.json"
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(".gate.json.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(result, file, indent=1, allow_nan=False)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(output)
+    files.write(output, json.dumps(result, indent=1, allow_nan=False))
     provenance.write(options.root, result)
     print(f"{result['verdict']}: {result['reason']}", flush=True)
 
