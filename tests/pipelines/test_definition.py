@@ -141,7 +141,9 @@ def test_the_shard_job_understands_what_the_step_tells_it(overrides, expected):
     ]  # fmt: skip
 
 
+THRESHOLDS = "gate={max_bits_per_byte: 2.8}"
 COMPARING = (
+    "gate={max_bits_per_byte: 2.8, below_baseline: bigram}",
     "gate.non_inferiority={bits_per_byte: 0.01, loss: 0.02}",
     "gate.superiority={next_token_accuracy: 0}",
     "gate.max_leaked_examples=0",
@@ -172,7 +174,7 @@ def test_the_gate_job_understands_what_the_step_tells_it():
 
 
 def test_a_gate_of_thresholds_asks_for_no_scores_and_installs_nothing():
-    definition = compiled("recipes/laptop.yaml")
+    definition = compiled("recipes/laptop.yaml", THRESHOLDS)
     gate = steps(json.loads(definition.body))["Gate"]["Arguments"]
     inputs = [source["InputName"] for source in gate["ProcessingInputs"]]
     assert inputs == ["evaluation", "provenance", "code"]
@@ -273,7 +275,7 @@ def test_lustre_mounts_what_the_shard_step_wrote():
 
 
 def test_tensorboards_files_are_copied_and_its_package_installed_where_it_is_asked_for():
-    definition = compiled("recipes/laptop.yaml", "train.loop.tensorboard=true")
+    definition = compiled("recipes/laptop.yaml", THRESHOLDS, "train.loop.tensorboard=true")
     arguments = steps(json.loads(definition.body))["Train"]["Arguments"]
     config = arguments["TensorBoardOutputConfig"]
     assert config["LocalPath"] == "/opt/ml/output/tensorboard"
