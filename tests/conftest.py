@@ -17,6 +17,12 @@ CHECKOUT = Path(__file__).parent.parent
 AWS_NAMES = ("AWS_", "SAGEMAKER_", "ARTIFACT_BUCKET", "CODEBUILD_")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start real jobs come first: at the end no core waits for the other's long one."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def clean_environment() -> dict[str, str]:
     """This process's environment without anything that configures AWS."""
     return {k: v for k, v in os.environ.items() if not k.startswith(AWS_NAMES)}

@@ -1,7 +1,7 @@
 """Where in a definition a check stands; findings are made from there."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -43,16 +43,8 @@ class Place:
 
     def warning(self, rule: str, problem: str, *, why: str, fix: str, source: str) -> Finding:
         """A finding here that may cost something."""
-        return Finding(
-            rule=rule,
-            severity="warning",
-            step=self.step,
-            path=self.path,
-            problem=problem,
-            why=why,
-            fix=fix,
-            source=source,
-        )
+        found = self.error(rule, problem, why=why, fix=fix, source=source)
+        return replace(found, severity="warning")
 
 
 def suggestion(name: Any, valid: list[str], shown: int = 8) -> str:

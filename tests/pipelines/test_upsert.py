@@ -19,25 +19,14 @@ from botocore.exceptions import ClientError
 from errors import PlanError
 from pipelines import deployed, lock, records
 from pipelines.records import Place
-from pipelines.service import client
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT, clean_environment
-from tests.pipelines.upserting import NAME, definition
+from tests.pipelines.upserting import NAME, clean_aws, definition
 
 
 @pytest.fixture(autouse=True)
 def aws(emulator, monkeypatch: pytest.MonkeyPatch):
-    """The emulator's S3 and SageMaker, without the pipeline of the test before."""
-    for name, value in emulator.env.items():
-        monkeypatch.setenv(name, value)
-    boto3.setup_default_session()  # without what another test listens to
-    s3, sagemaker = client("s3", "us-east-1"), client("sagemaker", "us-east-1")
-    if deployed.describe(sagemaker, NAME):
-        sagemaker.delete_pipeline(PipelineName=NAME)
-    s3.create_bucket(Bucket="bkt")
-    for item in s3.list_objects_v2(Bucket="bkt").get("Contents", ()):
-        s3.delete_object(Bucket="bkt", Key=item["Key"])
-    return s3, sagemaker
+    return clean_aws(emulator.env, monkeypatch)
 
 
 PLACE = Place("bkt", "prefix/small/definitions")

@@ -7,16 +7,36 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import boto3
 
 from errors import TrainyardError
+from pipelines import deployed
 from pipelines.assets import Asset
 from pipelines.compiled import Definition
+from pipelines.service import client
 from pipelines.upsert import upsert
 
 NAME = "small"
 ROLE = "arn:aws:iam::123456789012:role/pipeline"
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
+
+
+def clean_aws(environment: Mapping[str, str], monkeypatch: Any) -> tuple[Any, Any]:
+    """Clients of the emulator's S3 and SageMaker, without the pipeline of the test before."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    boto3.setup_default_session()  # without what another test listens to
+    s3, sagemaker = client("s3", "us-east-1"), client("sagemaker", "us-east-1")
+    if deployed.describe(sagemaker, NAME):
+        sagemaker.delete_pipeline(PipelineName=NAME)
+    s3.create_bucket(Bucket="bkt")
+    for item in s3.list_objects_v2(Bucket="bkt").get("Contents", ()):
+        s3.delete_object(Bucket="bkt", Key=item["Key"])
+    return s3, sagemaker
 
 
 def definition(value: str, tags: dict[str, str] | None = None) -> Definition:

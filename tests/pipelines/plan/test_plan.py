@@ -15,11 +15,10 @@ from pipelines.plan import __main__ as verb
 from pipelines.plan import saved
 from pipelines.plan.picture import headline, picture
 from pipelines.plan.plan import changed_files, make
-from pipelines.service import client
 from pipelines.upsert import main as upsert_main
 from pipelines.upsert import upsert
 from tests.pipelines.plan.pictures import HERE
-from tests.pipelines.upserting import NAME, definition
+from tests.pipelines.upserting import NAME, clean_aws, definition
 
 READING = ("Describe", "List", "Get", "Head")
 RECIPE = HERE / "recipe.yaml"
@@ -27,17 +26,7 @@ RECIPE = HERE / "recipe.yaml"
 
 @pytest.fixture(autouse=True)
 def aws(emulator, monkeypatch: pytest.MonkeyPatch):
-    """Clients of the emulator, and no pipeline or record of the test before."""
-    for name, value in emulator.env.items():
-        monkeypatch.setenv(name, value)
-    boto3.setup_default_session()  # without what another test listens to
-    s3, sagemaker = client("s3", "us-east-1"), client("sagemaker", "us-east-1")
-    if deployed.describe(sagemaker, NAME):
-        sagemaker.delete_pipeline(PipelineName=NAME)
-    s3.create_bucket(Bucket="bkt")
-    for item in s3.list_objects_v2(Bucket="bkt").get("Contents", ()):
-        s3.delete_object(Bucket="bkt", Key=item["Key"])
-    return s3, sagemaker
+    return clean_aws(emulator.env, monkeypatch)
 
 
 def edited(value: str) -> dict:
