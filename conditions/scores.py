@@ -43,8 +43,11 @@ def read(folder: Path, wanted: Wanted) -> Tally:
             _description(file, name, wanted) for file, name in zip(files, names, strict=True)
         )
         scores.champion_description = others[0] if others else {}
-        for batch in _batches(files, wanted):
-            scores.add(batch)
+        # Not in a generator: one that is left half-way is closed by the garbage collector, in
+        # whatever thread it runs, and a pool that is shut down while a thread starts hangs.
+        with ThreadPoolExecutor(len(files)) as threads:
+            for batch in _batches(files, wanted, threads):
+                scores.add(batch)
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         text = " ".join(str(error).split())[:200]
         raise GateError(f"the scores cannot be read: {text}") from None
@@ -86,14 +89,16 @@ def _description(file: parquet.ParquetFile, model: str, wanted: Wanted) -> dict[
     return found
 
 
-def _batches(files: Sequence[parquet.ParquetFile], wanted: Wanted) -> Iterator[Batch]:
+def _batches(
+    files: Sequence[parquet.ParquetFile], wanted: Wanted, threads: ThreadPoolExecutor
+) -> Iterator[Batch]:
     """Both files in lockstep.
 
     Raises:
         GateError: see ``read``.
     """
     streams = [
-        _ahead(_rows(file, _columns(file, wanted if place == 0 else None, wanted.metrics)))
+        _ahead(_rows(file, _columns(file, wanted if place == 0 else None, wanted.metrics)), threads)
         for place, file in enumerate(files)
     ]
     for parts in _in_step(*streams):
@@ -145,13 +150,14 @@ def _rows(file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.RecordBa
             yield batch
 
 
-def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _ahead(
+    batches: Iterator[pa.RecordBatch], threads: ThreadPoolExecutor
+) -> Iterator[pa.RecordBatch]:
     """The next batch is decoded while this one is added up."""
-    with ThreadPoolExecutor(1) as thread:
-        following = thread.submit(next, batches, None)
-        while (batch := following.result()) is not None:
-            following = thread.submit(next, batches, None)
-            yield batch
+    following = threads.submit(next, batches, None)
+    while (batch := following.result()) is not None:
+        following = threads.submit(next, batches, None)
+        yield batch
 
 
 def _in_step(*streams: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
