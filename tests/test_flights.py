@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 BUCKET = "trainyard-laptop"
 SMALL = [
+    "train.instance_count=1",
     "workload.config.hidden=[32]",
     "shard.validation_share=0.2",
     "shard.test_share=0.2",

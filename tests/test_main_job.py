@@ -285,20 +285,20 @@ def test_a_stopped_run_ends_the_wait_with_a_failure_status(deployed, verb, aws, 
 
 
 @pytest.mark.parametrize(
-    ("setting", "expected"),
+    ("settings", "expected"),
     [
         ("data.input=s3://trainyard-laptop/no/such/prefix", "s3://trainyard-laptop/no/such/prefix"),
-        ("data.input=s3://trainyard-laptop/empty", "0 samples"),
+        ("data.input=s3://trainyard-laptop/empty train.instance_count=1", "0 samples"),
         ("images.processing=example.com/mine:1", "example.com/mine:1"),
         ("train.loop.micro_batch=16", "16 × 2 = 32 does not divide it"),
-        ("train.loop.learning_rate=1e30", "nothing is saved: lower learning_rate"),
+        ("train.loop.learning_rate=1e30 train.instance_count=1", "nothing is saved: lower"),
     ],
     ids=["missing prefix", "empty corpus", "unknown image", "impossible batch", "diverging"],
 )
-def test_bad_input_gives_one_clear_message(setting: str, expected: str, deployed, verb, aws):
+def test_bad_input_gives_one_clear_message(settings: str, expected: str, deployed, verb, aws):
     aws("s3").put_object(Bucket=BUCKET, Key="empty/part.jsonl", Body=b"")
-    name = "pipeline.name=trainyard-bad"
-    done = verb("upsert", "--set", name, "--set", setting, "--start", "--wait")
+    sets = [word for one in settings.split() for word in ("--set", one)]
+    done = verb("upsert", "--set", "pipeline.name=trainyard-bad", *sets, "--start", "--wait")
     assert done.returncode == 1
     assert expected in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
@@ -318,7 +318,7 @@ def test_a_script_that_raises_is_shown_with_its_error(deployed, verb, tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(Path("recipes/laptop.yaml").read_text())
     settings = [*SMALL, "pipeline.name=trainyard-raises", "workload.name=mine.broken",
-                "workload.source=code"]  # fmt: skip
+                "workload.source=code", "train.instance_count=1"]  # fmt: skip
     overrides = [word for setting in settings for word in ("--set", setting)]
     done = verb(
         "upsert", "--recipe", str(recipe), *overrides, "--start", "--wait",

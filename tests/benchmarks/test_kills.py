@@ -14,7 +14,7 @@ from benchmarks.kills.disturbances import Moment, limit_files, tear
 from benchmarks.kills.job import Job
 from benchmarks.kills.trial import Reference
 
-RUNS = 10
+RUNS = 7
 
 
 def contents(**samples: str) -> Contents:

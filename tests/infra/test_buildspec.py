@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.assets import Asset, step_code
+from steps.gate.config import PACKAGES
 from tests.infra.codebuild import JOB_ROLE, ROLE, head, recorded, script
 
 
@@ -41,9 +42,12 @@ def test_the_build_upserts_this_commit_and_starts_a_run_without_waiting(
     body = deployed["PipelineDefinition"]
     steps = {step["Name"]: step["Arguments"] for step in json.loads(body)["Steps"]}
     assert {steps[name]["RoleArn"] for name in ("Shard", "Train", "Evaluate", "Gate")} == {JOB_ROLE}
-    for step in ("shard", "evaluate", "gate"):  # the clone's code, to the byte
+    # The clone's code, to the byte.
+    for step, packages in (("shard", ()), ("evaluate", ()), ("gate", PACKAGES)):
         code = Asset(
-            "ci-artifacts", "trainyard/trainyard-laptop/code", step_code(source, step, None)
+            "ci-artifacts",
+            "trainyard/trainyard-laptop/code",
+            step_code(source, step, None, packages),
         )
         assert f'"{code.uri}"' in body
     assert recorded(sagemaker, body)["commit"] == head(source)
