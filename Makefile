@@ -13,7 +13,7 @@ run: .venv/installed
 test: .venv/installed
 	ruff check .
 	ruff format --check .
-	python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The marker comes last: an interrupted installation is not taken for a whole one.
 .venv/installed: pyproject.toml
