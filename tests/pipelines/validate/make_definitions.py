@@ -514,6 +514,7 @@ class _Ready:
 def decorated() -> Pipeline:
     @function_step(
         name="Compute",
+        description="A function",  # by default the path of its file
         instance_type="ml.m5.xlarge",
         image_uri=IMAGE,
         role=ROLE,
