@@ -5,12 +5,13 @@ A run that is started without being told (from the console, by an EventBridge ru
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from errors import RecipeError, ServiceError
+from language.steps import every_step
 from pipelines.service import client, error_code, service_errors
 
 NONE, UNRESOLVED = "none", "unresolved"
@@ -85,19 +86,11 @@ def _champion(sagemaker: Any, group: str | None) -> str:
 
 def _group(definition: Mapping[str, Any]) -> str | None:
     """The model package group that the pipeline registers in; None when it does not register."""
-    for step in _steps(definition["Steps"]):
+    for step in every_step(definition["Steps"]):
         group = step.get("Arguments", {}).get("ModelPackageGroupName")
         if step["Type"] == "RegisterModel" and isinstance(group, str):
             return group
     return None
-
-
-def _steps(steps: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Every step, those inside a condition's branches too."""
-    for step in steps:
-        yield step
-        for branch in ("IfSteps", "ElseSteps"):
-            yield from _steps(step.get("Arguments", {}).get(branch, []))
 
 
 def _model_uri(sagemaker: Any, arn: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from language.steps import every_step
 from pipelines.account import Account
 from pipelines.assets import Asset
 from pipelines.config import Recipe
@@ -72,7 +73,8 @@ def sealed(
         prefix: key prefix of everything of this pipeline.
     """
     resolved = recipe.model_dump_json(by_alias=True, indent=1).encode()
-    steps = dict(_steps(json.loads(definition)["Steps"]))
+    every = every_step(json.loads(definition)["Steps"])
+    steps = {step["Name"]: step for step in every if step["Type"] != "Condition"}
     record = {
         "format": 1,
         "pipeline": recipe.pipeline.name,
@@ -101,17 +103,6 @@ def sealed(
     asset = Asset(account.bucket, f"{prefix}/{FOLDER}", files)
     blank = blank_uri(f"s3://{account.bucket}/{prefix}")
     return definition.replace(blank, asset.uri), asset
-
-
-def _steps(steps: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every step that holds no others, by name."""
-    for step in steps:
-        branches = [step["Arguments"].get(b, ()) for b in ("IfSteps", "ElseSteps")]
-        if any(branches):
-            for branch in branches:
-                yield from _steps(branch)
-        else:
-            yield step["Name"], step
 
 
 def _images(step: Mapping[str, Any]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipelines.validate.document import NESTS, Document, steps_of
 from pipelines.validate.findings import Finding
+from pipelines.validate.functions import odd_member
 from pipelines.validate.place import REFUSED, Place, brief, suggestion
 from pipelines.validate.shapes import service_shapes
 from pipelines.validate.step_types import FIELDS
@@ -108,9 +109,8 @@ def _top(document: dict) -> Iterator[Finding]:
         )
     for key in document:
         if key not in TOP:
-            yield _unknown(
-                ROOT.at(key), "the definition", key, [k for k in TOP if k not in document]
-            )
+            free = [k for k in TOP if k not in document]
+            yield odd_member(ROOT.at(key), "the definition", key, free, SDK_FORM)
     yield from _kinds(document)
 
 
@@ -143,7 +143,7 @@ def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
     yield from _name(entry.get("Name"), place.at("Name"), "PipelineParameterName")
     for key in entry:
         if key not in PARAMETER_KEYS:
-            yield _unknown(place.at(key), "a parameter", key, list(PARAMETER_KEYS))
+            yield odd_member(place.at(key), "a parameter", key, list(PARAMETER_KEYS), SDK_FORM)
     kind = entry.get("Type")
     if kind not in list(PARAMETERS):
         yield place.at("Type").error(
@@ -245,14 +245,4 @@ def _duplicate(place: Place, what: str, name: str) -> Finding:
         why=f"{REFUSED}: names of {what}s are unique in a pipeline",
         fix="rename one of them",
         source="SDK 3.27: PipelineGraph",
-    )
-
-
-def _unknown(place: Place, what: str, key: str, valid: list[str]) -> Finding:
-    return place.error(
-        "unknown-member",
-        f"{what} has no member {key!r}",
-        why=f"{REFUSED}: unknown property",
-        fix=suggestion(key, valid),
-        source=f"{SDK_FORM}; the service's message in #2746",
     )

@@ -53,14 +53,16 @@ def _no_text(place: Place, value: Any) -> Finding:
     )
 
 
-def odd_member(place: Place, what: str, key: str, valid: list[str]) -> Finding:
-    """``what``, a function or a dependency, has a member that nobody knows."""
+def odd_member(
+    place: Place, what: str, key: str, valid: list[str], known_from: str = "SDK 3.27: functions"
+) -> Finding:
+    """``what``, such as a function or a dependency, has a member that nobody knows."""
     return place.error(
         "unknown-member",
         f"{what} has no member {key!r}",
         why=f"{REFUSED}: unknown property",
         fix=suggestion(key, valid),
-        source="SDK 3.27: functions; the service's message in #2746",
+        source=f"{known_from}; the service's message in #2746",
     )
 
 

@@ -1,7 +1,6 @@
 """A model's archive, model.tar.gz, opened; challenger and champion alike."""
 
 import gzip
-import hashlib
 import json
 import tarfile
 import zlib
@@ -13,6 +12,7 @@ from torch import nn
 
 from errors import DataError
 from training.artifact import open_artifact
+from training.data.verify import sha256_of
 from training.workloads import Workload
 
 
@@ -62,9 +62,7 @@ def _archive_in(folder: Path) -> Path:
 
 
 def _evidence(archive: Path) -> dict[str, Any]:
-    with archive.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-    return {"bytes": archive.stat().st_size, "sha256": digest.hexdigest()}
+    return {"bytes": archive.stat().st_size, "sha256": sha256_of(archive)}
 
 
 def _extract(archive: Path) -> Path:
