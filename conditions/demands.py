@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from conditions.checks import Check, Direction, Kind
+from conditions.spending import spent
 
 NONE, UNRESOLVED = "none", "unresolved"
 """What stands in place of the champion's ARN: there is none yet; nobody looked for one."""
@@ -28,6 +29,13 @@ class Demands:
     min_slice_examples: int = 100
     min_slice_groups: int = 10
     cold_start: Literal["pass", "reject"] = "pass"
+    look: int = 1
+    """The how-manieth comparison with this champion on this test split it is."""
+
+    @property
+    def limits_at(self) -> float:
+        """Confidence of the limits of an improvement: all looks together keep ``confidence``."""
+        return 1 - spent(1 - self.confidence, self.look)
 
     @property
     def compared(self) -> list[str]:

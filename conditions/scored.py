@@ -171,7 +171,7 @@ def _calibration(tally: Tally, demands: Demands) -> list[Check]:
 
 
 def _comparisons(tally: Tally, demands: Demands) -> list[Check]:
-    of = {metric: compared(tally, metric, demands.confidence) for metric in demands.compared}
+    of = {metric: compared(tally, metric, demands.limits_at) for metric in demands.compared}
     groups = min(found.improvement.effective_groups for found in of.values())
     return [
         _at_least("effective_groups", groups, demands.min_groups),

@@ -12,6 +12,7 @@ KEYS = {
     "champion": None,
     "cold_start": None,
     "confidence": None,
+    "look": None,
     "examples": None,
     "groups": None,
     "slices": (),

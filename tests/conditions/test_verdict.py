@@ -27,6 +27,7 @@ KEYS = {
     "champion",
     "cold_start",
     "confidence",
+    "look",
     "examples",
     "groups",
 }

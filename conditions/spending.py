@@ -1,0 +1,36 @@
+"""The level that is left for another look at the same test split and champion.
+
+Whoever tries often enough wins: an equal challenger passes one test of level α with α, but the best
+of fifty such challengers passes it every second time. So the looks share one α (α-spending: Lan &
+DeMets, Biometrika 70, 1983; α-investing that earns nothing back: Foster & Stine, Journal of the
+Royal Statistical Society B 70, 2008). Of k looks at most
+
+    α · (1 - REST / k)
+
+is spent, for any k. The sum of the levels bounds the chance of any false promotion (Bonferroni),
+however much the tries resemble each other, and although each is chosen after the last was seen.
+
+Why these levels: the first look keeps ``1 - REST`` of α, which costs the one honest try at most 4
+points of power, where the usual 6 / (π²k²) costs 9; and the k-th keeps REST · α / (k(k - 1)), as
+long a tail as that one has. Why not Thresholdout (Dwork et al., Science 349, 2015): its noise
+takes many more examples than a test split of some hundred groups has. Why nothing is earned back
+by a promotion: there is a new champion then, whose looks are counted from 1.
+"""
+
+from errors import GateError
+
+REST = 0.2
+"""Share of α that all looks after the first have together."""
+
+
+def spent(alpha: float, look: int) -> float:
+    """The level of the ``look``-th test, the first being 1; over all looks they add up to α.
+
+    Raises:
+        GateError: ``alpha`` is no probability, or ``look`` is below 1.
+    """
+    if not 0 < alpha < 1:
+        raise GateError(f"alpha is {alpha}; expected a number between 0 and 1")
+    if look < 1:
+        raise GateError(f"look is {look}; the first look at a test split is look 1")
+    return alpha * (1 - REST if look == 1 else REST / (look * (look - 1)))
