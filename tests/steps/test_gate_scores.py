@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conditions.spending import spent
+from conditions.spending import spent
 from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence
 from tests.conditions.test_verdict import CHECK_KEYS, KEYS
@@ -63,7 +65,8 @@ def test_good_evidence_passes_and_everything_is_told(root: Path):
     assert superior["value"] == pytest.approx(superior["champion"] - superior["challenger"])
     assert superior["challenger"] == pytest.approx(found["metrics"]["loss"])
     assert superior["champion"] == pytest.approx(found["champion_metrics"]["loss"])
-    assert (superior["confidence"], superior["threshold"]) == (0.95, 0)
+    assert superior["confidence"] == pytest.approx(1 - spent(0.05, look=1))
+    assert superior["threshold"] == 0
     assert found["champion"] == CHAMPION
     assert (found["examples"], found["groups"], found["test_fingerprint"]) == (1200, 60, "test")
     assert found["artifact_sha256"] == "challenger's"
