@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conditions.spending import spent
-from conditions.spending import spent
 from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence
 from tests.conditions.test_verdict import CHECK_KEYS, KEYS
