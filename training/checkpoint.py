@@ -14,7 +14,6 @@ files of its own ranks: the others send what is missing.
 """
 
 import hashlib
-import json
 import logging
 import shutil
 import threading
@@ -29,16 +28,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from errors import TrainingError
-from training import whole
+from training import marker, whole
 from training.config import TrainConfig
 from training.data.manifest import write_atomically
+from training.marker import Marker
 from training.strategies.ranks import Ranks
 
 log = logging.getLogger(__name__)
 # What a single process means by no_dist, and need not be told of.
 warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
 
-MARKER = "complete.json"
 CHUNK = 64 * 2**20  # bytes that are sent at once
 FILES = 16  # of a rank in a checkpoint, or a few more
 SMALLEST = 16 * 2**20  # bytes below which a file is not cut
@@ -133,7 +132,7 @@ class Checkpoints:
 
         Every rank calls it; they agree on the checkpoint. ``state`` is called if there is one.
         """
-        mine = _steps(self._folder) if self._leads else []
+        mine = marker.steps(self._folder) if self._leads else []
         found = sorted({step for steps in self._ranks.gather(mine) for step in steps}, reverse=True)
         for step in found:
             if self._completed(step):
@@ -150,7 +149,7 @@ class Checkpoints:
         return self._ranks.local_rank == 0
 
     def _at(self, step: int) -> Path:
-        return self._folder / f"step-{step:08d}"
+        return marker.folder_of(self._folder, step)
 
     # writing: in the background
 
@@ -164,15 +163,15 @@ class Checkpoints:
         """Every rank's part, then the marker, then delete what need not be kept."""
         target = self._at(step)
         if self._leads:  # before any rank writes: that takes every rank's plan
-            shutil.rmtree(target, ignore_errors=True)
+            _clear(target)
             target.mkdir(parents=True, exist_ok=True)
         self._write_tensors(target)
         own = f"shard-{self._ranks.rank + 1:05d}-*"
         hashes = {path.name: _sha256(path) for path in target.glob(own)}
         files = {n: h for part in self._gather(hashes) for n, h in part.items()}
         if self._leads:
-            marker = {"step": step, "validation_loss": loss, "files": dict(sorted(files.items()))}
-            write_atomically(target / MARKER, json.dumps(marker, indent=1).encode())
+            said = Marker(step=step, validation_loss=loss, files=dict(sorted(files.items())))
+            write_atomically(target / marker.NAME, said.model_dump_json(indent=1).encode())
             self._prune()
 
     def _write_tensors(self, target: Path) -> None:
@@ -201,12 +200,14 @@ class Checkpoints:
 
     def _prune(self) -> None:
         """Keep the newest ``keep`` complete checkpoints, and the best one."""
-        steps = _steps(self._folder)
-        losses = {step: _marker(self._at(step)).get("validation_loss") for step in steps}
-        scored = {step: loss for step, loss in losses.items() if loss is not None}
+        steps = marker.steps(self._folder)
+        said = {step: marker.read(self._at(step)) for step in steps}
+        scored = {
+            n: m.validation_loss for n, m in said.items() if m and m.validation_loss is not None
+        }
         keep = {*steps[-self._keep :], *([min(scored, key=scored.__getitem__)] if scored else [])}
         for step in {*steps} - keep:
-            (self._at(step) / MARKER).unlink()  # first: half deleted must not look complete
+            (self._at(step) / marker.NAME).unlink()  # first: half deleted must not look complete
             shutil.rmtree(self._at(step))
 
     # reading
@@ -214,11 +215,11 @@ class Checkpoints:
     def _completed(self, step: int) -> bool:
         """Whether all files of a checkpoint are whole on this machine, or came from the others."""
         target = self._at(step)
-        marker = _marker(target) if self._leads else {}
-        markers = [one for one in self._ranks.gather(marker) if one]
+        mine = marker.read(target) if self._leads else None
+        markers = [one for one in self._ranks.gather(mine) if one]
         if not markers:
             return False
-        files: dict[str, str] = markers[0]["files"]
+        files = markers[0].files
         whole = [n for n, h in files.items() if _sha256(target / n) == h] if self._leads else []
         have = self._ranks.gather(whole if self._leads else None)
         if {name for names in have if names for name in names} != {*files}:
@@ -229,7 +230,7 @@ class Checkpoints:
                 self._send(target / name, first, name not in whole)
         if self._leads:
             for stray in {path.name for path in target.glob("*.safetensors")} - {*files}:
-                (target / stray).unlink()  # of an earlier attempt: the reader takes all there are
+                _clear(target / stray)  # of an earlier attempt: the reader takes all there are
         self._ranks.gather(None)  # nobody reads before everything is there
         return True
 
@@ -284,20 +285,12 @@ def _files(sizes: dict[str, int]) -> dict[str, int]:
     return numbers
 
 
-def _steps(folder: Path) -> list[int]:
-    """Steps of the checkpoints with a marker, in order."""
-    found = (path.parent.name for path in folder.glob(f"step-*/{MARKER}"))
-    return sorted(int(name.removeprefix("step-")) for name in found)
-
-
-def _marker(folder: Path) -> dict[str, Any]:
-    """What the marker says; empty when there is none or it is damaged."""
-    try:
-        marker = json.loads((folder / MARKER).read_bytes())
-        safe = all("/" not in name and name.endswith(".safetensors") for name in marker["files"])
-        return marker if safe and int(marker["step"]) == int(folder.name[5:]) else {}
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return {}
+def _clear(path: Path) -> None:
+    """Make place: a folder goes with all that is in it, and so does a file of that name."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _sha256(path: Path) -> str:
@@ -305,7 +298,7 @@ def _sha256(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return ""
 
 

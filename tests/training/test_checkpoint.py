@@ -83,6 +83,11 @@ def edit(marker: Path, **fields) -> None:
     marker.write_text(json.dumps(json.loads(marker.read_text()) | fields))
 
 
+def replace(path: Path, make) -> None:
+    path.unlink()
+    make(path)
+
+
 TEARS = {
     "cut off": lambda f: os.truncate(part(f), part(f).stat().st_size - 1),
     "byte flipped": lambda f: part(f).write_bytes(part(f).read_bytes()[:-1] + b"!"),
@@ -93,6 +98,10 @@ TEARS = {
     "marker without files": lambda f: (f / "complete.json").write_bytes(b"{}"),
     "marker of another kind": lambda f: (f / "complete.json").write_bytes(b"[]"),
     "marker no UTF-8": lambda f: (f / "complete.json").write_bytes(b"\xff"),
+    "marker of files in a list": lambda f: edit(f / "complete.json", files=["a.safetensors"]),
+    "marker with words for a loss": lambda f: edit(f / "complete.json", validation_loss="low"),
+    "marker is a folder": lambda f: replace(f / "complete.json", Path.mkdir),
+    "part is a folder": lambda f: replace(part(f), Path.mkdir),
     "marker of another step": lambda f: edit(f / "complete.json", step=4),
     "marker that points elsewhere": lambda f: edit(
         f / "complete.json", files={"../x.safetensors": "0"}
@@ -105,7 +114,7 @@ def test_a_torn_checkpoint_is_skipped_for_an_older_whole_one(tmp_path, saved, te
     tear(folder(tmp_path, 3))
     with caplog.at_level(logging.WARNING):
         assert resumed(saved) == 2
-    assert "torn" in caplog.text or not (folder(tmp_path, 3) / "complete.json").exists()
+    assert "torn" in caplog.text or not (folder(tmp_path, 3) / "complete.json").is_file()
     save(saved, 3)
     assert resumed(saved) == 3
 
@@ -157,11 +166,45 @@ def test_a_checkpoint_holds_no_pickle(tmp_path: Path, saved: Checkpoints):
 
 
 def test_a_save_that_fails_is_told_at_the_next(tmp_path: Path, saved: Checkpoints):
-    folder(tmp_path, 4).write_text("a file where the folder should be")
+    (tmp_path / "run").rename(tmp_path / "aside")
+    (tmp_path / "run").write_text("a file where the folder should be")
     saved.save(4, state(4))
     with pytest.raises(TrainingError, match="a checkpoint could not be written.*goes on from it"):
         saved.finish()
-    folder(tmp_path, 4).unlink()
+    (tmp_path / "run").unlink()
+    (tmp_path / "aside").rename(tmp_path / "run")
+    save(saved, 4)
+    assert resumed(saved) == 4
+
+
+STRAYS = ("step-xyz", "step-12.tmp", "step-", "step-3", "step-00000004 copy", "step-٤", "other")
+
+
+@pytest.mark.parametrize("name", STRAYS)
+@pytest.mark.parametrize("kind", ["a file", "a folder", "a folder with a marker", "a link"])
+def test_what_else_lies_beside_the_checkpoints_stops_nobody(tmp_path, saved, name, kind):
+    stray = tmp_path / "run" / name
+    if kind == "a file":
+        stray.write_text("stray")
+    elif kind == "a link":
+        stray.symlink_to(tmp_path / "nowhere")
+    else:
+        stray.mkdir()
+    if kind == "a folder with a marker":
+        (stray / "complete.json").write_bytes((folder(tmp_path, 3) / "complete.json").read_bytes())
+    assert resumed(saved) == 3
+    save(saved, 4)
+    assert resumed(saved) == 4
+    assert stray.is_symlink() or stray.exists()  # not ours to delete
+
+
+@pytest.mark.parametrize("name", ["step-00000004", "step-00000004/complete.json"])
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir])
+def test_a_stray_where_the_next_checkpoint_goes_makes_place(tmp_path, saved, name, make):
+    stray = tmp_path / "run" / name
+    stray.parent.mkdir(exist_ok=True)
+    make(stray)
+    assert resumed(saved) == 3
     save(saved, 4)
     assert resumed(saved) == 4
 
