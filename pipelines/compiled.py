@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass
 
 from pipelines.assets import Asset
+from pipelines.config import Budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,8 @@ class Definition:
     max_parallel_steps: int
     tags: dict[str, str]
     kms_key: str | None
+    budget: Budget = Budget()
+    """What a run of it may cost."""
 
     @property
     def sha256(self) -> str:

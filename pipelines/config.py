@@ -155,7 +155,8 @@ class Retry(Section):
 
 
 class Budget(Section):
-    """What a run may cost; python -m pipelines.plan fails beyond it, and when it cannot tell."""
+    """What a run may cost; plan and upsert fail beyond it, start does without --over-budget REASON,
+    and all of them when they cannot tell."""
 
     usd_per_run: float | None = Field(default=None, gt=0)
     """USD for one run, its steps that the cache does not answer; None for no budget."""

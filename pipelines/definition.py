@@ -107,6 +107,7 @@ def build(
         max_parallel_steps=recipe.pipeline.max_parallel_steps,
         tags=recipe.aws.tags,
         kms_key=recipe.aws.kms_key,
+        budget=recipe.budget,
     )
 
 

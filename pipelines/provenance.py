@@ -12,10 +12,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from errors import ServiceError
 from language.steps import every_step
 from pipelines.account import Account
 from pipelines.assets import Asset
 from pipelines.config import Recipe
+from pipelines.service import service_errors
 
 FOLDER = "code"
 """Where assets lie: the jobs' role may read there, and a plan shows what differs in them."""
@@ -103,6 +105,33 @@ def sealed(
     asset = Asset(account.bucket, f"{prefix}/{FOLDER}", files)
     blank = blank_uri(f"s3://{account.bucket}/{prefix}")
     return definition.replace(blank, asset.uri), asset
+
+
+def recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The resolved recipe in the record that the definition names; None when it names no record.
+
+    Raises:
+        ServiceError: it names one that is not there, is no JSON, or may not be read.
+    """
+    inputs = (
+        given
+        for step in every_step(document["Steps"])
+        for given in step.get("Arguments", {}).get("ProcessingInputs", ())
+    )
+    named = (given for given in inputs if given.get("InputName") == "provenance")
+    uris = (given.get("S3Input", {}).get("S3Uri") for given in named)
+    folder = next((uri for uri in uris if isinstance(uri, str)), None)
+    return None if folder is None else _read_json(s3, f"{folder.rstrip('/')}/recipe.json")
+
+
+def _read_json(s3: Any, uri: str) -> dict[str, Any]:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    with service_errors(f"reading the deployed recipe {uri}"):
+        body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    try:
+        return dict(json.loads(body))
+    except (TypeError, ValueError) as error:
+        raise ServiceError(f"{uri}: is no recipe: {error}; upsert once more") from None
 
 
 def _images(step: Mapping[str, Any]) -> Iterator[str]:

@@ -3,6 +3,9 @@
 python -m pipelines.start --recipe recipes/laptop.yaml [--parameter MaxSteps=100] [--wait]
 python -m pipelines.start --pipeline trainyard-laptop --champion none
 
+A run beyond the budget of the deployed recipe does not start; --over-budget REASON starts it, and
+the reason stands in the execution's description.
+
 A run of a pipeline of ours is told who the champion is: the latest Approved package of its model
 package group, as it is now. So the run can be repeated, whatever is approved afterwards.
 """
@@ -14,12 +17,16 @@ from typing import Annotated, Any
 
 import typer
 
-from errors import RecipeError
+from errors import PlanError, RecipeError
 from pipelines.champion import champion_parameters
 from pipelines.cli import ChampionOption, SetOption, WaitOption, console, pipeline_name, run
 from pipelines.config import nearest
+from pipelines.plan import spending
+from pipelines.plan.history import values
 from pipelines.service import client, service_errors
 from pipelines.watch import watch
+
+LONGEST = 3072  # characters of a PipelineExecutionDescription
 
 
 def start(
@@ -28,13 +35,17 @@ def start(
     *,
     champion: str | None = None,
     region: str | None = None,
+    over_budget: str | None = None,
 ) -> str:
     """Start an execution and return its ARN; parameters left out keep the recipe's values.
 
-    ``champion``: ARN of a model package, or ``none``; else it is looked up.
+    Args:
+        champion: ARN of a model package, or ``none``; else it is looked up.
+        over_budget: why the run may cost more than the deployed recipe's budget allows; recorded.
 
     Raises:
-        RecipeError: the pipeline has no such parameter.
+        RecipeError: the pipeline has no such parameter, or its value is of another type.
+        PlanError: the run may cost more than the budget.
         ServiceError: there is no such pipeline, or AWS refused.
     """
     with service_errors(f"starting pipeline {pipeline}"):
@@ -46,7 +57,10 @@ def start(
             console.print(f"champion {told['ChampionArn']}", highlight=False)
         parameters = {**told, **parameters}
         given = [{"Name": name, "Value": value} for name, value in parameters.items()]
-        answer = sagemaker.start_pipeline_execution(PipelineName=pipeline, PipelineParameters=given)
+        why = _described(sagemaker, definition, pipeline, parameters, over_budget)
+        answer = sagemaker.start_pipeline_execution(
+            PipelineName=pipeline, PipelineParameters=given, **why
+        )
     console.print(f"started {answer['PipelineExecutionArn']}", highlight=False)
     return answer["PipelineExecutionArn"]
 
@@ -56,6 +70,37 @@ def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None
     for name in parameters:
         if name not in known:
             raise RecipeError(f"--parameter {name}: unknown parameter; {nearest(name, known)}")
+    for name, value in parameters.items():
+        try:
+            values(definition, {name: value})
+        except ValueError as error:
+            raise RecipeError(f"--parameter {name}={value}: is of another type: {error}") from None
+
+
+def _described(
+    sagemaker: Any,
+    definition: Mapping[str, Any],
+    pipeline: str,
+    parameters: Mapping[str, str],
+    over_budget: str | None,
+) -> dict[str, str]:
+    """The execution's description: why it may cost more than the budget, if it may.
+
+    Raises:
+        PlanError: it may not.
+    """
+    budget = spending.deployed_budget(client("s3", sagemaker.meta.region_name), definition)
+    found = spending.verdict(sagemaker, definition, pipeline, budget, parameters)
+    if found.holds:
+        return {}
+    if not over_budget:
+        raise PlanError(
+            f"pipeline {pipeline}: budget: {found.text}, and upsert it; or start this one run with "
+            "--over-budget REASON, which is recorded. Nothing was started"
+        )
+    console.print(f"over budget: {found.text.partition(';')[0]}", highlight=False)
+    why = f"over budget: {over_budget} ({found.text.partition(';')[0]})"
+    return {"PipelineExecutionDescription": why[:LONGEST]}
 
 
 def main(
@@ -66,6 +111,9 @@ def main(
         list[str], typer.Option(metavar="NAME=VALUE", help="A pipeline parameter for this run.")
     ] = (),
     champion: ChampionOption = None,
+    over_budget: Annotated[
+        str | None, typer.Option(metavar="REASON", help="Start it beyond its budget; recorded.")
+    ] = None,
     wait: WaitOption = False,
 ) -> None:
     """Start an execution of a pipeline that was upserted."""
@@ -77,7 +125,7 @@ def main(
         if not equals:
             raise RecipeError(f"--parameter {name_}: must be NAME=VALUE")
     given = {key: value for key, _, value in pairs}
-    execution = start(name, given, champion=champion, region=region)
+    execution = start(name, given, champion=champion, region=region, over_budget=over_budget)
     if wait:
         raise typer.Exit(watch(execution, region=region))
 

@@ -17,10 +17,11 @@ import typer
 
 from errors import DefinitionError, PlanError, RecipeError
 from pipelines import deployed, lock, records
+from pipelines.champion import champion_parameters
 from pipelines.cli import ChampionOption, SetOption, WaitOption, console, run
 from pipelines.compiled import Definition
 from pipelines.deployed import Deployed, State
-from pipelines.plan import saved
+from pipelines.plan import saved, spending
 from pipelines.service import client, service_errors
 from pipelines.start import start
 from pipelines.storage import ensure_bucket, sync
@@ -52,7 +53,8 @@ def upsert(
 
     Raises:
         DefinitionError: validation finds an error in the definition; nothing is uploaded.
-        PlanError: somebody else is upserting, or did since; or ``plan`` is of another state.
+        PlanError: over the recipe's budget; somebody else is upserting, or did since; or ``plan``
+            is of another state.
         ServiceError: AWS refused, or could not be reached.
     """
     _validate(definition)
@@ -65,6 +67,7 @@ def upsert(
             return Upserted("unchanged", _upload_code(s3, definition))
         if plan:
             plan.refuse_if_moved(before)
+        _refuse_over_budget(sagemaker, definition, wanted, exists=before is not None)
         _make_buckets(s3, definition)
         where = records.place(definition)
         with lock.held(s3, where, definition.name, lock_seconds) as held:
@@ -88,6 +91,20 @@ def _validate(definition: Definition) -> None:
         raise DefinitionError(f"pipeline {definition.name}:\n  " + "\n  ".join(wrong))
     if findings:
         show(findings, "nothing that the service refuses")
+
+
+def _refuse_over_budget(
+    sagemaker: Any, definition: Definition, wanted: State, *, exists: bool
+) -> None:
+    """Look at the run that start would start, as a plan does; nothing is uploaded yet."""
+    if definition.budget.usd_per_run is None:
+        return
+    told = champion_parameters(sagemaker, wanted.document, {}, None)
+    found = spending.verdict(
+        sagemaker, wanted.document, wanted.name, definition.budget, told, exists=exists
+    )
+    if not found.holds:
+        raise PlanError(f"pipeline {wanted.name}: budget: {found.text}. Nothing was changed")
 
 
 def _refuse_if_moved(before: Deployed | None, now: Deployed | None) -> None:

@@ -35,7 +35,7 @@ def main(
     resolve(loaded.aws)  # what is missing is told before the SDK is loaded
     from pipelines.definition import from_recipe  # loads the SDK: seconds
 
-    plan = make(from_recipe(recipe, overrides), loaded.budget)
+    plan = make(from_recipe(recipe, overrides))
     _show(plan, as_json)
     if not plan.budget.holds:
         raise PlanError(f"budget: {plan.budget.text.partition(';')[0]}")

@@ -15,14 +15,13 @@ from pipelines import deployed, records
 from pipelines.assets import Asset
 from pipelines.champion import champion_parameters
 from pipelines.compiled import Definition
-from pipelines.config import Budget
 from pipelines.deployed import Deployed, State
 from pipelines.lock import Lock
 from pipelines.plan.caching import Outcome, predict
 from pipelines.plan.cost import Cost, Total, Verdict, check_budget, estimate, total
 from pipelines.plan.diff import Diff, compare
 from pipelines.plan.fields import CODE
-from pipelines.plan.history import History
+from pipelines.plan.history import History, values
 from pipelines.plan.prices import Prices, load
 from pipelines.service import client, error_code, service_errors
 from pipelines.storage import listing, same
@@ -65,7 +64,7 @@ class Plan:
     made: datetime
 
 
-def make(definition: Definition, budget: Budget = Budget()) -> Plan:  # noqa: B008 (frozen)
+def make(definition: Definition) -> Plan:
     """Compare ``definition`` with what is deployed.
 
     Raises:
@@ -80,7 +79,7 @@ def make(definition: Definition, budget: Budget = Budget()) -> Plan:  # noqa: B0
         history = History(sagemaker, definition.name if there else None)
         prices = load(definition.region)
         told = champion_parameters(sagemaker, wanted.document, {}, None)
-        return complete(definition, there, diff, drift, history, prices, budget, told)
+        return complete(definition, there, diff, drift, history, prices, told)
 
 
 def complete(
@@ -90,7 +89,6 @@ def complete(
     drift: Drift,
     history: History,
     prices: Prices,
-    budget: Budget,
     told: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
     """The rest of a plan: what the next run does, and its cost.
@@ -111,7 +109,7 @@ def complete(
         costs=tuple(costs),
         total=total(document, costs),
         prices=prices,
-        budget=check_budget(budget, costs, prices),
+        budget=check_budget(definition.budget, costs, prices),
         assets=definition.assets,
         made=now,
     )
@@ -119,8 +117,9 @@ def complete(
 
 def started_with(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
     """The definition with these values as its parameters' defaults."""
+    typed = values(document, given)
     changed = [
-        entry | {"DefaultValue": given[entry["Name"]]} if entry["Name"] in given else entry
+        entry | {"DefaultValue": typed[entry["Name"]]} if entry["Name"] in given else entry
         for entry in document.get("Parameters", ())
     ]
     return {**document, "Parameters": changed}

@@ -35,7 +35,7 @@ def test_the_build_upserts_this_commit_and_starts_a_run_without_waiting(
     codebuild, sagemaker, source: Path
 ):
     status, ran, _, output = codebuild("buildspec.yml")
-    assert (status, ran) == (0, ["install 0", "pre_build 0", "build 0"]), output
+    assert (status, ran) == (0, ["install 0", "pre_build 0", "build 0", "build 0"]), output
     assert len(executions(sagemaker)) == 1  # it ends by itself: nobody uploaded raw data
     deployed = sagemaker.describe_pipeline(PipelineName="trainyard-laptop")
     assert deployed["RoleArn"] == ROLE
@@ -51,6 +51,20 @@ def test_the_build_upserts_this_commit_and_starts_a_run_without_waiting(
         )
         assert f'"{code.uri}"' in body
     assert recorded(sagemaker, body)["commit"] == head(source)
+
+
+def test_a_plan_over_budget_ends_the_build(codebuild, sagemaker, source: Path):
+    recipe = source / "dear.yaml"
+    text = (source / "recipes/laptop.yaml").read_text(encoding="utf-8")
+    recipe.write_text(text.replace("name: trainyard-laptop", "name: dear", 1)
+                      + "\nbudget: {usd_per_run: 0.01}\n")  # fmt: skip
+    quick = "tests/conditions --collect-only -p no:cacheprovider"
+    status, ran, _, output = codebuild("buildspec.yml", RECIPE="dear.yaml", PYTEST_ADDOPTS=quick)
+    recipe.unlink()
+    assert (status, ran) == (1, ["install 0", "pre_build 0", "build 1"]), output
+    assert "budget: a run may cost" in output
+    names = [each["PipelineName"] for each in sagemaker.list_pipelines()["PipelineSummaries"]]
+    assert "dear" not in names
 
 
 @pytest.mark.parametrize(

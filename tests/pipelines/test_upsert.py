@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 
 from errors import PlanError
 from pipelines import deployed, lock, records
+from pipelines.config import Budget
 from pipelines.records import Place
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT, clean_environment
@@ -99,6 +100,17 @@ def test_a_description_can_be_taken_away(aws):
     upsert(definition("1"))
     assert upsert(replace(definition("1"), description="")).change == "updated"
     assert state(sagemaker).description == ""
+
+
+def test_over_budget_nothing_is_uploaded_and_nothing_changed(aws):
+    s3, sagemaker = aws
+    upsert(definition("1"))
+    before = (state(sagemaker), s3.list_objects_v2(Bucket="bkt")["KeyCount"])
+    dear = replace(definition("2"), budget=Budget(usd_per_run=0.0001))
+    with pytest.raises(PlanError, match=r"budget: a run may cost .*Nothing was changed"):
+        upsert(dear)
+    assert (state(sagemaker), s3.list_objects_v2(Bucket="bkt")["KeyCount"]) == before
+    assert upsert(replace(dear, budget=Budget(usd_per_run=1))).change == "updated"
 
 
 def test_the_record_is_written_before_the_pipeline_and_the_code_before_both(aws, monkeypatch):

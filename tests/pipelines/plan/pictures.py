@@ -160,7 +160,6 @@ class Studio:
             drift,
             self._history(change),
             load_prices("us-east-1", HERE / "prices.json"),
-            load(HERE / "recipe.yaml").budget,
         )
 
     def draw(self, change: Change) -> str:

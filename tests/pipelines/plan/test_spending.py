@@ -1,0 +1,47 @@
+"""The budget of one run: the same sums as a plan's, with the parameters of that run."""
+
+import boto3
+import pytest
+
+from pipelines.config import Budget
+from pipelines.deployed import wanted
+from pipelines.plan.spending import verdict
+from tests.pipelines.plan.pictures import Change, Studio
+
+
+@pytest.fixture(scope="module")
+def sagemaker():
+    """Only its region is looked at: nothing is deployed."""
+    return boto3.client("sagemaker", region_name="us-east-1")
+
+
+@pytest.mark.parametrize(
+    ("given", "overrides"),
+    [
+        ({"TrainInstanceCount": "4"}, ("train.instance_count=4",)),
+        ({"TrainInstanceType": "ml.p4d.24xlarge"}, ("train.instance_type=ml.p4d.24xlarge",)),
+        ({"ShardInstanceCount": "32"}, ("shard.instance_count=32",)),
+        ({"TrainInstanceType": "ml.no.such"}, ("train.instance_type=ml.no.such",)),
+        ({"MaxSteps": "1"}, ()),  # a limit is a limit, whatever is done within it
+    ],
+)
+@pytest.mark.parametrize("bound", ["limit", "seen", "uncached"])
+def test_a_run_with_other_parameters_costs_what_a_recipe_with_those_values_costs(
+    studio: Studio, sagemaker, given: dict, overrides: tuple, bound: str
+):
+    recipe, changed = (wanted(studio.compiled(Change(each))).document for each in ((), overrides))
+    for allowed in (100.0, 1e6):
+        budget = Budget(usd_per_run=allowed, bound=bound)
+        run = verdict(sagemaker, recipe, "p", budget, given, exists=False)
+        whole = verdict(sagemaker, changed, "p", budget, {}, exists=False)
+        assert run.holds == whole.holds
+        assert run.text.partition(" (")[0] == whole.text.partition(" (")[0]
+
+
+def test_what_was_seen_with_other_parameters_is_no_ground(studio: Studio, sagemaker):
+    document = wanted(studio.base).document
+    budget = Budget(usd_per_run=1, bound="seen")
+    said = verdict(sagemaker, document, "p", budget, {"MaxSteps": "9"}, exists=False).text
+    assert "every step that runs as long as it may, on demand" in said
+    champion = verdict(sagemaker, document, "p", budget, {"ChampionArn": "none"}, exists=False)
+    assert "as long as its longest earlier run" in champion.text

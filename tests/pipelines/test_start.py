@@ -1,0 +1,102 @@
+"""Starting: what a run may cost, by the budget of the recipe that is deployed."""
+
+import json
+
+import pytest
+
+from errors import PlanError, RecipeError, ServiceError
+from pipelines.config import Budget
+from pipelines.definition import from_recipe
+from pipelines.plan.spending import deployed_budget
+from pipelines.start import main, start
+from pipelines.upsert import upsert
+from tests.pipelines.plan.pictures import HERE
+from tests.pipelines.upserting import clean_aws, definition
+
+RECIPE = HERE / "recipe.yaml"
+PIPELINE = "trainyard-dev"
+
+
+@pytest.fixture
+def aws(emulator, monkeypatch: pytest.MonkeyPatch):
+    return clean_aws(emulator.env, monkeypatch)
+
+
+@pytest.fixture
+def deployed(aws):
+    """The recipe's pipeline with its budget of $400 a run, and both clients."""
+    upsert(from_recipe(RECIPE))
+    return aws
+
+
+def runs(sagemaker) -> list[str]:
+    answer = sagemaker.list_pipeline_executions(PipelineName=PIPELINE)
+    return [run["PipelineExecutionArn"] for run in answer["PipelineExecutionSummaries"]]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "told"),
+    [
+        ("TrainInstanceCount=6", r"may cost \$\d+\.\d\d .* the recipe allows \$400\.00"),
+        ("TrainInstanceType=ml.p4d.24xlarge", r"may cost \$\d+\.\d\d .* allows \$400\.00"),
+        ("ShardInstanceCount=1000", "the recipe allows"),
+        ("TrainInstanceType=ml.none.xlarge", "no price for ml.none.xlarge"),
+    ],
+)
+@pytest.mark.parametrize("by", ["recipe", "pipeline"])
+def test_parameters_beyond_the_budget_start_nothing(deployed, parameter: str, told: str, by: str):
+    _, sagemaker = deployed
+    before = runs(sagemaker)
+    which = {"recipe": RECIPE} if by == "recipe" else {"pipeline": PIPELINE}
+    with pytest.raises(PlanError, match=f"budget: .*{told}.*--over-budget REASON") as refused:
+        main(**which, parameter=[parameter])
+    assert "Nothing was started" in str(refused.value)
+    assert runs(sagemaker) == before
+
+
+def test_a_recipe_that_was_not_upserted_does_not_raise_the_budget(deployed):
+    with pytest.raises(PlanError, match=r"the recipe allows \$400\.00"):
+        main(RECIPE, ["budget.usd_per_run=1000000"], parameter=["TrainInstanceCount=6"])
+
+
+def test_a_reason_starts_the_run_and_stands_in_it(deployed, capsys):
+    _, sagemaker = deployed
+    arn = start(PIPELINE, {"TrainInstanceCount": "6"}, over_budget="the quarterly retraining")
+    told = sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
+    why = told["PipelineExecutionDescription"]
+    assert why.startswith("over budget: the quarterly retraining (a run may cost $")
+    assert "over budget: a run may cost" in capsys.readouterr().out
+    sagemaker.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="0" * 32)
+
+
+def test_a_run_within_the_budget_starts_without_a_description(deployed):
+    _, sagemaker = deployed
+    arn = start(PIPELINE, {"TrainInstanceCount": "1"}, over_budget="just in case")
+    told = sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
+    assert "PipelineExecutionDescription" not in told
+    sagemaker.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="0" * 32)
+
+
+def test_a_value_of_another_type_is_told_with_the_parameter(deployed):
+    with pytest.raises(RecipeError, match="--parameter TrainInstanceCount=many: is of another"):
+        start(PIPELINE, {"TrainInstanceCount": "many"})
+
+
+def test_a_record_that_is_gone_starts_nothing(deployed):
+    """Nobody can tell the budget then; the gate could not run either."""
+    s3, sagemaker = deployed
+    body = json.loads(sagemaker.describe_pipeline(PipelineName=PIPELINE)["PipelineDefinition"])
+    bucket = "example-trainyard"
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
+    keys = [item["Key"] for page in pages for item in page.get("Contents", ())]
+    for key in [key for key in keys if key.endswith("recipe.json")]:
+        s3.delete_object(Bucket=bucket, Key=key)
+    with pytest.raises(ServiceError, match=r"reading the deployed recipe s3://.*recipe\.json"):
+        start(PIPELINE, {})
+    with pytest.raises(ServiceError, match="NoSuchKey"):
+        deployed_budget(s3, body)
+
+
+def test_a_pipeline_of_others_has_no_budget(aws):
+    s3, _ = aws
+    assert deployed_budget(s3, json.loads(definition("1").body)) == Budget()
