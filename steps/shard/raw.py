@@ -2,13 +2,16 @@
 
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from errors import DataError
 
 log = logging.getLogger(__name__)
+
+HIDDEN = (".", "_")
+"""What the name of a file or folder begins with that is no raw data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +29,47 @@ class RawObject:
 
 
 def find(folder: Path, settings: str) -> list[RawObject]:
-    """Every file below ``folder``, the largest first.
+    """Every file below ``folder``, the largest first; links are followed.
 
     Names that begin with ``.`` or ``_`` are left out (``_SUCCESS``, ``.part-0.crc``): what writes
     data in parts names its own files so, and Spark, Hive and ``pyarrow.dataset`` skip them too.
 
     Raises:
-        DataError: there is no such folder, or a name is no UTF-8.
+        DataError: there is no such folder; a name is no UTF-8; a link leads nowhere or to a folder
+            that it lies in; there is something that is neither file nor folder.
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: there is no such folder of raw data")
-    found, skipped = [], 0
-    for path in folder.rglob("*"):
-        parts = path.relative_to(folder).parts
-        if any(part.startswith((".", "_")) for part in parts):
+    found: list[RawObject] = []
+    skipped = 0
+    for path, hidden in _files(folder, (folder.resolve(),)):
+        if hidden:
             skipped += path.is_file()
-        elif path.is_file():
-            found.append(_raw_object("/".join(parts), path, settings))
+        else:
+            found.append(_raw_object(path.relative_to(folder).as_posix(), path, settings))
     if skipped:
         log.info("%d files whose names begin with . or _ are no raw data", skipped)
     return sorted(found, key=lambda one: (-one.bytes, one.name))
+
+
+def _files(folder: Path, within: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
+    """(what lies below ``folder``, whether it is hidden). ``within``: the folders on the way.
+
+    ``Path.rglob`` passes over a folder behind a link without a word, and over a link to nothing.
+    """
+    for path in folder.iterdir():
+        if path.name.startswith(HIDDEN):
+            yield from ((one, True) for one in (path, *path.rglob("*")))
+        elif path.is_dir():
+            real = path.resolve()
+            if real in within:
+                raise DataError(f"{path}: is a link to {real}, in which it lies; delete it")
+            yield from _files(path, (*within, real))
+        elif path.is_file():
+            yield path, False
+        else:
+            what = "a link that leads nowhere" if path.is_symlink() else "neither file nor folder"
+            raise DataError(f"{path}: is {what}; delete it, or begin its name with _")
 
 
 def part_of(objects: Sequence[RawObject], host: str, hosts: Sequence[str]) -> list[RawObject]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from errors import DataError
 from training.data.manifest import (
     Field,
     Files,
@@ -80,6 +81,8 @@ class ShardWriter:
 
         Raises:
             ValueError: a field is missing, or of another shape or type; a defect of the workload.
+            DataError: a value is out of the range of its field's type; also ``finish`` and
+                ``close`` raise it, since a shard's values are looked at when it is written.
         """
         count = check_samples(samples, self._fields)
         if count:
@@ -132,6 +135,9 @@ class ShardWriter:
 
     def _write(self, parts: list[Samples]) -> None:
         stem = f"{self._stem}-{len(self._shards):05d}"
+        for name, field in self._fields.items():
+            for samples in parts:
+                _check_range(f"{stem}.npy", name, samples[name], np.dtype(field.dtype))
         files = {f"{stem}.npy": self._rows(parts)}
         for name in variable(self._fields):
             values = np.dtype(self._fields[name].dtype).newbyteorder("<")
@@ -209,6 +215,37 @@ def check_samples(samples: Samples, fields: Mapping[str, Field]) -> int:
     if len(counts) > 1:
         raise ValueError(f"the fields hold different numbers of samples: {sorted(counts)}")
     return counts.pop()
+
+
+def _check_range(file: str, name: str, values: np.ndarray, dtype: np.dtype) -> None:
+    """Look whether every value can be held; a float may be rounded, but not to infinity.
+
+    Raises:
+        DataError: one cannot; numpy would wrap an integer around without a word.
+    """
+    if not values.size or np.can_cast(values.dtype, dtype, "safe"):
+        return
+    info = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    low, high = (values.min(), values.max()) if values.dtype.kind in "iu" else _bounds(values)
+    least, largest = np.array([info.min, info.max], dtype).tolist()
+    if least <= low.item() and high.item() <= largest:
+        return
+    if dtype.kind == "f":  # what is a little beyond the largest float is rounded to it
+        with np.errstate(over="ignore"):
+            wrong = np.isfinite(values) & np.isinf(values.astype(dtype))
+    else:
+        wrong = (values < info.min) | (values > info.max)
+    if wrong.any():
+        raise DataError(
+            f"{file}: column {name!r} holds {values[wrong][0].item()!r}, and {dtype} goes from "
+            f"{info.min} to {info.max}; declare a wider dtype for the field, or scale the values"
+        )
+
+
+def _bounds(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest of the finite values; 0 and 0 where there is none."""
+    finite = np.isfinite(values)
+    return values.min(initial=0, where=finite), values.max(initial=0, where=finite)
 
 
 def part(samples: Samples, fields: Mapping[str, Field], start: int, stop: int) -> Samples:

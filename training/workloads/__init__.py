@@ -11,6 +11,7 @@ one of those in this folder.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,9 @@ class Column:
 
     required: bool = True
     """Whether a record without a value is bad, and quarantined."""
+
+    limit: float = math.inf
+    """A number of this magnitude or more makes its record bad: the samples cannot hold it."""
 
 
 class Packer(Protocol):

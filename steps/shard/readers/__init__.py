@@ -16,7 +16,8 @@ What a value may be, in every format (``steps.shard.readers.values`` has the det
 
 text      a string
 category  a string, integer or boolean; given as text (``7``, ``true``)
-number    a number, given as float64; what is not finite (NaN, Infinity, 1e999) is missing
+number    a number, given as float64; what is not finite (NaN, Infinity, 1e999) is missing, what
+          the samples cannot hold (``Column.limit``) makes the record bad
 
 A missing value is null where its column is not required, and makes the record bad where it is. A
 bad record costs only itself. What leaves no trust in the file (cut off, UTF-16, no such column)
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING
 from errors import DataError
 from steps.shard.readers import csv, json_lines, parquet, text
 from steps.shard.readers.batch import Bad, Batch
+from steps.shard.readers.limits import within
 from steps.shard.readers.raw import COMPRESSION
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     name = path.name.lower()
     for suffix, reader in FORMATS.items():
         if name.endswith(suffix):
-            return reader(path, columns)
+            return within(reader(path, columns), columns)
     raise DataError(
         f"{path}: raw data of this suffix cannot be read; known are {', '.join(FORMATS)}. "
         "Convert it, name it by what it holds, or keep it out of data.input"

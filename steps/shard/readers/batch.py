@@ -77,6 +77,25 @@ def excerpt(raw: bytes) -> str:
     return start.rstrip("\r\n")[:EXCERPT_CHARACTERS]
 
 
+def row_excerpt(records: pa.RecordBatch, row: int) -> str:
+    """The declared columns of a record whose own bytes are not at hand."""
+    shown = []
+    for name, array in zip(records.schema.names, records.columns, strict=True):
+        raw = plain(array[row : row + 1])
+        if raw.type == pa.string():
+            value = raw.cast(pa.binary())[0].as_py()
+            value = value and value[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace")
+        else:
+            value = raw[0].as_py()
+        shown.append(f"{name}: {value!r}")
+    return ", ".join(shown)[:EXCERPT_CHARACTERS]
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Without a dictionary."""
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
 def bad_batch(bad: Sequence[Bad], columns: Mapping[str, "Column"]) -> Batch:
     """A batch without a good record."""
     none = pa.RecordBatch.from_pylist([], schema=schema(columns))

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from errors import DataError
-from steps.shard.readers.batch import EXCERPT_CHARACTERS, Bad, Batch, encoded, schema
+from steps.shard.readers.batch import Bad, Batch, encoded, plain, row_excerpt, schema
 from steps.shard.readers.names import check_names
 from steps.shard.readers.raw import CHUNK_BYTES, MAX_RECORD_BYTES
 from steps.shard.readers.values import BadRecord, decoded, without_infinities
@@ -161,11 +161,11 @@ def _batch(found: pa.RecordBatch, columns: Mapping[str, "Column"], number: int) 
     reasons = _reasons(records, columns)
     if not reasons:
         return Batch(records, lines, [])
-    bad = [Bad(number + row, reasons[row], _excerpt(records, row)) for row in sorted(reasons)]
+    bad = [Bad(number + row, reasons[row], row_excerpt(records, row)) for row in sorted(reasons)]
     good = np.setdiff1d(np.arange(len(records)), list(reasons))
     # Anew: a dictionary must not keep what is no UTF-8.
     kept = [
-        encoded(_plain(array), column.kind)
+        encoded(plain(array), column.kind)
         for array, column in zip(
             records.take(pa.array(good)).columns, columns.values(), strict=True
         )
@@ -179,7 +179,7 @@ def _converted(array: pa.Array, kind: str) -> pa.Array:
         values = _as(pa.string(), array.dictionary)
         if _stays(values, len(array)):
             return pa.DictionaryArray.from_arrays(_as(pa.int32(), array.indices), values)
-    array = _plain(array)
+    array = plain(array)
     if kind == "number":
         return without_infinities(_as(pa.float64(), array))
     return encoded(_as(pa.string(), array), kind)
@@ -189,10 +189,6 @@ def _stays(values: pa.StringArray, rows: int) -> bool:
     """Whether a dictionary is that of these rows, more or less: a row group's may be much larger,
     or hold a bad value of a row elsewhere."""
     return len(values) <= rows and not values.null_count and not _bad_texts("", values)
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _as(kind: pa.DataType, array: pa.Array) -> pa.Array:
@@ -239,17 +235,3 @@ def _valid(array: pa.StringArray) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _excerpt(records: pa.RecordBatch, row: int) -> str:
-    """The row's declared columns."""
-    shown = []
-    for name, array in zip(records.schema.names, records.columns, strict=True):
-        raw = _plain(array[row : row + 1])
-        if raw.type == pa.string():
-            value = raw.cast(pa.binary())[0].as_py()
-            value = value and value[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace")
-        else:
-            value = raw[0].as_py()
-        shown.append(f"{name}: {value!r}")
-    return ", ".join(shown)[:EXCERPT_CHARACTERS]

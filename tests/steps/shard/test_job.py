@@ -15,6 +15,7 @@ from tests.steps.shard.conftest import (
     ARGUMENTS,
     RECORDS,
     as_csv,
+    as_parquet,
     container,
     five_objects,
     lines,
@@ -164,6 +165,56 @@ def test_names_that_begin_with_a_dot_or_underscore_are_no_raw_data(shard, caplog
         root = shard(files)
     assert [source.name for source in sources(root)] == ["a.jsonl"]
     assert "3 files whose names begin with . or _" in caplog.text
+
+
+def test_folders_behind_links_are_read(shard, tmp_path):
+    (tmp_path / "elsewhere/deep").mkdir(parents=True)
+    (tmp_path / "elsewhere/deep/b.jsonl").write_bytes(lines(RECORDS[100:]))
+    root = container(tmp_path / "algo-1-of-1", {}, "algo-1", ["algo-1"])
+    (root / "processing/input/raw/linked").symlink_to(tmp_path / "elsewhere")
+    shard({"a.jsonl": lines(RECORDS[:100])})
+    assert [source.name for source in sources(root)] == ["a.jsonl", "linked/deep/b.jsonl"]
+    assert sum(source.records for split in SPLITS for source in sources(root, split)) == 200
+
+
+@pytest.mark.parametrize(("make", "expected"), [
+    (lambda path: path.symlink_to(path.parent), "a/odd: is a link to "),
+    (lambda path: path.symlink_to(path.parents[1]), "a/odd: is a link to "),
+    (lambda path: path.symlink_to("nothing"), "a/odd: is a link that leads nowhere"),
+    (os.mkfifo, "a/odd: is neither file nor folder"),
+], ids=["its folder", "the input", "nothing", "pipe"])  # fmt: skip
+def test_what_cannot_be_read_is_refused_by_name_unless_it_is_hidden(
+    shard, failure, tmp_path, make, expected
+):
+    root = container(tmp_path / "algo-1-of-1", {"a/a.jsonl": lines(RECORDS)}, "algo-1", ["algo-1"])
+    odd = root / "processing/input/raw/a/odd"
+    make(odd)
+    assert expected in failure({})
+    odd.rename(odd.with_name("_odd"))
+    shard({})
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_number_that_no_sample_can_hold_makes_its_record_bad(tmp_path, kind):
+    """The largest float32 and infinity are none: the one fits, the other is a missing value."""
+    numbers = [float(row) for row in range(2000)]
+    numbers[1234], numbers[7], numbers[8] = 1e39, 3.4028235677973362e38, float("inf")
+    rows = [{"label": row % 2, "size": number} for row, number in enumerate(numbers)]
+    content = {"csv": as_csv, "jsonl": lines, "parquet": as_parquet}[kind](rows)
+    root = container(tmp_path / "root", {f"a.{kind}": content}, "algo-1", ["algo-1"])
+    arguments = ["--workload", "tabular", "--workload_config",
+                 json.dumps({"numbers": ["size"], "label": "label"})]  # fmt: skip
+    job.main([*arguments, "--root", str(root)])
+    [one] = quarantined(root)
+    assert (one["source"], one["line"]) == (f"a.{kind}", 1235)
+    assert one["reason"].startswith("column 'size' is 1e+39, too large for the samples")
+    assert "size: 1e+39" in one["excerpt"]
+    assert sum(Dataset(root / "processing/output" / split).records for split in SPLITS) == 1999
+    with pytest.raises(SystemExit):
+        job.main([*arguments, "--max_bad_share", "0.0001", "--root", str(root)])
+    assert f"a.{kind}: 1 of 2,000 (line 1235: column 'size' is 1e+39" in (
+        (root / "output/message").read_text()
+    )
 
 
 def test_bad_records_are_quarantined_with_line_and_reason(shard):

@@ -1,6 +1,7 @@
 """Shards: what is written is read back; what is damaged is named."""
 
 import json
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -119,6 +120,46 @@ def test_samples_that_are_not_of_the_declared_fields_are_refused(tmp_path, chang
     writer = ShardWriter(tmp_path, "unit", FIELDS, 1000)
     with pytest.raises(ValueError, match=expected):
         writer.add(part(make(2), FIELDS, 0, 2) | change)
+
+
+@pytest.mark.parametrize("shape", [(), (2,), None], ids=["scalar", "array", "variable"])
+@pytest.mark.parametrize(("given", "declared"), [
+    ("int64", "int16"), ("int32", "int8"), ("int64", "int32"), ("uint64", "int64"),
+    ("uint32", "uint16"), ("uint16", "uint8"), ("uint8", "int8"), ("float64", "float32"),
+    ("float32", "float16"), ("int64", "float16"),
+])  # fmt: skip
+def test_a_value_out_of_range_is_named_with_its_shard_and_column(tmp_path, shape, given, declared):
+    """The largest and the smallest number of the type go in, the next ones do not."""
+    fields = {"id": Field(dtype="uint8"), "width": Field(dtype=declared, shape=shape)}
+    info = (np.finfo if declared.startswith("f") else np.iinfo)(declared)
+    least = max(int(info.min), int(np.iinfo(given).min) if given[0] in "iu" else int(info.min))
+    fitting = np.array([least, int(info.max), 0, 1], given)
+    beyond = np.array([np.array(2 * int(info.max), given), 0, 1, 0], given)
+
+    def write(values: np.ndarray) -> Shards:
+        writer = ShardWriter(tmp_path, "unit", fields, 10_000)
+        flat = np.ascontiguousarray(values.reshape(-1, 2) if shape == (2,) else values)
+        offsets = {} if shape is not None else {"width_offsets": np.arange(len(flat) + 1)}
+        writer.add({"id": np.zeros(len(flat), np.uint8), "width": flat, **offsets})
+        return writer.close()
+
+    [file] = write(fitting).file
+    kept = np.load(tmp_path / (file if shape is not None else "unit-00000.width.npy"))
+    kept = (kept["width"] if shape is not None else kept).ravel()
+    assert (kept == fitting.astype(declared)).all()
+    named = f"unit-00000.npy: column 'width' holds {beyond[0].item()!r}, and {declared}"
+    with pytest.raises(DataError, match=re.escape(named)):
+        write(beyond)
+
+
+@pytest.mark.parametrize(("given", "declared"), [
+    ("float64", "int64"), ("float32", "uint8"), ("int64", "uint64"), ("int8", "uint8"),
+    ("int64", "bool"), ("float32", "bool"),
+])  # fmt: skip
+def test_what_is_of_another_kind_is_refused_whatever_its_value(tmp_path, given, declared):
+    writer = ShardWriter(tmp_path, "unit", {"x": Field(dtype=declared)}, 100)
+    with pytest.raises(ValueError, match=f"x: {given} does not go into {declared}"):
+        writer.add({"x": np.ones(2, given)})
 
 
 def test_an_error_of_the_disk_reaches_the_writer(tmp_path):

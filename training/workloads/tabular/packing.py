@@ -15,6 +15,9 @@ from training.workloads import Column
 from training.workloads.tabular.config import TabularConfig
 from training.workloads.tabular.statistics import MISSING, Moments, Statistics, Tally
 
+TOO_LARGE = 2.0**128 - 2.0**103
+"""The smallest number that is rounded to an infinite float32 (IEEE 754, ties to even)."""
+
 
 class Packing:
     """See ``training.workloads.Packing``; a sample is a row.
@@ -30,7 +33,7 @@ class Packing:
         self.config, self.assets = config, assets
         self.columns: dict[str, Column] = {
             **{name: Column("category", required=False) for name in config.categories},
-            **{name: Column("number", required=False) for name in config.numbers},
+            **{name: Column("number", required=False, limit=TOO_LARGE) for name in config.numbers},
             config.label: Column("number"),
         }
         if config.group is not None:  # may be a category, too
