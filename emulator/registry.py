@@ -1,4 +1,7 @@
-"""The model registry: model package groups and packages, kept in one JSON file.
+"""The model registry: model package groups and packages, each kept in a JSON file of its own.
+
+<state>/registry/groups/<name>.json
+<state>/registry/packages/<group>/<version>.json, packages/<name>.json without a group
 
 moto has most of these operations, in memory and with defects that lose data (an update wipes
 what it omits, a duplicate group is accepted, nothing can be deleted), so they are answered here:
@@ -7,7 +10,6 @@ with the times and versions at which they really were made. Not kept: who made t
 policies, validation profiles (nothing is validated: every package is ``Completed`` at once).
 """
 
-import json
 import re
 import threading
 import time
@@ -15,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from emulator.api import ACCOUNT, REGION, ApiError
-from emulator.files import write_atomic
+from emulator.documents import read_json, write_json
 from emulator.shapes import check
 
 _APPROVALS = ("Approved", "Rejected", "PendingManualApproval")
@@ -51,14 +53,12 @@ class Registry:
     Raises :class:`ApiError` ``ValidationException`` or ``ConflictException``, as AWS does.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, root: Path) -> None:
+        self._root = root
         self._lock = threading.RLock()
         self._groups: dict[str, dict] = {}
         self._packages: dict[str, dict] = {}  # by ARN, oldest first
-        if path.exists():
-            stored = json.loads(path.read_text())
-            self._groups, self._packages = stored["groups"], stored["packages"]
+        self._load()
         self._operations: dict[str, Callable[[dict], dict]] = {
             "CreateModelPackageGroup": self._create_group,
             "DescribeModelPackageGroup": self._describe_group,
@@ -101,7 +101,7 @@ class Registry:
             "_tags": tags,
             "_next": 1,  # a version number is never given out twice, as on AWS
         }
-        self._save()
+        self._save(self._groups[name])
         return {"ModelPackageGroupArn": _group_arn(name)}
 
     def _describe_group(self, request: dict) -> dict:
@@ -118,7 +118,7 @@ class Registry:
             message = f"Model Package Group {name} cannot be deleted: it contains model packages"
             raise ApiError("ConflictException", message)
         del self._groups[name]
-        self._save()
+        self._path(group).unlink()
         return {}
 
     # packages
@@ -139,13 +139,14 @@ class Registry:
             "_tags": request.get("Tags", []),
         }
         self._packages[package["ModelPackageArn"]] = package
-        self._save()
+        self._save(package)
         return {"ModelPackageArn": package["ModelPackageArn"]}
 
     def _versioned(self, named: str) -> dict:
         group = self._group(named)
         version = group["_next"]
         group["_next"] += 1
+        self._save(group)
         name = group["ModelPackageGroupName"]
         return {
             "ModelPackageGroupName": name,
@@ -204,12 +205,12 @@ class Registry:
             old = package.get("AdditionalInferenceSpecifications", [])
             package["AdditionalInferenceSpecifications"] = old + added
         package["LastModifiedTime"] = time.time()
-        self._save()
+        self._save(package)
         return {"ModelPackageArn": package["ModelPackageArn"]}
 
     def _delete(self, request: dict) -> dict:
-        del self._packages[self._package(request["ModelPackageName"])["ModelPackageArn"]]
-        self._save()
+        package = self._packages.pop(self._package(request["ModelPackageName"])["ModelPackageArn"])
+        self._path(package).unlink()
         return {}
 
     # tags
@@ -218,7 +219,7 @@ class Registry:
         item = self._item(request["ResourceArn"])
         tags = {t["Key"]: t for t in [*item["_tags"], *request["Tags"]]}
         item["_tags"] = list(tags.values())
-        self._save()
+        self._save(item)
         return {"Tags": item["_tags"]}
 
     def _list_tags(self, request: dict) -> dict:
@@ -227,7 +228,7 @@ class Registry:
     def _delete_tags(self, request: dict) -> dict:
         item = self._item(request["ResourceArn"])
         item["_tags"] = [t for t in item["_tags"] if t["Key"] not in request["TagKeys"]]
-        self._save()
+        self._save(item)
         return {}
 
     # inside
@@ -249,9 +250,38 @@ class Registry:
     def _item(self, arn: str) -> dict:
         return self._group(arn) if ":model-package-group/" in arn else self._package(arn)
 
-    def _save(self) -> None:
-        stored = {"groups": self._groups, "packages": self._packages}
-        write_atomic(self._path, json.dumps(stored, indent=1).encode())
+    # on disk: one file each, so that a change costs the same however many there are
+
+    def _path(self, item: dict) -> Path:
+        if arn := item.get("ModelPackageArn"):
+            return self._root / "packages" / f"{arn.partition(':model-package/')[2]}.json"
+        return self._root / "groups" / f"{item['ModelPackageGroupName']}.json"
+
+    def _save(self, item: dict) -> None:
+        write_json(self._path(item), item)
+
+    def _load(self) -> None:
+        self._split()
+        groups = [read_json(path) for path in self._root.glob("groups/*.json")]
+        packages = [read_json(path) for path in self._root.glob("packages/**/*.json")]
+        for group in sorted(groups, key=_age):
+            self._groups[group["ModelPackageGroupName"]] = group
+        for package in sorted(packages, key=_age):
+            self._packages[package["ModelPackageArn"]] = package
+
+    def _split(self) -> None:
+        """Takes over the one file that a state directory of before November 2026 has."""
+        old = self._root.with_suffix(".json")
+        if old.exists():
+            stored = read_json(old)
+            for item in [*stored["groups"].values(), *stored["packages"].values()]:
+                self._save(item)
+            old.unlink()
+
+
+def _age(item: dict) -> tuple[float, int]:
+    """Orders items, the oldest first."""
+    return item["CreationTime"], item.get("ModelPackageVersion", 0)
 
 
 def _page(request: dict, items: list[dict], name: str, answer: str) -> dict:

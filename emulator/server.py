@@ -71,7 +71,7 @@ class App:
         self.logs = LogStore(state / "logs")
         self._s3 = S3(self.objects)
         self._logs = Logs(self.logs)
-        self._registry = Registry(state / "registry.json")
+        self._registry = Registry(state / "registry")
         self._moto = Moto(state / "moto.jsonl")
         self.sagemaker = make_sagemaker(state, self.objects, self.logs, self.forward)
 

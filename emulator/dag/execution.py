@@ -145,6 +145,7 @@ class Execution:
                     break
                 self.lock.wait()
             self._conclude()
+            del self.definition  # the largest part: what has ended is only described
         self._done.set()
 
     def _ready(self) -> list[Step]:

@@ -2,15 +2,19 @@
 
 <state>/jobs/<name>/job.json    the Describe... answer, rewritten at each change of status
 <state>/jobs/<name>/nodes.json  node -> process id of its main process on this machine
-<state>/jobs/<name>/algo-1/...  a node's directories, removed at the end, as an instance is
+<state>/jobs/<name>/algo-1/...  a node's directories
+
+Of a job that has ended only job.json is left: the rest goes, as an instance does.
 """
 
+import contextlib
 import logging
 import shutil
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,9 +104,10 @@ class Job(ABC):
 
     # life
 
-    def start(self) -> None:
+    def start(self, ended: Callable[["Job"], None]) -> None:
+        """``ended`` is called in the end, when the record on disk says everything."""
         self.save()
-        threading.Thread(target=self._run, name=self.name, daemon=True).start()
+        threading.Thread(target=self._run, args=(ended,), name=self.name, daemon=True).start()
 
     def stop(self, grace: float | None = None) -> None:
         """SIGTERM to every process of the job, SIGKILL to what is left after ``grace`` seconds.
@@ -121,7 +126,7 @@ class Job(ABC):
     def wait(self, timeout: float | None = None) -> bool:
         return self._done.wait(timeout)
 
-    def _run(self) -> None:
+    def _run(self, ended: Callable[["Job"], None]) -> None:
         try:
             hosts = host_names(self.instances())
             nodes = [Node(host, self.directory / host) for host in hosts]
@@ -138,8 +143,11 @@ class Job(ABC):
         finally:
             if self.status not in ENDED:
                 self._finish("Failed", DEFECT)
-            remove_nodes(self.directory)
-            self._done.set()
+            try:
+                clear(self.directory)
+            finally:
+                ended(self)
+                self._done.set()
 
     def _live(self, nodes: list[Node], hosts: list[str]) -> None:
         isolation = choose()
@@ -253,8 +261,18 @@ class Job(ABC):
         self._append(host, line)
 
 
-def remove_nodes(directory: Path) -> None:
-    """Removes what the nodes of the job in ``directory`` had on their disks."""
+def clear(directory: Path) -> None:
+    """Removes what the job in ``directory`` had but its record.
+
+    Nothing goes by a mount: the targets in ``opt`` and ``empty`` are bare names here, where the
+    job's namespaces are not seen, and a folder that holds something stays.
+    """
     for root in directory.glob("algo-*"):
         remove_scratch(Node(root.name, root))
         shutil.rmtree(root, ignore_errors=True)
+    for path in [*directory.glob("opt/*"), directory / "opt", directory / "empty"]:
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    for path in directory.iterdir():
+        if path.is_file() and path.name != "job.json":
+            path.unlink()

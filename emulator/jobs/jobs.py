@@ -7,7 +7,7 @@ from pathlib import Path
 
 from emulator.api import ApiError
 from emulator.documents import read_json, write_json
-from emulator.jobs.job import ENDED, Job, Place, remove_nodes
+from emulator.jobs.job import ENDED, Job, Place, clear
 from emulator.jobs.processing_job import ProcessingJob
 from emulator.jobs.training_job import TrainingJob
 from emulator.paging import ordered, page
@@ -22,12 +22,15 @@ _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's p
 class Jobs:
     """All jobs of a state directory. Every method may be called from any thread.
 
-    ``kind`` is ``Training`` or ``Processing``. Raises ApiError as AWS does.
+    ``kind`` is ``Training`` or ``Processing``. Raises ApiError as AWS does. Of a job that has
+    ended only what a listing shows stays in memory.
     """
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._live: dict[str, Job] = {}
+        self._ended: dict[str, dict[str, dict]] = {kind: {} for kind in KINDS}
+        """Kind → name → summary."""
         self._lock = threading.Lock()
         self._closed = False
         place.jobs.mkdir(parents=True, exist_ok=True)
@@ -45,8 +48,9 @@ class Jobs:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
             if self._path(name).exists():
                 raise ApiError("ResourceInUse", f"Job name must be unique, and {name} exists")
-            job = self._live[name] = KINDS[kind](self._place, request)
-        job.start()
+            job = KINDS[kind](self._place, request)
+            job.start(self._forget)
+            self._live[name] = job
         return job
 
     def describe(self, kind: str, name: str) -> dict:
@@ -64,8 +68,7 @@ class Jobs:
         return read_json(path)["outputs"] if path.exists() else []
 
     def list_jobs(self, kind: str, request: dict) -> dict:
-        documents = [read_json(path) for path in self._place.jobs.glob("*/job.json")]
-        found = [d["describe"] for d in documents if d["kind"] == kind]
+        found = self._summaries(kind)
         keys = {"CreationTime": "CreationTime", "Status": f"{kind}JobStatus"}
         found = ordered(
             [job for job in found if _matches(kind, job, request)],
@@ -74,7 +77,7 @@ class Jobs:
             "CreationTime",
             "Ascending",
         )
-        return page(f"{kind}JobSummaries", found, request, 10, lambda job: _summary(kind, job))
+        return page(f"{kind}JobSummaries", found, request, 10)
 
     def stop(self, kind: str, name: str) -> dict:
         status = self.describe(kind, name)[f"{kind}JobStatus"]
@@ -98,6 +101,18 @@ class Jobs:
     def _path(self, name: str) -> Path:
         return self._place.jobs / name / "job.json"
 
+    def _summaries(self, kind: str) -> list[dict]:
+        with self._lock:
+            live = [job for job in self._live.values() if job.KIND == kind]
+            ended = list(self._ended[kind].values())
+        return [*ended, *(_summary(kind, job.describe()) for job in live)]
+
+    def _forget(self, job: Job) -> None:
+        """A job that has ended leaves the memory: its log's end, its process, its request."""
+        with self._lock:
+            del self._live[job.name]
+            self._ended[job.KIND][job.name] = _summary(job.KIND, job.describe())
+
     def _bury(self) -> None:
         """Jobs that were running when an earlier emulator ended did not survive it."""
         for path in self._place.jobs.glob("*/job.json"):
@@ -109,7 +124,8 @@ class Jobs:
                 if "SecondaryStatus" in record:
                     record["SecondaryStatus"] = "Failed"
                 write_json(path, document)
-                remove_nodes(path.parent)
+                clear(path.parent)
+            self._ended[kind][path.parent.name] = _summary(kind, record)
 
 
 def _matches(kind: str, job: dict, request: dict) -> bool:

@@ -1,5 +1,6 @@
 """Runs a job's nodes together: starts them, reads their logs, stops all when one fails."""
 
+import contextlib
 import json
 import os
 import queue
@@ -90,23 +91,20 @@ class Cluster:
     # starting
 
     def _start(self) -> list[threading.Thread]:
-        pipes = {node.name: os.pipe() for node in self._nodes}
-        writers = [write for _, write in pipes.values()]
-        spec = self._directory / "spec.json"
-        write_json(spec, self._spec(pipes))
-        try:
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            pipes = {node.name: _pipe(ours, theirs) for node in self._nodes}
+            spec = self._directory / "spec.json"
+            write_json(spec, self._spec(pipes))
             self._process = subprocess.Popen(
                 self._isolation.supervisor(spec),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                pass_fds=writers,
+                pass_fds=[write for _, write in pipes.values()],
                 start_new_session=True,  # a Ctrl-C at the emulator is the emulator's to handle
             )
-        finally:
-            for write in writers:
-                os.close(write)
+            ours.pop_all()  # the readers close them
         readers = [_thread(self._read, name, read) for name, (read, _) in pipes.items()]
         return [*readers, _thread(self._listen)]
 
@@ -131,9 +129,10 @@ class Cluster:
                 self._on_line(node, line.rstrip("\n"))
 
     def _listen(self) -> None:
-        for line in self._process.stdout:
-            self._events.put(json.loads(line))
-        self._events.put({"end": self._process.stderr.read()})
+        with self._process.stdout as events, self._process.stderr as errors:
+            for line in events:
+                self._events.put(json.loads(line))
+            self._events.put({"end": errors.read()})
 
     # running
 
@@ -202,6 +201,14 @@ class Cluster:
             status = self._process.wait()
             detail = errors.strip() or f"exit status {status}"
             raise EmulatorError(f"the job's supervisor ended before its nodes: {detail}")
+
+
+def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+    """A pipe whose reading end ``ours`` closes, and whose writing end ``theirs``."""
+    read, write = os.pipe()
+    ours.callback(os.close, read)
+    theirs.callback(os.close, write)
+    return read, write
 
 
 def _thread(target: Callable[..., None], *args: object) -> threading.Thread:

@@ -1,5 +1,7 @@
 """The model registry through boto3: nothing is lost, over updates and over restarts."""
 
+import json
+import shutil
 import time
 from pathlib import Path
 
@@ -20,6 +22,7 @@ METRICS = {
         "Statistics": {"ContentType": "application/json", "S3Uri": "s3://bucket/evaluation.json"}
     }
 }
+PREFIX = "arn:aws:sagemaker:us-east-1:123456789012:model-package/"
 GIVEN = {
     "ModelPackageDescription": "from a test",
     "InferenceSpecification": SPECIFICATION,
@@ -169,3 +172,46 @@ def test_a_restart_keeps_everything(tmp_path: Path):
         client = make_client(endpoint, "sagemaker")
         second = client.create_model_package(ModelPackageGroupName="g")["ModelPackageArn"]
         assert second.endswith("g/2")
+
+
+def test_the_one_file_of_an_older_emulator_is_taken_over(tmp_path: Path):
+    """Every group and package, in their order, with tags and the next version's number."""
+    with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
+        sagemaker = make_client(endpoint, "sagemaker")
+        sagemaker.create_model_package_group(ModelPackageGroupName="g", Tags=[tag("a", "1")])
+        for _ in range(12):
+            sagemaker.create_model_package(ModelPackageGroupName="g", **GIVEN)
+        sagemaker.delete_model_package(ModelPackageName=f"{PREFIX}g/12")
+        before = everything(sagemaker)
+    _as_one_file(tmp_path / "registry")
+    for _ in range(2):
+        with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
+            sagemaker = make_client(endpoint, "sagemaker")
+            assert everything(sagemaker) == before
+    with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
+        made = make_client(endpoint, "sagemaker").create_model_package(
+            ModelPackageGroupName="g", **GIVEN
+        )
+    assert made["ModelPackageArn"] == f"{PREFIX}g/13"
+
+
+def _as_one_file(root: Path) -> None:
+    groups = [json.loads(path.read_text()) for path in root.glob("groups/*")]
+    packages = [json.loads(path.read_text()) for path in root.glob("packages/*/*")]
+    packages.sort(key=lambda package: package["CreationTime"])
+    old = {
+        "groups": {group["ModelPackageGroupName"]: group for group in groups},
+        "packages": {package["ModelPackageArn"]: package for package in packages},
+    }
+    shutil.rmtree(root)
+    root.with_suffix(".json").write_text(json.dumps(old))
+
+
+def everything(sagemaker) -> list[dict]:
+    listed = sagemaker.list_model_packages(ModelPackageGroupName="g")["ModelPackageSummaryList"]
+    arns = [package["ModelPackageArn"] for package in listed]
+    packages = [sagemaker.describe_model_package(ModelPackageName=arn) for arn in arns]
+    tags = sagemaker.list_tags(ResourceArn=PREFIX.replace("package/", "package-group/") + "g")
+    for answer in [tags, *packages]:
+        del answer["ResponseMetadata"]
+    return [*packages, tags]
