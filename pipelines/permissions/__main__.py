@@ -56,7 +56,9 @@ def main(
         shown = [derive(subject, role, job_role)]
         print(json.dumps(shown[0], indent=1))
     else:
-        raise DefinitionError("what to print? give --role job|pipeline|ci|events, or --template")
+        raise DefinitionError(
+            "what to print? give --role job|pipeline|plan|ci|events, or --template"
+        )
     forced = {k: v for p in shown for k, v in forced_wildcards(p).items()}
     for action, reason in sorted(forced.items()):
         errors.print(f"{action} on *: {reason}", highlight=False, markup=False)

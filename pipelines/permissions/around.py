@@ -1,7 +1,7 @@
-"""The roles around the pipeline: CI, which plans, upserts and starts it, and EventBridge.
+"""The roles around the pipeline: plan, which looks; CI, which upserts and starts; EventBridge.
 
-Neither may do what the pipeline or its jobs do; CI may hand the pipeline its role, and that one
-role only.
+None may do what the pipeline or its jobs do; CI may hand the pipeline its role, and that one role
+only. A plan is made before anybody has approved, so its role can change nothing.
 """
 
 from collections.abc import Iterator
@@ -20,31 +20,19 @@ LOCK = "definitions/lock"
 """What keeps two upserts apart; given back by deleting it."""
 
 
-def ci_statements(subject: Subject) -> Iterator[Statement]:
-    """Plan, upsert and start this pipeline; read its executions and its model packages.
+def plan_statements(subject: Subject) -> Iterator[Statement]:
+    """Look: at the pipeline, its executions, the champion's package, and what upserts wrote.
 
     Raises:
         DefinitionError: nobody said where an upsert writes.
     """
-    if subject.root is None:
-        raise DefinitionError(
-            f"pipeline {subject.name}: where does an upsert write? give --root s3://bucket/prefix"
-        )
     pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}")
     yield Statement(
-        sid="Pipeline",
-        actions=tuple(
-            f"sagemaker:{action}"
-            for action in (
-                "AddTags",
-                "CreatePipeline",
-                "DeleteTags",
-                "DescribePipeline",
-                "ListPipelineExecutions",
-                "ListTags",
-                "StartPipelineExecution",
-                "UpdatePipeline",
-            )
+        sid="LookAtPipeline",
+        actions=(
+            "sagemaker:DescribePipeline",
+            "sagemaker:ListPipelineExecutions",
+            "sagemaker:ListTags",
         ),
         resources=(pipeline,),
     )
@@ -59,13 +47,39 @@ def ci_statements(subject: Subject) -> Iterator[Statement]:
         resources=(f"{pipeline}/execution/*",),
     )
     yield from _registry(subject)
+    under = _under(subject, *WRITTEN)
+    yield from storage("LookAtUploads", subject, under, ("s3:GetObject",))
+    yield from lists(subject, under)
+    yield from key_statements("ReadKeys", _keys(subject), ("kms:Decrypt",))
+
+
+def ci_statements(subject: Subject) -> Iterator[Statement]:
+    """Upsert and start this pipeline; and look, as a plan does.
+
+    Raises:
+        DefinitionError: nobody said where an upsert writes.
+    """
+    yield from plan_statements(subject)
+    yield Statement(
+        sid="ChangePipeline",
+        actions=(
+            "sagemaker:AddTags",
+            "sagemaker:CreatePipeline",
+            "sagemaker:DeleteTags",
+            "sagemaker:StartPipelineExecution",
+            "sagemaker:UpdatePipeline",
+        ),
+        resources=(subject.arn("sagemaker", f"pipeline/{subject.name}"),),
+    )
     yield Statement(
         sid="PassPipelineRole",
         actions=("iam:PassRole",),
         resources=(subject.role,),
         conditions=SAGEMAKER,
     )
-    yield from _uploads(subject, subject.root)
+    yield from storage("Upload", subject, _under(subject, *WRITTEN), ("s3:PutObject",))
+    yield from storage("Unlock", subject, _under(subject, LOCK), ("s3:DeleteObject",))
+    yield from key_statements("UploadKeys", _keys(subject), ("kms:GenerateDataKey",))
 
 
 def _registry(subject: Subject) -> Iterator[Statement]:
@@ -78,15 +92,18 @@ def _registry(subject: Subject) -> Iterator[Statement]:
     )
 
 
-def _uploads(subject: Subject, root: str) -> Iterator[Statement]:
-    bucket, prefix = split_uri(root, "--root")
-    under = {(bucket, f"{prefix}/{name}") for name in WRITTEN}
-    yield from storage("Uploads", subject, under, ("s3:GetObject", "s3:PutObject"))
-    lock = {(bucket, f"{prefix}/{LOCK}")}
-    yield from storage("Unlock", subject, lock, ("s3:DeleteObject",))
-    yield from lists(subject, under)
-    keys = {key_arn(subject, subject.kms_key)} if subject.kms_key else set()
-    yield from key_statements("UploadKeys", keys, ("kms:Decrypt", "kms:GenerateDataKey"))
+def _under(subject: Subject, *names: str) -> set[tuple[str, str]]:
+    """Bucket and key of what an upsert writes."""
+    if subject.root is None:
+        raise DefinitionError(
+            f"pipeline {subject.name}: where does an upsert write? give --root s3://bucket/prefix"
+        )
+    bucket, prefix = split_uri(subject.root, "--root")
+    return {(bucket, f"{prefix}/{name}") for name in names}
+
+
+def _keys(subject: Subject) -> set[str]:
+    return {key_arn(subject, subject.kms_key)} if subject.kms_key else set()
 
 
 def events_statements(subject: Subject) -> Iterator[Statement]:

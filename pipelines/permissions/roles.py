@@ -16,6 +16,7 @@ class Role(StrEnum):
 
     JOB = "job"
     PIPELINE = "pipeline"
+    PLAN = "plan"
     CI = "ci"
     EVENTS = "events"
 
@@ -42,6 +43,8 @@ def derive(subject: Subject, role: str, job_role: str | None = None) -> dict[str
 def _statements(subject: Subject, role: Role, job_role: str | None) -> Iterator[Statement]:
     if role == Role.PIPELINE:
         return pipeline.statements(subject)
+    if role == Role.PLAN:
+        return around.plan_statements(subject)
     if role == Role.CI:
         return around.ci_statements(subject)
     if role == Role.EVENTS:

@@ -9,11 +9,17 @@ import yaml
 from errors import DefinitionError
 from pipelines.permissions.subject import Subject, role_parts
 
-ROLES = {"job": "JobRole", "pipeline": "PipelineRole", "ci": "CiPolicy", "events": "EventsRole"}
+ROLES = {
+    "job": "JobRole",
+    "pipeline": "PipelineRole",
+    "plan": "PlanPolicy",
+    "ci": "CiPolicy",
+    "events": "EventsRole",
+}
 """Role → the logical id of the resource that holds its policy."""
 
 HEAD = """\
-# The four roles around one pipeline, derived from its definition. Do not edit; make it again with
+# The five roles around one pipeline, derived from its definition. Do not edit; make it again with
 #   python -m pipelines.permissions --recipe {recipe} --template
 """
 
@@ -38,7 +44,9 @@ def template(subject: Subject, policies: Mapping[str, dict]) -> dict[str, Any]:
         "Resources": substitute.apply(_resources(subject, policies)),
         "Outputs": {
             f"{name}Arn": {
-                "Value": {"Ref": name} if name == "CiPolicy" else {"Fn::GetAtt": [name, "Arn"]},
+                "Value": {"Ref": name}
+                if name.endswith("Policy")
+                else {"Fn::GetAtt": [name, "Arn"]},
                 "Export": {"Name": {"Fn::Sub": f"${{AWS::StackName}}-{name}Arn"}},
             }
             for name in ROLES.values()
@@ -63,18 +71,22 @@ def _resources(subject: Subject, policies: Mapping[str, dict]) -> dict[str, Any]
             policies["pipeline"],
             "Makes the jobs and registers the model",
         ),
-        "CiPolicy": {
-            "Type": "AWS::IAM::ManagedPolicy",
-            "Properties": {
-                "ManagedPolicyName": f"{subject.name}-ci",
-                "Description": "Plans, upserts and starts the pipeline; for CodeBuild or GitHub",
-                "PolicyDocument": policies["ci"],
-            },
-        },
+        "PlanPolicy": _managed(
+            f"{subject.name}-plan", policies["plan"], "Looks at the pipeline; before an approval"
+        ),
+        "CiPolicy": _managed(
+            f"{subject.name}-ci", policies["ci"], "Upserts and starts the pipeline; after it"
+        ),
         "EventsRole": _role(
             f"{subject.name}-events", "events", [rule], policies["events"], "Starts on a schedule"
         ),
     }
+
+
+def _managed(name: str, policy: dict, description: str) -> dict[str, Any]:
+    """A policy for the roles of infra/ci.yaml or infra/github.yaml."""
+    given = {"ManagedPolicyName": name, "Description": description, "PolicyDocument": policy}
+    return {"Type": "AWS::IAM::ManagedPolicy", "Properties": given}
 
 
 def _role(

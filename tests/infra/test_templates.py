@@ -138,7 +138,7 @@ def listed(value: Any) -> list:
 
 
 def test_every_action_in_a_role_exists_and_none_is_a_wildcard():
-    assert len({where for where, _ in identity_statements()}) == 6
+    assert len({where for where, _ in identity_statements()}) == 9
     for where, statement in identity_statements():
         for action in listed(statement["Action"]):
             reference.action(action)  # KeyError where IAM has none
@@ -155,6 +155,82 @@ def test_every_trust_is_bound_to_whom_it_is_for():
                 "token.actions.githubusercontent.com:aud", "token.actions.githubusercontent.com:sub"
             }  # fmt: skip
             assert set(keys) == bound, (path.name, name)
+
+
+def managed(given: dict) -> list[str]:
+    """The policies of infra/roles.yaml that a role has."""
+    imported = [arn["Fn::ImportValue"]["Fn::Sub"] for arn in given.get("ManagedPolicyArns", ())]
+    return [name.partition("-")[2].removesuffix("Arn") for name in imported]
+
+
+def test_github_may_upsert_as_the_protected_environment_and_as_nothing_else():
+    subjects = {}
+    for _, given in resources(INFRA / "github.yaml", "AWS::IAM::Role"):
+        (statement,) = given["AssumeRolePolicyDocument"]["Statement"]
+        assert list(statement["Condition"]) == ["StringEquals"]  # no pattern
+        subject = statement["Condition"]["StringEquals"]["token.actions.githubusercontent.com:sub"]
+        (policy,) = managed(given)
+        subjects[policy] = subject["Fn::Sub"]
+    assert subjects == {
+        "PlanPolicy": "repo:${Repository}:ref:refs/heads/${Branch}",
+        "CiPolicy": "repo:${Repository}:environment:${Environment}",
+    }
+    jobs = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
+    assumed = {
+        name: step["with"]["role-to-assume"]
+        for name, job in jobs.items()
+        for step in job["steps"]
+        if "configure-aws-credentials" in step.get("uses", "")
+    }
+    assert assumed == {
+        "plan": "${{ vars.AWS_PLAN_ROLE_ARN }}", "upsert": "${{ vars.AWS_UPSERT_ROLE_ARN }}"
+    }  # fmt: skip
+    assert [name for name, job in jobs.items() if "environment" in job] == ["upsert"]
+
+
+def test_each_build_has_a_role_of_its_own_which_may_do_what_the_readme_says_and_no_more():
+    projects = dict(resources(INFRA / "ci.yaml", "AWS::CodeBuild::Project"))
+    roles = dict(resources(INFRA / "ci.yaml", "AWS::IAM::Role"))
+    arn = "arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:log-group:"
+    reads = {"Test": ["Source"], "Plan": ["Source"], "Upsert": ["Source", "Plan"]}
+    policies = {"Test": [], "Plan": ["PlanPolicy"], "Upsert": ["CiPolicy"]}
+    for stage in reads:
+        project = projects[f"{stage}Project"]
+        assert project["ServiceRole"] == {"Fn::GetAtt": [f"{stage}Role", "Arn"]}
+        role = roles[f"{stage}Role"]
+        (trust,) = role["AssumeRolePolicyDocument"]["Statement"]
+        source = trust["Condition"]["StringEquals"]["aws:SourceArn"]["Fn::Sub"]
+        assert source.endswith(f":project/{project['Name']['Fn::Sub']}")
+        assert managed(role) == policies[stage]
+        (policy,) = role["Policies"]
+        may = {
+            action: [r.get("Fn::Sub", r) for r in listed(statement["Resource"])]
+            for statement in policy["PolicyDocument"]["Statement"]
+            for action in listed(statement["Action"])
+        }
+        written = {"s3:PutObject", "kms:GenerateDataKey"} if stage == "Plan" else set()
+        assert set(may) == written | {
+            "logs:CreateLogStream", "logs:PutLogEvents", "s3:GetObject", "s3:GetObjectVersion",
+            "kms:Decrypt", "codeconnections:UseConnection",
+        }  # fmt: skip
+        assert may["logs:PutLogEvents"] == [f"{arn}${{{stage}Logs}}:log-stream:*"]
+        below = [f"${{StageBucket.Arn}}/*/{name}/*" for name in reads[stage]]
+        assert may["s3:GetObject"] == below
+        if written:
+            assert may["s3:PutObject"] == ["${StageBucket.Arn}/*/Plan/*"]
+
+
+def test_what_a_stage_reads_another_before_it_handed_on():
+    """The names in the roles are those of the stages' artifacts."""
+    (pipeline,) = [p for _, p in resources(INFRA / "ci.yaml", "AWS::CodePipeline::Pipeline")]
+    actions = {a["Name"]: a for stage in pipeline["Stages"] for a in stage["Actions"]}
+    given = {
+        name: [each["Name"] for each in actions[name].get("InputArtifacts", ())]
+        for name in ("Test", "Plan", "Upsert")
+    }
+    assert given == {"Test": ["Source"], "Plan": ["Source"], "Upsert": ["Source", "Plan"]}
+    handed = {n: [o["Name"] for o in a.get("OutputArtifacts", ())] for n, a in actions.items()}
+    assert {n: o for n, o in handed.items() if o} == {"GitHub": ["Source"], "Plan": ["Plan"]}
 
 
 def test_buckets_are_private_encrypted_and_only_for_tls():
