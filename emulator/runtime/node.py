@@ -7,6 +7,8 @@ from pathlib import Path
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+PROCESSOR = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
+"""Variables that hold PyTorch and its libraries to fewer instructions than the processor has."""
 
 
 @dataclass(slots=True)
@@ -48,10 +50,11 @@ def base_environment(region: str, nodes: int) -> dict[str, str]:
     """What every container has, before the job's own Environment.
 
     Nothing of the user's own environment comes in: no credentials, no HOME, no virtual
-    environment but the emulator's interpreter, which is first on PATH. The nodes share this
-    machine's cores, so each one's OpenMP may have its share of them.
+    environment but the emulator's interpreter, which is first on PATH; only what makes this
+    machine's processor a lesser one. The nodes share this machine's cores, so each one's OpenMP
+    may have its share of them.
     """
-    return {
+    return {name: os.environ[name] for name in PROCESSOR if name in os.environ} | {
         "PATH": f"{Path(sys.executable).parent}:{SYSTEM_PATH}",
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",  # or a script's log arrives only at its end

@@ -55,13 +55,18 @@ def off(root: Path, reference: Path) -> float:
 
 
 def test_the_curve_is_the_golden_one(data, tmp_path):
-    """Recorded by ``python -m benchmarks.strategies --precision float64 --golden``."""
+    """Recorded by ``python -m benchmarks.strategies --precision float64 --golden``.
+
+    The initial weights are drawn in float32, and torch's ``normal_`` has a kernel for each
+    instruction set, whose logarithms and cosines end differently: 3.5e-9 in the losses between
+    ``ATEN_CPU_CAPABILITY`` default and AVX2. From equal weights on, float64 differs by 1e-16.
+    """
     golden = json.loads(GOLDEN.read_text())
     root = container(data, tmp_path)
     job.main(arguments(root, SETTINGS | {"precision": "float64", "strategy": "single"}))
     for name, key in (("loss", "losses"), ("validation_loss", "validation_losses")):
         expected = {int(step): value for step, value in golden[key].items()}
-        assert distance(losses(root, name), expected) < 1e-9  # other machines, other kernels
+        assert distance(losses(root, name), expected) < 1e-7
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2, 4, 8])
