@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from pipelines.verify.data import split
 from pipelines.verify.evidence import Evidence
 from pipelines.verify.verify import Finding, first_mismatch, run_checks, verify
 from tests.conftest import CHECKOUT, clean_environment
+from tests.infra.lifecycle import expires
 
 pytestmark = pytest.mark.slow
 
@@ -182,6 +184,29 @@ def test_the_record_binds_everything_that_the_issue_names(registered):
     with tarfile.open(fileobj=io.BytesIO(registered.read(registered.model_uri))) as tar:
         packages = tar.extractfile("packages.txt").read()
     assert hashlib.sha256(packages).hexdigest() == record["packages_sha256"]
+
+
+def test_no_lifecycle_rule_deletes_what_the_package_or_its_record_names(registered):
+    """By the rules of infra/storage.yaml. Folders are named with and without their slash."""
+    evidence = Evidence(registered.arn)
+    root = f"trainyard/{GROUP}"
+    said = json.dumps([
+        registered.package,
+        evidence.provenance,
+        json.loads(registered.read(first(registered, run_folder(registered, "gate"), "record.json"))),
+        [evidence.job_inputs(step) for step in ("Evaluate", "Gate")],
+    ], default=str)  # fmt: skip
+    named = set(re.findall(r"s3://[^\\\"\s]+", said))
+    assert {registered.model_uri, registered.evaluation_uri, registered.gate_uri} <= named
+    assert any("/shard/test" in uri for uri in named) and any("/code/" in uri for uri in named)
+    keys = [uri.removeprefix(f"s3://{BUCKET}/") for uri in named]
+    assert [
+        key for key in keys if expires(f"{key.rstrip('/')}/x", root) or expires(key, root)
+    ] == []
+    there = registered.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+    every = {item["Key"] for page in there for item in page["Contents"]}
+    deleted = {key for key in every if expires(key, root)}
+    assert deleted and all(key.startswith(f"{root}/checkpoints/") for key in deleted)
 
 
 def object_edited(uri: Callable[[Registered], str], edit: Callable[[bytes], bytes]):

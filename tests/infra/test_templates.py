@@ -17,6 +17,7 @@ from pipelines.permissions.roles import derive
 from pipelines.permissions.statements import FORCED
 from pipelines.permissions.subject import Subject, from_recipe
 from pipelines.permissions.template import HEAD, ROLES, dump, policies_in, read, template
+from tests.infra.lifecycle import expires, old_version_lives
 from tests.pipelines.permissions import reference
 
 CHECKOUT = Path(__file__).parent.parent.parent
@@ -249,6 +250,22 @@ def test_buckets_are_private_encrypted_and_only_for_tls():
                 "Deny", {"Bool": {"aws:SecureTransport": "false"}}
             )  # fmt: skip
     assert found == 2
+
+
+def test_the_artifact_bucket_keeps_versions_and_deletes_checkpoints_alone():
+    """What the URIs of a registered package are, tests/test_registered.py looks at."""
+    bucket = dict(resources(INFRA / "storage.yaml", "AWS::S3::Bucket"))["Bucket"]
+    assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+    root = load(INFRA / "storage.yaml")["Parameters"]["Root"]["Default"]
+    found = {
+        folder: (
+            expires(f"{root}/{folder}/a/b", root),
+            old_version_lives(f"{root}/{folder}/a", root),
+        )
+        for folder in ("runs", "code", "definitions", "checkpoints", "anything-new")
+    }
+    lasting = {folder: (False, True) for folder in found}
+    assert found == lasting | {"checkpoints": (True, False)}
 
 
 def test_events_may_use_the_key_for_topics_and_no_source_condition_stops_them():
