@@ -190,10 +190,11 @@ def test_no_lifecycle_rule_deletes_what_the_package_or_its_record_names(register
     """By the rules of infra/storage.yaml. Folders are named with and without their slash."""
     evidence = Evidence(registered.arn)
     root = f"trainyard/{GROUP}"
+    record = registered.read(first(registered, run_folder(registered, "gate"), "record.json"))
     said = json.dumps([
         registered.package,
         evidence.provenance,
-        json.loads(registered.read(first(registered, run_folder(registered, "gate"), "record.json"))),
+        json.loads(record),
         [evidence.job_inputs(step) for step in ("Evaluate", "Gate")],
     ], default=str)  # fmt: skip
     named = set(re.findall(r"s3://[^\\\"\s]+", said))

@@ -1,5 +1,6 @@
 """What infra/storage.yaml's lifecycle rules would do to an object, evaluated as S3 does."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ STORAGE = Path(__file__).parent.parent.parent / "infra/storage.yaml"
 EXPIRES = ("ExpirationInDays", "ExpirationDate")
 
 
+@cache
 def rules(root: str) -> list[dict[str, Any]]:
     """The bucket's enabled rules with their prefixes for a pipeline below ``root``."""
     bucket = read(STORAGE.read_text(encoding="utf-8"), STORAGE.name)["Resources"]["Bucket"]
