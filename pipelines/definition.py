@@ -44,6 +44,7 @@ from steps.gate.step import gate_step, threshold_parameter
 from steps.register.step import register_step
 from steps.shard.step import shard_step
 from steps.train.step import train_step
+from training.identity import Parts, parts
 
 pipelines.sdk.imported()
 
@@ -91,7 +92,7 @@ def build(
     pipeline = Pipeline(
         name=recipe.pipeline.name,
         parameters=list(parameters.values()),
-        steps=_dag(recipe, account, context),
+        steps=_dag(recipe, account, context, train_parts(recipe, source).name),
         sagemaker_session=session,
     )
     compiled = json.dumps(json.loads(pipeline.definition()), indent=1)
@@ -111,7 +112,7 @@ def build(
     )
 
 
-def _dag(recipe: Recipe, account: Account, context: StepContext) -> list:
+def _dag(recipe: Recipe, account: Account, context: StepContext, training: str) -> list:
     """Shard → Train → Evaluate → Gate → Verdict → Register | Rejected."""
     workload = recipe.workload_spec
     settings = recipe.workload_config.model_dump_json()
@@ -133,7 +134,7 @@ def _dag(recipe: Recipe, account: Account, context: StepContext) -> list:
         image=training_image(recipe, account.region),
         shard=shard,
         workload_hyperparameters={"workload": recipe.workload.name, "workload_config": settings},
-        checkpoint_key=_checkpoint_key(recipe, settings),
+        checkpoint_key=training,
     )
     evaluate = evaluate_step(
         context, recipe.evaluate, image=processing(recipe.evaluate), shard=shard, train=train
@@ -229,13 +230,13 @@ def _volume_key(recipe: Recipe, instance_type: str) -> str | None:
     return None if machine and machine.local_storage_gb else recipe.aws.kms_key
 
 
-def _checkpoint_key(recipe: Recipe, workload_settings: str) -> str:
-    """Names what the weights depend on as far as it is known before the run.
+def train_parts(recipe: Recipe, source: Path | None) -> Parts:
+    """What the weights depend on as far as it is known before the run: names their checkpoints.
 
-    The training job adds the dataset's fingerprint (``training.checkpoint``).
+    The training job adds the data and torch's version, and names its training by all of it.
     """
-    parts = [recipe.workload.name, workload_settings, recipe.train.loop.material()]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    code = step_code(CHECKOUT, "train", source)
+    return parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
 
 
 def from_recipe(path: Path, overrides: Sequence[str] = ()) -> Definition:

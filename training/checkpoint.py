@@ -18,7 +18,7 @@ import logging
 import shutil
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,9 @@ from torch import Tensor
 
 from errors import TrainingError
 from training import marker, whole
-from training.config import TrainConfig
 from training.data.manifest import write_atomically
+from training.identity import Parts
+from training.lineage import Lineage
 from training.marker import Marker
 from training.strategies.ranks import Ranks
 
@@ -43,30 +44,32 @@ FILES = 16  # of a rank in a checkpoint, or a few more
 SMALLEST = 16 * 2**20  # bytes below which a file is not cut
 
 
-def identity(config: TrainConfig, workload: str, settings: str, fingerprint: str) -> str:
-    """Names a training: only a checkpoint of the same one may be resumed.
-
-    ``max_steps`` belongs to it, since the learning rate's schedule does. The world size and the
-    strategy do not: the order of samples and the result do not depend on them.
-    """
-    text = "\n".join((config.material(), workload, settings, fingerprint))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 class Checkpoints:
     """The checkpoints of one training.
 
     Args:
         folder: /opt/ml/checkpoints, which SageMaker keeps in step with S3.
-        name: the training's ``identity``; others' checkpoints are left alone.
+        name: the training's identity; others' checkpoints are left alone.
         keep: how many complete checkpoints stay, beside the best one.
         timeout_seconds: how long a rank waits for the others.
+        lineage: of this process; only a checkpoint of the same identity is resumed then.
+
+    Attributes:
+        lineage: with that of the checkpoint that was resumed before it.
     """
 
     def __init__(
-        self, folder: Path, name: str, keep: int, ranks: Ranks, timeout_seconds: int = 120
+        self,
+        folder: Path,
+        name: str,
+        keep: int,
+        ranks: Ranks,
+        timeout_seconds: int = 120,
+        *,
+        lineage: Lineage | None = None,
     ) -> None:
         self._folder, self._keep, self._ranks = folder / name, keep, ranks
+        self.lineage = lineage
         self._staged: dict[str, Tensor] = {}
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -135,13 +138,36 @@ class Checkpoints:
         mine = marker.steps(self._folder) if self._leads else []
         found = sorted({step for steps in self._ranks.gather(mine) for step in steps}, reverse=True)
         for step in found:
-            if self._completed(step):
+            said = self._completed(step)
+            if said is not None and not self._is_foreign(step, said):
                 self._load(step, state())
+                self._went_on(step, said)
                 return step
-            if self._ranks.rank == 0:
+            if said is None and self._ranks.rank == 0:
                 torn = self._at(step)
                 log.warning("checkpoint %s is torn: not resumed, looking for an older one", torn)
+        if self._ranks.rank == 0 and self.lineage is not None:
+            for stranger in strangers(self._folder, self.lineage.parts):
+                log.warning("%s", stranger)
         return None
+
+    def _is_foreign(self, step: int, said: Marker) -> bool:
+        """Whether another training's checkpoint lies in this one's folder; that is told."""
+        if self.lineage is None:
+            return False
+        if said.lineage is None:
+            differs = "its marker does not say what it was trained with"
+        elif found := self.lineage.parts.differences(said.lineage.parts):
+            differs = f"it is another training's: {'; '.join(found.values())}"
+        else:
+            return False
+        if self._ranks.rank == 0:
+            log.warning("checkpoint %s is not resumed: %s", self._at(step), differs)
+        return True
+
+    def _went_on(self, step: int, said: Marker) -> None:
+        if self.lineage is not None and said.lineage is not None:
+            self.lineage = self.lineage.after(step, said.lineage)
 
     @property
     def _leads(self) -> bool:
@@ -170,7 +196,12 @@ class Checkpoints:
         hashes = {path.name: _sha256(path) for path in target.glob(own)}
         files = {n: h for part in self._gather(hashes) for n, h in part.items()}
         if self._leads:
-            said = Marker(step=step, validation_loss=loss, files=dict(sorted(files.items())))
+            said = Marker(
+                step=step,
+                validation_loss=loss,
+                files=dict(sorted(files.items())),
+                lineage=self.lineage,
+            )
             write_atomically(target / marker.NAME, said.model_dump_json(indent=1).encode())
             self._prune()
 
@@ -212,18 +243,18 @@ class Checkpoints:
 
     # reading
 
-    def _completed(self, step: int) -> bool:
-        """Whether all files of a checkpoint are whole on this machine, or came from the others."""
+    def _completed(self, step: int) -> Marker | None:
+        """Its marker, when all files of a checkpoint are whole here, or came from the others."""
         target = self._at(step)
         mine = marker.read(target) if self._leads else None
         markers = [one for one in self._ranks.gather(mine) if one]
         if not markers:
-            return False
+            return None
         files = markers[0].files
         whole = [n for n, h in files.items() if _sha256(target / n) == h] if self._leads else []
         have = self._ranks.gather(whole if self._leads else None)
         if {name for names in have if names for name in names} != {*files}:
-            return False
+            return None
         for name in sorted(files):
             if any(names is not None and name not in names for names in have):
                 first = next(rank for rank, names in enumerate(have) if names and name in names)
@@ -232,7 +263,7 @@ class Checkpoints:
             for stray in {path.name for path in target.glob("*.safetensors")} - {*files}:
                 _clear(target / stray)  # of an earlier attempt: the reader takes all there are
         self._ranks.gather(None)  # nobody reads before everything is there
-        return True
+        return markers[0]
 
     def _send(self, path: Path, source: int, lacks: bool) -> None:
         """Rank ``source``'s file to the machines that lack it; every rank takes part."""
@@ -268,6 +299,18 @@ class Checkpoints:
             process_group=self._group,
             no_dist=self._alone,
         )
+
+
+def strangers(own: Path, parts: Parts) -> Iterator[str]:
+    """A sentence for each other training whose checkpoints lie beside the folder ``own``."""
+    for folder in sorted(path for path in own.parent.glob("*") if path != own and path.is_dir()):
+        said = [marker.read(marker.folder_of(folder, step)) for step in marker.steps(folder)]
+        for newest in [one.lineage for one in said if one and one.lineage][-1:]:
+            differs = "; ".join(parts.differences(newest.parts).values())
+            yield (
+                f"{folder}: holds checkpoints of another training: {differs}; they are not "
+                f"resumed, this training begins in {own}"
+            )
 
 
 def _files(sizes: dict[str, int]) -> dict[str, int]:

@@ -207,10 +207,6 @@ class TrainConfig(BaseModel):
             )
         return count
 
-    def material(self) -> str:
-        """All that shapes the weights, as JSON: a checkpoint of other material is another's."""
-        return self.model_dump_json(exclude=IMMATERIAL)
-
     def steps_per_epoch(self, samples: int) -> int:
         """Optimizer steps in which a dataset of so many samples is seen once, the last one whole.
 

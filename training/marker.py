@@ -8,6 +8,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from training.lineage import Lineage
+
 NAME = "complete.json"
 PREFIX = "step-"
 
@@ -25,6 +27,9 @@ class Marker(BaseModel):
 
     files: dict[str, str]
     """Name → SHA-256 of every other file of the checkpoint."""
+
+    lineage: Lineage | None = None
+    """What it was trained with; None where nobody said."""
 
 
 def folder_of(folder: Path, step: int) -> Path:

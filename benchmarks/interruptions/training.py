@@ -168,9 +168,10 @@ def _rank(data: Path, folder: Path, start: int, layout: Layout, rank: int, port:
 def _train(data: Path, folder: Path, start: int, layout: Layout) -> None:
     import torch
 
-    from training.checkpoint import Checkpoints, identity
+    from training.checkpoint import Checkpoints
     from training.config import TrainConfig
     from training.data.dataset import Dataset
+    from training.identity import parts, running
     from training.loop import Loop
     from training.strategies import started
     from training.workloads import load
@@ -179,7 +180,8 @@ def _train(data: Path, folder: Path, start: int, layout: Layout) -> None:
     config = TrainConfig.model_validate(SETTINGS | {"strategy": layout.strategy})
     train, validation = Dataset(data / "train"), Dataset(data / "validation")
     workload = load("language_model", MODEL)
-    name = identity(config, "language_model", json.dumps(MODEL), train.fingerprint)
+    known = parts(config, "language_model", MODEL, running("language_model", Path(__file__)))
+    name = known.model_copy(update={"data": train.fingerprint}).name
     with (
         started(config, workload) as strategy,
         (folder / f"losses-{start}.txt").open("a", buffering=1) as losses,

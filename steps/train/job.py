@@ -22,6 +22,8 @@ from training.workloads import read_settings
 
 if TYPE_CHECKING:
     from training.data.dataset import Dataset
+    from training.identity import Parts
+    from training.strategies.ranks import Ranks
     from training.workloads import Workload
 
 log = logging.getLogger(__name__)
@@ -75,7 +77,8 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     settings = read_settings(options.workload_config)
 
     from training import artifact
-    from training.checkpoint import Checkpoints, identity
+    from training.checkpoint import Checkpoints
+    from training.lineage import Lineage
     from training.loop import Loop
     from training.reports import Reports
     from training.strategies import started
@@ -88,7 +91,8 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     data = _open_data(root, workload, loaded=config.shuffle == "windowed")
     workload.fit(data["train"])
     fingerprint = data["train"].fingerprint
-    name = identity(config, options.workload, options.workload_config, fingerprint)
+    parts = _parts(config, options.workload, settings, fingerprint)
+    name = parts.name
     job = {"workload": options.workload, "workload_config": options.workload_config}
     follow = trackers(config, root, name, {**job, "train_fingerprint": fingerprint})
     history = root / "checkpoints" / name / "history.jsonl"
@@ -100,8 +104,14 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
         Reports(history, strategy.ranks.rank, follow) as reports,
     ):
         ranks = strategy.ranks
+        _check_alike(parts, ranks)
         checkpoints = Checkpoints(
-            root / "checkpoints", name, config.keep_checkpoints, ranks, timeout
+            root / "checkpoints",
+            name,
+            config.keep_checkpoints,
+            ranks,
+            timeout,
+            lineage=Lineage.begin(parts, config.strategy, ranks.world),
         )
 
         def say(metrics: Mapping[str, float]) -> None:
@@ -123,10 +133,34 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
                 "train_fingerprint": fingerprint,
                 "steps": loop.step,
                 "world_size": ranks.world,
+                "training": checkpoints.lineage.told(),
                 "parameters": sum(tensor.numel() for tensor in weights.values()),
                 "packages_sha256": artifact.add_code(root / "model", options.workload),
             }
             artifact.save(root / "model", weights, workload, description, reports.history)
+
+
+def _parts(config: TrainConfig, workload: str, settings: dict, fingerprint: str) -> "Parts":
+    """What this process trains with, by the code that it runs."""
+    import torch
+
+    from training import identity
+
+    files = identity.running(workload, Path(__file__))
+    known = identity.parts(config, workload, settings, files)
+    release = torch.__version__.partition("+")[0]  # +cpu and +cu128 are the same torch
+    return known.model_copy(update={"data": fingerprint, "torch": release})
+
+
+def _check_alike(parts: "Parts", ranks: "Ranks") -> None:
+    """Raises: TrainingError: a rank trains something else than rank 0, all being one training."""
+    every = ranks.gather(parts)
+    for rank, other in enumerate(every):
+        if differs := other.differences(every[0]):
+            raise TrainingError(
+                f"rank {rank} differs from rank 0: {'; '.join(differs.values())}; give all "
+                "machines the same code, settings and data"
+            )
 
 
 def _open_data(root: Path, workload: "Workload", *, loaded: bool) -> dict[str, "Dataset"]:

@@ -237,6 +237,36 @@ def test_changing_a_job_changes_the_code_of_that_step_only(tmp_path: Path, monke
     assert {name for name in before if before[name] != after[name]} == {"Evaluate", "Gate"}
 
 
+def test_other_code_trains_into_a_folder_of_its_own(tmp_path: Path, monkeypatch):
+    import shutil
+
+    import pipelines.definition as definition
+
+    recipe = load(Path("recipes/laptop.yaml"))
+    train = steps(json.loads(compiled("recipes/laptop.yaml").body))["Train"]["Arguments"]
+    before = train["CheckpointConfig"]["S3Uri"].rpartition("/")[2]
+    copy = tmp_path / "checkout"
+    shutil.copytree(definition.CHECKOUT, copy, ignore=shutil.ignore_patterns(".*", "tests"))
+    monkeypatch.setattr(definition, "CHECKOUT", copy)
+    found = {}
+    for path in SHAPING | WITHOUT_EFFECT:
+        text = (copy / path).read_text()
+        (copy / path).write_text(text + "\n# a comment\n")
+        found[path] = definition.train_parts(recipe, None).name
+        (copy / path).write_text(text)
+    assert {path for path, name in found.items() if name != before} == SHAPING
+
+
+SHAPING = {
+    *("training/loop.py", "training/strategies/ddp.py", "steps/train/job.py"),
+    "training/workloads/language_model/model.py",
+}
+WITHOUT_EFFECT = {
+    *("training/trackers.py", "steps/evaluate/job.py", "errors.py", "steps/requirements.txt"),
+    "training/workloads/tabular/model.py",
+}
+
+
 def cluster(step: dict) -> dict:
     return step["Arguments"]["ProcessingResources"]["ClusterConfig"]
 

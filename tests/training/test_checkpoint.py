@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from errors import TrainingError
-from training.checkpoint import Checkpoints, identity
-from training.config import TrainConfig
+from training.checkpoint import Checkpoints
 from training.strategies.ranks import Ranks
 
 ALONE = Ranks(0, 0, 1, torch.device("cpu"))
@@ -207,26 +206,3 @@ def test_a_stray_where_the_next_checkpoint_goes_makes_place(tmp_path, saved, nam
     assert resumed(saved) == 3
     save(saved, 4)
     assert resumed(saved) == 4
-
-
-def config(**fields) -> TrainConfig:
-    given = {"max_steps": 10, "global_batch": 8, "micro_batch": 8, "learning_rate": 0.01} | fields
-    return TrainConfig.model_validate(given)
-
-
-def test_identity_is_that_of_the_result():
-    name = identity(config(), "w", "{}", "f")
-    same = [
-        {"log_interval": 3},
-        {"keep_checkpoints": 9},
-        {"strategy": "single"},
-        {"micro_batch": 4},
-    ]
-    assert {identity(config(**fields), "w", "{}", "f") for fields in same} == {name}
-    other = [{"max_steps": 11}, {"seed": 1}, {"learning_rate": 0.02}, {"precision": "float32"}]
-    names = [identity(config(**fields), "w", "{}", "f") for fields in other]
-    names += [
-        identity(config(), *parts)
-        for parts in (("v", "{}", "f"), ("w", "{ }", "f"), ("w", "{}", "g"))
-    ]
-    assert len({name, *names}) == 8

@@ -82,6 +82,9 @@ def test_two_ranks_give_the_curve_of_one_and_one_goes_on_from_two(root, train, r
     resumed = train(two, micro_batch=2)
     assert losses(resumed) == pytest.approx(losses(alone), rel=1e-5)
     assert [line["step"] for line in history(resumed)] == [*range(1, 6), 5, *range(6, 11), 10]
+    _, _, description = open_artifact(resumed / "model")
+    stretches = [(s["since"], s["world_size"]) for s in description["training"]["stretches"]]
+    assert stretches == [(0, 2), (5, 1)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,147 @@
+"""What makes a training another one, and what does not."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.assets import step_code
+from tests.conftest import CHECKOUT
+from training.config import IMMATERIAL, TrainConfig
+from training.identity import WITHOUT_EFFECT, Parts, material, parts, running
+
+JOB = CHECKOUT / "steps/train/job.py"
+MODEL = {"context_length": 64, "layers": 1, "heads": 2, "dim": 32}
+
+
+def config(**fields) -> TrainConfig:
+    given = {"max_steps": 10, "global_batch": 8, "micro_batch": 8, "learning_rate": 0.01} | fields
+    return TrainConfig.model_validate(given)
+
+
+def of(files: dict[str, bytes] | None = None, settings=MODEL, **fields) -> Parts:
+    code = {"training/loop.py": b"loop"} if files is None else files
+    return parts(config(**fields), "language_model", settings, code)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"log_interval": 3}, {"keep_checkpoints": 9}, {"strategy": "single"}, {"micro_batch": 4},
+     {"tensor_parallel": 2}, {"strategy": "fsdp", "shard_degree": 2}],
+)  # fmt: skip
+def test_how_the_ranks_share_the_work_makes_no_other_training(fields):
+    assert of(**fields).name == of().name
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [({"max_steps": 11}, "max_steps 10 → 11"), ({"seed": 1}, "seed 0 → 1"),
+     ({"precision": "float32"}, "precision bfloat16 → float32"),
+     ({"learning_rate": 0.02}, "learning_rate 0.01 → 0.02")],
+)  # fmt: skip
+def test_a_setting_that_shapes_the_weights_does_and_is_named(fields, said):
+    assert of(**fields).name != of().name
+    assert of(**fields).differences(of()) == {next(iter(fields)): said}
+
+
+def test_every_setting_shapes_the_weights_or_is_listed():
+    assert {*of().settings} == {*TrainConfig.model_fields} - IMMATERIAL
+
+
+def test_data_torch_and_the_workloads_settings_do():
+    base = of().model_copy(update={"data": "f" * 64, "torch": "2.8.0"})
+    others = [
+        base.model_copy(update={"data": "e" * 64}),
+        base.model_copy(update={"torch": "2.9.0"}),
+        of(settings=MODEL | {"dim": 64}).model_copy(update={"data": "f" * 64, "torch": "2.8.0"}),
+    ]
+    assert len({base.name, *(other.name for other in others)}) == 4
+    assert [list(other.differences(base)) for other in others] == [
+        ["data"], ["torch"], ["workload_config.dim"],
+    ]  # fmt: skip
+
+
+def test_settings_are_compared_by_what_they_mean():
+    """A default that is written out, and another order of the JSON, are the same settings."""
+    written = json.loads(json.dumps(of().workload_config))
+    assert of(settings=dict(reversed(written.items()))).name == of().name
+
+
+names = st.sampled_from(
+    ["training/loop.py", "training/new/deep.py", "training/optimizers.py", "steps/train/job.py",
+     "training/workloads/__init__.py", "training/workloads/language_model/model.py"]
+)  # fmt: skip
+others = st.sampled_from(
+    ["errors.py", "requirements.txt", "steps/edge.py", "steps/evaluate/job.py", "mine/model.py",
+     "training/workloads/tabular/model.py", "training/__pycache__/loop.pyc", ".git/HEAD",
+     *sorted(WITHOUT_EFFECT)]
+)  # fmt: skip
+
+
+@given(st.dictionaries(names, st.binary(max_size=4), min_size=1), st.data())
+def test_every_byte_of_code_that_shapes_weights_counts(files, data):
+    name = data.draw(st.sampled_from(sorted(files)))
+    before, changed = of(files), of(files | {name: files[name] + b"#"})
+    assert before.name != changed.name
+    assert changed.differences(before) == {"code": f"code (~ {name})"}
+    assert of({n: b for n, b in files.items() if n != name}).name != before.name
+
+
+@given(st.dictionaries(names, st.binary(max_size=4)), st.dictionaries(others, st.binary()))
+def test_what_travels_and_shapes_no_weight_does_not_count(files, beside):
+    assert of(files).name == of(files | beside).name
+
+
+def test_a_users_package_counts_with_all_that_lies_beside_it_and_all_shipped_workloads():
+    """It may import any of them."""
+    files = {"mine/model.py": b"1", "vocabulary.json": b"2", "errors.py": b"3"}
+    files |= {"training/workloads/tabular/model.py": b"4"}
+    assert {*material(files, "mine.model")} == {*files} - {"errors.py"}
+
+
+def test_what_is_listed_as_without_effect_is_there():
+    assert all((CHECKOUT / name).is_file() for name in WITHOUT_EFFECT)
+
+
+@pytest.mark.parametrize("workload", ["language_model", "tabular"])
+def test_the_job_counts_the_code_that_the_definition_sends(workload):
+    sent = material(step_code(CHECKOUT, "train", None), workload)
+    assert sent == material(running(workload, JOB), workload)
+    assert len(sent) > 30
+
+
+def test_so_it_does_for_a_users_package_where_the_job_finds_it(tmp_path: Path, monkeypatch):
+    """Unpacked as in the container: beside training/ and steps/, caches in between."""
+    source, bundle = tmp_path / "source", tmp_path / "code"
+    (source / "owned_by_me/net").mkdir(parents=True)
+    for name in ("owned_by_me/__init__.py", "owned_by_me/net/config.py", "common.py", "words.txt"):
+        (source / name).write_text(f"# {name}")
+    files = step_code(CHECKOUT, "train", source)
+    for name, body in files.items():
+        (bundle / name).parent.mkdir(parents=True, exist_ok=True)
+        (bundle / name).write_bytes(body)
+    (bundle / "__pycache__").mkdir()
+    (bundle / "__pycache__/common.cpython-311.pyc").write_bytes(b"cache")
+    monkeypatch.syspath_prepend(str(bundle))
+    sent = material(files, "owned_by_me.net")
+    found = material(running("owned_by_me.net", bundle / "steps/train/job.py"), "owned_by_me.net")
+    assert found == sent and {"common.py", "words.txt", "owned_by_me/net/config.py"} <= {*sent}
+    del sys.modules["owned_by_me"]
+
+
+def test_an_installed_package_counts_without_its_neighbours(tmp_path: Path, monkeypatch):
+    site = tmp_path / "site-packages"
+    for name in ("bought_by_me/net/config.py", "numpy_of_somebody/core.py"):
+        (site / name).parent.mkdir(parents=True)
+        (site / name).write_text("")
+    (site / "bought_by_me/__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(site))
+    found = material(running("bought_by_me.net", JOB), "bought_by_me.net")
+    assert "bought_by_me/net/config.py" in found
+    assert not [name for name in found if name.startswith("numpy_of_somebody")]
+    del sys.modules["bought_by_me"]
+    shutil.rmtree(site)

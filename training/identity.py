@@ -1,0 +1,168 @@
+"""What a training's weights depend on, and the name that follows from it. No torch here.
+
+The definition names the checkpoints' folder in S3 by it, and the job, which knows the data and the
+torch that it runs on too, its training below that folder. Both ask ``material`` which code counts.
+
+World size, sharding and strategy are not in it, nor whatever else changes the last digits only
+(``training.config.IMMATERIAL``). Code counts byte by byte: a comment makes another training, since
+nobody can tell in general that it does not matter. Of installed packages only torch counts.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from training.config import IMMATERIAL, TrainConfig
+from training.workloads import spec
+
+JOB = "steps/train/job.py"
+OURS = ("training/", "steps/", "errors.py", "requirements.txt")
+"""What of the folder that travels is not the user's."""
+WITHOUT_EFFECT = frozenset(
+    f"training/{name}.py"
+    for name in (
+        *("clock", "devices", "metrics", "profiler", "reports", "scaling", "trackers"),
+        *("restart", "watchdog", "inference", "serving", "scores"),
+    )
+)
+"""What travels with the training and measures, reports, restarts or serves: no weight depends on
+it. All else in training/ counts, so that what is added counts until it is listed here."""
+LITTER = ("__pycache__", ".pyc", ".egg-info")
+SHOWN = 3  # files in one message
+
+
+class Parts(BaseModel):
+    """All that the weights depend on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    workload: str
+    workload_config: dict[str, Any]
+    """With its defaults."""
+
+    settings: dict[str, Any]
+    """The fields of TrainConfig that shape the weights."""
+
+    code: dict[str, str]
+    """File → SHA-256."""
+
+    data: str | None = None
+    """Fingerprint of the training split; None where it is not known yet."""
+
+    torch: str | None = None
+    """Version, without what it was built for; None where it is not known yet."""
+
+    @property
+    def name(self) -> str:
+        """The identity: only a checkpoint of the same one is resumed by itself."""
+        return _hash(self.model_dump(mode="json"))[:16]
+
+    @property
+    def code_sha256(self) -> str:
+        """Of all the code that counts."""
+        return _hash(self.code)
+
+    def differences(self, before: "Parts") -> dict[str, str]:
+        """Part → how it differs from another training's, in words; a setting is a part itself."""
+        mine, theirs = self._flat(), before._flat()
+        found = {
+            part: f"{part} {theirs.get(part)} → {mine.get(part)}"
+            for part in sorted(mine.keys() | theirs.keys())
+            if mine.get(part) != theirs.get(part)
+        }
+        files = _changed(before.code, self.code)
+        return found | ({"code": f"code ({files})"} if files else {})
+
+    def _flat(self) -> dict[str, Any]:
+        inside = {f"workload_config.{name}": v for name, v in self.workload_config.items()}
+        rest = {"workload": self.workload, "data": self.data, "torch": self.torch}
+        return self.settings | inside | rest
+
+
+def parts(
+    config: TrainConfig, workload: str, settings: Mapping[str, Any], files: Mapping[str, bytes]
+) -> Parts:
+    """What is known without the data.
+
+    Args:
+        settings: the workload's; they are valid.
+        files: of the folder that travels to the training, by name.
+    """
+    typed = spec(workload).config.model_validate(settings)
+    return Parts(
+        workload=workload,
+        workload_config=typed.model_dump(mode="json"),
+        settings=config.model_dump(mode="json", exclude=IMMATERIAL),
+        code=material(files, workload),
+    )
+
+
+def material(files: Mapping[str, bytes], workload: str) -> dict[str, str]:
+    """File → SHA-256 of those that the weights depend on."""
+    counted = sorted(name for name in files if _counts(name, workload))
+    return {name: hashlib.sha256(files[name]).hexdigest() for name in counted}
+
+
+def _counts(name: str, workload: str) -> bool:
+    if _is_litter(Path(name)) or name in WITHOUT_EFFECT:
+        return False
+    own = "." in workload
+    if name.startswith("training/workloads/") and name.count("/") > 2 and not own:
+        return name.startswith(f"training/workloads/{workload}/")  # it imports no other
+    if name.startswith("training/") or name == JOB:
+        return True
+    return own and not name.startswith(OURS)
+
+
+def running(workload: str, job: Path) -> dict[str, bytes]:
+    """The files that this very process trains with, named as in the folder that travels.
+
+    ``job``: the script that was started.
+    """
+    room = Path(__file__).parent
+    files = {JOB: job.read_bytes()}
+    files |= {f"training/{name}": path.read_bytes() for name, path in _files(room)}
+    if "." in workload:
+        files |= {n: p.read_bytes() for n, p in _beside(workload) if not n.startswith(OURS)}
+    return files
+
+
+def _beside(workload: str) -> Iterator[tuple[str, Path]]:
+    """(name, file) of a user's package and what lies beside it, unless it was installed."""
+    package = Path(import_module(workload.partition(".")[0]).__path__[0])
+    if package.parent.name in ("site-packages", "dist-packages"):
+        yield from ((f"{package.name}/{name}", path) for name, path in _files(package))
+    else:
+        yield from _files(package.parent)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.iterdir()):
+        if _is_litter(Path(path.name)):
+            continue
+        if path.is_dir():
+            yield from ((f"{path.name}/{name}", inner) for name, inner in _files(path))
+        elif path.is_file():
+            yield path.name, path
+
+
+def _is_litter(path: Path) -> bool:
+    return any(part.startswith(".") or part.endswith(LITTER) for part in path.parts)
+
+
+def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """``~ training/loop.py, + mine/new.py``; empty when nothing differs."""
+    signs = {name: "~" if name in before else "+" for name in now}
+    signs |= {name: "-" for name in before if name not in now}
+    names = [f"{signs[n]} {n}" for n in sorted(signs) if before.get(n) != now.get(n)]
+    more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    return ", ".join([*names[:SHOWN], *more])
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,65 @@
+"""What a checkpoint, and at last the model, was really trained with: stretch by stretch.
+
+A training that is interrupted goes on in another process, perhaps with other ranks. What it says of
+itself then is taken over from the checkpoint that it went on from, never from what it is now.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from training.identity import Parts
+
+
+class Stretch(BaseModel):
+    """Optimizer steps that were made alike, up to those of the next stretch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    since: int = Field(ge=0)
+    """Steps that were made before."""
+
+    identity: str
+    code_sha256: str
+    data: str | None
+    strategy: str
+    world_size: int
+
+
+class Lineage(BaseModel):
+    """What made the weights: this training's parts, and all stretches of its history."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    parts: Parts
+    stretches: tuple[Stretch, ...]
+
+    @classmethod
+    def begin(cls, parts: Parts, strategy: str, world_size: int) -> "Lineage":
+        """Of a training that has made no step yet."""
+        stretch = Stretch(
+            since=0,
+            identity=parts.name,
+            code_sha256=parts.code_sha256,
+            data=parts.data,
+            strategy=strategy,
+            world_size=world_size,
+        )
+        return cls(parts=parts, stretches=(stretch,))
+
+    def after(self, step: int, before: "Lineage") -> "Lineage":
+        """The same training when it goes on at ``step`` from a checkpoint with this lineage."""
+        mine = self.stretches[-1].model_copy(update={"since": step})
+        kept = tuple(stretch for stretch in before.stretches if stretch.since < step)
+        if kept and kept[-1].model_copy(update={"since": step}) == mine:
+            return Lineage(parts=self.parts, stretches=kept)
+        return Lineage(parts=self.parts, stretches=(*kept, mine))
+
+    def told(self) -> Mapping[str, Any]:
+        """What the model's description says of it."""
+        return {
+            "identity": self.parts.name,
+            "code_sha256": self.parts.code_sha256,
+            **self.model_dump(mode="json"),
+        }
