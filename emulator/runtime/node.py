@@ -51,8 +51,13 @@ def base_environment(region: str, nodes: int) -> dict[str, str]:
 
     Nothing of the user's own environment comes in: no credentials, no HOME, no virtual
     environment but the emulator's interpreter, which is first on PATH; only what makes this
-    machine's processor a lesser one. The nodes share this machine's cores, so each one's OpenMP
-    may have its share of them.
+    machine's processor a lesser one.
+
+    The nodes share this machine's cores, so each one's OpenMP may have its share of them: by the
+    job's own nodes, since results differ in their last digits with the number of threads, and must
+    not with what else runs. Another job, or another emulator, may run nevertheless. So a thread
+    that waits for its team sleeps: the default is to spin, which keeps the very thread that it
+    waits for from its core, and made work on a shared machine some 20 times slower.
     """
     return {name: os.environ[name] for name in PROCESSOR if name in os.environ} | {
         "PATH": f"{Path(sys.executable).parent}:{SYSTEM_PATH}",
@@ -63,6 +68,7 @@ def base_environment(region: str, nodes: int) -> dict[str, str]:
         "AWS_EC2_METADATA_DISABLED": "true",  # boto3 would wait for a metadata service
         "GLOO_SOCKET_IFNAME": LOOPBACK,
         "OMP_NUM_THREADS": str(max(1, cores() // nodes)),
+        "OMP_WAIT_POLICY": "passive",
     }
 
 

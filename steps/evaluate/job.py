@@ -20,6 +20,7 @@ from steps.evaluate.champion import UNRESOLVED, open_champion
 from steps.evaluate.latency import latency
 from steps.evaluate.leakage import leakage
 from steps.evaluate.scores import Scores, write
+from training.cores import fit_threads
 from training.data.dataset import Dataset
 from training.data.manifest import write_atomically
 from training.scores import Metrics
@@ -28,6 +29,7 @@ from training.workloads import spec
 
 def evaluate(options: argparse.Namespace) -> None:
     """Write the scores, then evaluation.json: metrics, baselines, what they were measured on."""
+    fit_threads()
     inputs = options.root / "processing/input"
     challenger = open_archive(inputs / "model")
     train, test = Dataset(inputs / "train"), Dataset(inputs / "test")

@@ -103,6 +103,8 @@ def test_the_artifact_and_the_latency_are_evidence(inputs, tmp_path):
     latency = evaluation["latency"]
     assert 0 < latency["p50_ms"] <= latency["p95_ms"] and latency["samples"] >= 100
     assert latency["device"] == "cpu" or "NVIDIA" in latency["device"]
+    assert latency["waited_share"] is None or 0 <= latency["waited_share"] <= 1
+    assert latency["threads"] == 1 and latency["rounds"] >= 1 and latency["busy"] in (True, False)
 
 
 @pytest.mark.parametrize("arn", ["none", "unresolved"])

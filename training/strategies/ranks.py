@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from errors import LostRankError, TrainingError
+from training.cores import fit_threads
 from training.restart import Attempt
 
 NETWORK = 60  # seconds that an answer of the store may take
@@ -116,6 +117,7 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
         TrainingError: under mpirun, where the ranks meet is not said.
     """
     rank, local_rank, world = read_ranks()
+    fit_threads()
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(local_rank % torch.cuda.device_count())

@@ -1,0 +1,63 @@
+"""This process's part of the machine's cores: how many it may use, how long it waits for them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+
+ON_THIS_MACHINE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+"""The ranks of this machine, as torchrun and Open MPI say it."""
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+TASKS = Path("/proc/self/task")
+
+
+def cores(quota: Path = QUOTA) -> int:
+    """Cores that this process may use: its affinity, and a container's quota (cgroup v2)."""
+    known = hasattr(os, "sched_getaffinity")
+    allowed = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    try:
+        limit, period = quota.read_text().split()
+    except (OSError, ValueError):  # no such controller, as outside a container
+        return allowed
+    return allowed if limit == "max" else max(1, min(allowed, int(limit) // int(period)))
+
+
+def fit_threads(environment: Mapping[str, str] = os.environ) -> None:
+    """Gives this process the threads that its part of the cores has room for.
+
+    torchrun leaves a single rank, and mpirun each of several, with a thread for every core of the
+    machine, whatever a container's quota. What OMP_NUM_THREADS allows is never exceeded.
+    """
+    ranks = next((int(environment[n]) for n in ON_THIS_MACHINE if n in environment), 1)
+    if (room := max(1, cores() // ranks)) < torch.get_num_threads():
+        torch.set_num_threads(room)
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """Nanoseconds of each thread of this process, until now."""
+
+    ran: Mapping[str, int]
+    waited: Mapping[str, int]
+    """Ready to run, while something else had the core."""
+
+    @classmethod
+    def now(cls, tasks: Path = TASKS) -> Self | None:
+        """None where the kernel does not count it."""
+        ran, waited = {}, {}
+        for path in tasks.glob("*/schedstat"):
+            try:
+                counted = path.read_text().split()
+            except OSError:  # the thread has ended
+                continue
+            ran[path.parent.name], waited[path.parent.name] = int(counted[0]), int(counted[1])
+        return cls(ran, waited) if ran else None
+
+    def share_since(self, earlier: "Waited") -> float:
+        """Of the time in which threads wanted a core, the part that they had none: 0 to 1."""
+        ran = sum(self.ran[name] - earlier.ran.get(name, 0) for name in self.ran)
+        waited = sum(self.waited[name] - earlier.waited.get(name, 0) for name in self.waited)
+        return waited / (ran + waited) if ran + waited else 0.0
