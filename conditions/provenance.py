@@ -43,6 +43,7 @@ def observed(
         "artifact_bytes": _at(evaluation, "artifact", "bytes"),
         "packages_sha256": _at(evaluation, "model", "packages_sha256"),
         "checkpoint_step": _at(evaluation, "model", "steps"),
+        "identity": _at(evaluation, "model", "training", "identity"),
         "dataset_fingerprint": _at(evaluation, "dataset", "fingerprint"),
         "train_fingerprint": _at(evaluation, "dataset", "train_fingerprint"),
         "test_fingerprint": _at(evaluation, "dataset", "test_fingerprint"),
@@ -65,6 +66,7 @@ def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, s
         "gate_sha256",
         "dataset_fingerprint",
         "checkpoint_step",
+        "identity",
         "seed",
         "champion",
     )

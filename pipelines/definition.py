@@ -89,15 +89,18 @@ def build(
         cache=cache_config(recipe),
         retries=retry_policies(recipe),
     )
+    training = train_parts(recipe, source)
     pipeline = Pipeline(
         name=recipe.pipeline.name,
         parameters=list(parameters.values()),
-        steps=_dag(recipe, account, context, train_parts(recipe, source).name),
+        steps=_dag(recipe, account, context, training.name),
         sagemaker_session=session,
     )
     compiled = json.dumps(json.loads(pipeline.definition()), indent=1)
     code = [asset for _, asset in sorted(session.assets.items())]
-    body, record = sealed(compiled, recipe, account, commit, origin, CHECKOUT, code, prefix)
+    body, record = sealed(
+        compiled, recipe, account, commit, origin, CHECKOUT, code, prefix, training
+    )
     return Definition(
         name=recipe.pipeline.name,
         description=recipe.pipeline.description,

@@ -18,6 +18,7 @@ from pipelines.account import Account
 from pipelines.assets import Asset
 from pipelines.config import Recipe
 from pipelines.service import service_errors
+from training.identity import Parts
 
 FOLDER = "code"
 """Where assets lie: the jobs' role may read there, and a plan shows what differs in them."""
@@ -66,6 +67,7 @@ def sealed(
     checkout: Path,
     assets: Iterable[Asset],
     prefix: str,
+    training: Parts,
 ) -> tuple[str, Asset]:
     """(the definition that names its record, the record).
 
@@ -73,6 +75,7 @@ def sealed(
         definition: compiled with ``blank_uri``.
         assets: the code that it refers to.
         prefix: key prefix of everything of this pipeline.
+        training: what the weights will depend on.
     """
     resolved = recipe.model_dump_json(by_alias=True, indent=1).encode()
     every = every_step(json.loads(definition)["Steps"])
@@ -92,6 +95,7 @@ def sealed(
         },
         "lock": {name: _file_sha256(checkout / name) for name in LOCKS},
         "seed": recipe.train.loop.seed,
+        "training": {"code_sha256": training.code_sha256},
         "images": {name: _image(uri) for name, step in steps.items() for uri in _images(step)},
         "code": {
             name: {a.uri: a.sha256 for a in assets if a.uri in json.dumps(step)}

@@ -22,10 +22,10 @@ import pytest
 from errors import GateError
 from pipelines.approve import approve, approved, check_champion, reject, roll_back
 from pipelines.corpora.stdlib import pack
-from pipelines.verify import again, checks
+from pipelines.verify import again, checks, training
 from pipelines.verify.data import split
 from pipelines.verify.evidence import Evidence
-from pipelines.verify.verify import Finding, first_mismatch, run_checks, verify
+from pipelines.verify.verify import QUICK, Finding, first_mismatch, run_checks, verify
 from tests.conftest import CHECKOUT, clean_environment
 from tests.infra.lifecycle import expires
 
@@ -152,7 +152,8 @@ def first_wrong(registered: Registered) -> Finding | None:
     local = again.checks(registered.checkout, named=True)
     del local["definition again"]
     data = {f"{name} split": split(name, deep=True) for name in ("train", "test")}
-    chosen = {**checks.QUICK, "artifact's bytes": checks.artifact, **data, **local}
+    artifact = {"artifact's bytes": checks.artifact, "artifact's training": training.artifact}
+    chosen = {**QUICK, **artifact, **data, **local}
     return first_mismatch(run_checks(Evidence(registered.arn), chosen))
 
 
@@ -412,12 +413,43 @@ def test_another_checkout_is_no_fault_of_the_package(registered, tmp_path):
     assert first_mismatch(findings.values()) is None
 
 
+# the training
+
+
+def trained_by_other_code(evaluation: dict) -> None:
+    evaluation["model"]["training"]["stretches"][0]["code_sha256"] = "0" * 64
+
+
+def begun_elsewhere(evaluation: dict) -> None:
+    [stretch] = evaluation["model"]["training"]["stretches"]
+    other = stretch | {"identity": "0" * 16}
+    evaluation["model"]["training"]["stretches"] = [other, stretch | {"since": 2}]
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [(trained_by_other_code, "from step 1 on the weights were trained by other code, 000000000000"),
+     (begun_elsewhere, "from step 1 on the weights were made by training 0000000000000000")],
+)  # fmt: skip
+def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, registered):
+    """All hashes hold: it is what the training said of itself that does not fit the record."""
+    arn = resealed(registered, None, edit)
+    found = first_mismatch(run_checks(Evidence(arn), QUICK))
+    assert found.name == "training" and found.detail.startswith(said)
+
+
 # approve
 
 
-def resealed(registered: Registered, champion: str | None) -> str:
-    """A new package of the same model, whose gate compared with ``champion``; its hashes hold."""
+def resealed(
+    registered: Registered, champion: str | None, edit: Callable[[dict], None] = lambda _: None
+) -> str:
+    """A new package of the same model, whose gate compared with ``champion``; its hashes hold.
+
+    ``edit`` changes its evaluation.
+    """
     evaluation = json.loads(registered.read(registered.evaluation_uri))
+    edit(evaluation)
     text = json.dumps(evaluation | {"champion": {"arn": champion}}).encode()
     package, folder = registered.package, f"s3://{BUCKET}/resealed/{os.urandom(4).hex()}"
     registered.write(f"{folder}/evaluation.json", text)

@@ -65,7 +65,7 @@ class Parts(BaseModel):
     @property
     def code_sha256(self) -> str:
         """Of all the code that counts."""
-        return _hash(self.code)
+        return code_sha256(self.code)
 
     def differences(self, before: "Parts") -> dict[str, str]:
         """Part → how it differs from another training's, in words; a setting is a part itself."""
@@ -75,7 +75,7 @@ class Parts(BaseModel):
             for part in sorted(mine.keys() | theirs.keys())
             if mine.get(part) != theirs.get(part)
         }
-        files = _changed(before.code, self.code)
+        files = changed(before.code, self.code)
         return found | ({"code": f"code ({files})"} if files else {})
 
     def _flat(self) -> dict[str, Any]:
@@ -106,6 +106,20 @@ def material(files: Mapping[str, bytes], workload: str) -> dict[str, str]:
     """File → SHA-256 of those that the weights depend on."""
     counted = sorted(name for name in files if _counts(name, workload))
     return {name: hashlib.sha256(files[name]).hexdigest() for name in counted}
+
+
+def code_sha256(code: Mapping[str, str]) -> str:
+    """One hash for the code that counts, file by file."""
+    return _hash(code)
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """``~ training/loop.py, + mine/new.py``; empty when nothing differs."""
+    signs = {name: "~" if name in before else "+" for name in now}
+    signs |= {name: "-" for name in before if name not in now}
+    names = [f"{signs[n]} {n}" for n in sorted(signs) if before.get(n) != now.get(n)]
+    more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
+    return ", ".join([*names[:SHOWN], *more])
 
 
 def _counts(name: str, workload: str) -> bool:
@@ -153,15 +167,6 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _is_litter(path: Path) -> bool:
     return any(part.startswith(".") or part.endswith(LITTER) for part in path.parts)
-
-
-def _changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """``~ training/loop.py, + mine/new.py``; empty when nothing differs."""
-    signs = {name: "~" if name in before else "+" for name in now}
-    signs |= {name: "-" for name in before if name not in now}
-    names = [f"{signs[n]} {n}" for n in sorted(signs) if before.get(n) != now.get(n)]
-    more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
-    return ", ".join([*names[:SHOWN], *more])
 
 
 def _hash(value: Any) -> str:

@@ -58,8 +58,4 @@ class Lineage(BaseModel):
 
     def told(self) -> Mapping[str, Any]:
         """What the model's description says of it."""
-        return {
-            "identity": self.parts.name,
-            "code_sha256": self.parts.code_sha256,
-            **self.model_dump(mode="json"),
-        }
+        return {"identity": self.parts.name, **self.model_dump(mode="json")}

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import tarfile
+import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -116,6 +118,17 @@ class Evidence:
         while block := body.read(BLOCK):
             digest.update(block)
         return digest.hexdigest()
+
+    def member(self, uri: str, name: str) -> bytes:
+        """One file of an object that is a tar.gz; read up to there and no further."""
+        try:
+            with tarfile.open(fileobj=self._get(uri), mode="r|gz") as tar:
+                for entry in tar:
+                    if entry.name.removeprefix("./") == name and entry.isfile():
+                        return tar.extractfile(entry).read()
+        except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+            raise Absent(f"{uri} cannot be unpacked: {error}") from None
+        raise Absent(f"{uri} holds no {name}")
 
     def size(self, uri: str) -> int:
         """Bytes of the object."""

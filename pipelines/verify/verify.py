@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Literal
 
 from errors import ServiceError
-from pipelines.verify import again, checks
+from pipelines.verify import again, checks, training
 from pipelines.verify.checks import Check, Mismatch, Unchecked
 from pipelines.verify.data import split
 from pipelines.verify.evidence import Absent, Evidence
 
+QUICK = {**checks.QUICK, "training": training.history}
+"""What costs a few small reads; in the order of trust."""
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 FOUNDATION = ("package", "provenance")
 """Without these nothing is known to compare with."""
@@ -46,10 +48,11 @@ def verify(
 
 def _chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Check]:
     if quick:
-        return checks.QUICK
+        return QUICK
     data = {f"{name} split": split(name, deep=deep) for name in ("train", "test")}
     local = again.checks((checkout or CHECKOUT).resolve(), named=checkout is not None)
-    return {**checks.QUICK, "artifact's bytes": checks.artifact, **data, **local}
+    artifact = {"artifact's bytes": checks.artifact, "artifact's training": training.artifact}
+    return {**QUICK, **artifact, **data, **local}
 
 
 def run_checks(evidence: Evidence, chosen: Mapping[str, Check]) -> Iterator[Finding]:

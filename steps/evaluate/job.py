@@ -44,7 +44,8 @@ def evaluate(options: argparse.Namespace) -> None:
         "model": {
             key: description[key]
             for key in ("steps", "parameters", "world_size", "packages_sha256")
-        },
+        }
+        | {"training": {key: description["training"][key] for key in ("identity", "stretches")}},
     }
     output = options.root / "processing/output/evaluation"
     output.mkdir(parents=True, exist_ok=True)

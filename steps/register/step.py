@@ -20,7 +20,7 @@ from steps.register.config import RegisterConfig
 
 RECORDED = (
     *("commit", "changes_sha256", "recipe_sha256", "definition_sha256", "seed"),
-    *("artifact_sha256", "packages_sha256", "dataset_fingerprint", "checkpoint_step"),
+    *("artifact_sha256", "packages_sha256", "dataset_fingerprint", "checkpoint_step", "identity"),
     *("evaluation_sha256", "gate_sha256", "champion", "provenance_sha256"),
 )
 """What of the gate's record.json (``conditions.provenance.record``) the customer metadata hold."""
