@@ -3,24 +3,41 @@
 A metric is a ratio of sums, Σ sum / Σ weight, and the improvement Σ difference / Σ weight, where
 ``difference`` is how much better the challenger's sum is. Examples of one group (a document, a
 user, a day) are not independent, groups are; so a group is what is resampled, and what counts as
-one observation. Two limits are computed, and the more cautious one is taken:
+one observation. Several limits are computed, and the most cautious one is taken:
 
+- Student's t with as many degrees of freedom as there are effective groups, less one, stretched
+  where the groups are skewed (``conditions.limits``);
+- the same of the weights, where a group's difference follows its weight;
 - the bootstrap-t over groups (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, chapter
   12; over clusters: Cameron, Gelbach & Miller, Review of Economics and Statistics 90, 2008), whose
   quantiles follow the skewness of the groups;
-- Student's t with as many degrees of freedom as there are effective groups, less one.
+- where the groups have an order, and neighbours are alike, Student's t over long waves.
 
-Both use the jackknife over groups for the standard error, which does not shrink when some groups
-are large (CV3: MacKinnon, Nielsen & Webb, Journal of Econometrics 232, 2023). Why not the
-percentile bootstrap, and what each limit is worth with 20 groups, is what
-``python -m benchmarks.gate`` simulates.
+The standard error is that of the jackknife over groups, which does not shrink when some groups are
+large (CV3: MacKinnon, Nielsen & Webb, Journal of Econometrics 232, 2023). Why not the percentile
+bootstrap, and what each limit is worth with 30 groups, is what ``python -m benchmarks.gate``
+simulates. No limit sees what no group of the sample shows: docs/gate.md says what that means.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtrit
+
+from conditions.limits import (
+    Limit,
+    Many,
+    Some,
+    Student,
+    bend,
+    freedom,
+    jackknife,
+    ordered,
+    sized,
+    tails,
+)
 
 RESAMPLES = 1999  # (RESAMPLES + 1) × α is whole for the usual α: the quantile is one of the values
 SEED = 20261121
@@ -41,17 +58,21 @@ class Improvement:
     standard_error: float
     effective_groups: float
     """(Σ weight)² / Σ weight² over groups (Kish): as many groups of equal weight tell as much."""
+    influence: float
+    """Share of the variance that the one group has which moves the value most; 0: none does."""
+    above: tuple[Limit, ...]
+    """What says how far the truth may lie above the value; without the bootstrap."""
 
     def chance_below(self, bound: float) -> float:
-        """One-sided p-value of "the improvement is at least ``bound``", by Student's t."""
+        """One-sided p-value of "the improvement is at least ``bound``", without the bootstrap."""
         if self.standard_error == 0:
             return float(self.value >= bound)
-        return float(stdtr(self.freedom, (self.value - bound) / self.standard_error))
+        return max(limit.chance(bound - self.value) for limit in self.above)
 
     @property
     def freedom(self) -> float:
         """Degrees of freedom of its standard error."""
-        return max(self.effective_groups - 1, 1.0)
+        return freedom(self.effective_groups)
 
     def detectable(self, power: float) -> float:
         """The smallest true improvement whose lower limit is above 0 with this power; may be inf.
@@ -64,14 +85,22 @@ class Improvement:
 
 
 def improvement(
-    difference: Floats, weight: Floats, confidence: float, *, resamples: int = RESAMPLES
+    difference: Floats,
+    weight: Floats,
+    confidence: float,
+    *,
+    resamples: int = RESAMPLES,
+    in_order: bool = False,
+    known: Many | None = None,
 ) -> Improvement:
     """The improvement and its one-sided limits at ``confidence``.
 
     Args:
         difference, weight: (groups,) sums over each group; a group without weight does not count,
             and some group has weight.
-        resamples: of the bootstrap; 0 for Student's t alone.
+        resamples: of the bootstrap; 0 for none.
+        in_order: neighbours among the groups may be alike.
+        known: of the many groups that these few are some of; None where these are all.
 
     The random numbers are always the same: the same scores give the same verdict.
     """
@@ -79,31 +108,102 @@ def improvement(
     share = weight / weight.sum()
     value = float(difference.sum() / weight.sum())
     residual = difference / weight.sum() - value * share
-    error = _jackknife(residual, share)
+    error, moved = jackknife(residual, share)
     effective = float(1 / (share @ share))
-    reach = stdtrit(max(effective - 1, 1.0), confidence)
-    down, up = reach, reach
+    below, above = _limits(residual, weight, moved, error, in_order, known) if error else ((), ())
+    down = max((limit.reach(confidence) for limit in below), default=0.0)
+    up = max((limit.reach(confidence) for limit in above), default=0.0)
     if resamples and 0 < error < np.inf:
         lowest, highest = _quantiles(residual, share, confidence, resamples)
-        down, up = max(reach, highest), max(reach, -lowest)
+        down, up = max(down, highest * error), max(up, -lowest * error)
     return Improvement(
         value=value,
-        low=float(value - down * error) if error else value,
-        high=float(value + up * error) if error else value,
+        low=value - down,
+        high=value + up,
         standard_error=error,
         effective_groups=effective,
+        influence=_influence(moved),
+        above=above,
     )
 
 
-def _jackknife(residual: Floats, share: Floats) -> float:
-    """Standard error over the estimates that leave out one group each; inf for a single group.
+def _influence(moved: Floats) -> float:
+    squares = moved**2
+    if len(squares) == 1:
+        return 1.0
+    return float(squares.max() / squares.sum()) if squares.any() else 0.0
 
-    Without group g a ratio moves by -residual_g / (1 - share_g), exactly.
+
+def together(parts: Iterable[tuple[Floats, Floats]]) -> Many:
+    """What all groups of some parts say, each around the improvement of its own part.
+
+    ``parts``: (difference, weight) of each.
     """
-    if np.any(share >= 1):
-        return float("inf")
-    moved = residual / (1 - share)
-    return float(np.sqrt((len(share) - 1) / len(share) * (moved @ moved)))
+    moved, ratios = np.concatenate([_deviations(*part) for part in parts], axis=1)
+    return Many(groups=len(moved), tails=tails(moved, ratios), spread=float(moved.std()))
+
+
+def _deviations(difference: Floats, weight: Floats) -> Floats:
+    """(2, groups with weight): how far each group moves their improvement, whatever their number,
+    and how far its own ratio is from it."""
+    difference, weight = difference[weight > 0], weight[weight > 0]
+    residual = difference - difference.sum() / weight.sum() * weight
+    _, moved = jackknife(residual, weight / weight.sum())
+    return np.stack([moved / weight.mean(), residual / weight])
+
+
+Limits = tuple[Limit, ...]
+
+
+def _limits(
+    residual: Floats,
+    weight: Floats,
+    moved: Floats,
+    error: float,
+    in_order: bool,
+    known: Many | None,
+) -> tuple[Limits, Limits]:
+    """(below, above) the value, of groups that differ."""
+    effective = float(weight.sum() ** 2 / (weight @ weight))
+    own = tails(moved, residual / weight)
+    if known is not None:
+        return _of_some(error, len(weight), effective, own, known, moved, in_order)
+    sides: list[list[Limit]] = [
+        [Student(error=error, freedom=freedom(effective), bend=bend(tail, effective))]
+        for tail in own
+    ]
+    if error < np.inf:
+        for side, found in zip(sides, sized(residual, weight, effective), strict=True):
+            side += [found] if found else []
+    below, above = (tuple(side + _waves(moved, error, in_order)) for side in sides)
+    return below, above
+
+
+def _of_some(
+    error: float,
+    groups: int,
+    effective: float,
+    own: tuple[float, float],
+    known: Many,
+    moved: Floats,
+    in_order: bool,
+) -> tuple[Limits, Limits]:
+    """What their own tails show beyond those of all may be chance, of about 1 / √groups."""
+    noise, degrees = 1 / np.sqrt(groups), freedom(effective)
+    wide = max(error, known.spread * noise)
+    sides = []
+    for mine, of_all in zip(own, known.tails, strict=True):
+        alone = bend(max(mine - noise, of_all), effective)
+        both = Some(
+            own=Student(error=error, freedom=degrees, bend=alone),
+            all_=Student(error=wide, freedom=degrees, bend=bend(of_all, known.groups)),
+        )
+        sides.append((both, *_waves(moved, error, in_order)))
+    return sides[0], sides[1]
+
+
+def _waves(moved: Floats, error: float, in_order: bool) -> list[Student]:
+    return [ordered(moved)] if in_order and error < np.inf else []
 
 
 def _quantiles(

@@ -7,7 +7,7 @@ import numpy as np
 
 from conditions.checks import Check, number
 from conditions.demands import name_of
-from conditions.paired import Floats, Improvement, improvement
+from conditions.paired import Floats, Improvement, improvement, together
 
 NAMED = 5
 """Slices that a reason names."""
@@ -44,6 +44,12 @@ class Part:
     difference: Floats
     weight: Floats
 
+    @property
+    def effective_groups(self) -> float:
+        """See ``Improvement``; 0 without any weight."""
+        squares = float(self.weight @ self.weight)
+        return float(self.weight.sum() ** 2 / squares) if squares else 0.0
+
 
 def judge_slices(
     parts: Sequence[Part],
@@ -53,28 +59,39 @@ def judge_slices(
     confidence: float,
     min_examples: int,
     min_groups: int,
+    in_order: bool = False,
 ) -> tuple[Check, list[Slice]]:
     """The worst slice is not worse than the champion by more than ``margin``.
 
     Each slice with enough examples and effective groups is tested for H₀ "not worse by more than
-    the margin" (Student's t, jackknife over groups). Holm's step-down adjustment (Scandinavian
-    Journal of Statistics 6, 1979) keeps the chance of stopping a model without any such slice at
-    α = 1 - confidence, however many slices there are. That is proof of harm, not of safety: a slice
-    too small to prove anything does not stop a model, and is said to be untested.
+    the margin", with the limits of the whole, less two: the bootstrap knows no chances as small as
+    many slices need, and few groups do not show whether they follow their weights. Nor do they show
+    how skewed they are: so all slices together say it for each. Holm's step-down adjustment
+    (Scandinavian Journal of Statistics 6, 1979) keeps the chance of stopping a model without any
+    such slice at α = 1 - confidence, however many slices there are. That is proof of harm, not of
+    safety: a slice too small to prove anything does not stop a model, and is said to be untested.
     """
-    tested = [part for part in parts if part.examples >= min_examples and part.weight.sum() > 0]
-    measured = [(part, improvement(part.difference, part.weight, confidence, resamples=0))
-                for part in tested]  # fmt: skip
-    measured = [(part, found) for part, found in measured if found.effective_groups >= min_groups]
-    names = {part.slice for part, _ in measured}
-    untested = [_untested(part, metric) for part in parts if part.slice not in names]
-    if not measured:
+    tested = [
+        part
+        for part in parts
+        if part.examples >= min_examples and part.effective_groups >= min_groups
+    ]
+    names = {part.slice for part in tested}
+    untested = [_as_slice(part, metric, None, None, True) for part in parts
+                if part.slice not in names]  # fmt: skip
+    if not tested:
         return _no_test(metric, margin, len(untested), confidence), untested[:LISTED]
-    adjusted = holm(np.array([found.chance_below(-margin) for _, found in measured]))
-    level = 1 - (1 - confidence) / len(measured)
+    level = 1 - (1 - confidence) / len(tested)
+    known = together((part.difference, part.weight) for part in tested)
+    found = [
+        improvement(part.difference, part.weight, level, resamples=0, in_order=in_order,
+                    known=known)
+        for part in tested
+    ]  # fmt: skip
+    adjusted = holm(np.array([one.chance_below(-margin) for one in found]))
     slices = [
-        _slice(part, metric, level, float(chance), bool(chance > 1 - confidence))
-        for (part, _), chance in zip(measured, adjusted, strict=True)
+        _as_slice(part, metric, one, float(chance), bool(chance > 1 - confidence))
+        for part, one, chance in zip(tested, found, adjusted, strict=True)
     ]
     worst_first = sorted(slices, key=lambda found: (found.p_value, found.value))
     listed = (worst_first + untested)[:LISTED]
@@ -92,15 +109,6 @@ def holm(chances: Floats) -> Floats:
     adjusted = np.empty_like(chances)
     adjusted[order] = np.minimum(1, np.maximum.accumulate(chances[order] * left))
     return adjusted
-
-
-def _slice(part: Part, metric: str, level: float, chance: float, passed: bool) -> Slice:
-    found = improvement(part.difference, part.weight, level, resamples=0)
-    return _as_slice(part, metric, found, chance, passed)
-
-
-def _untested(part: Part, metric: str) -> Slice:
-    return _as_slice(part, metric, None, None, True)
 
 
 def _as_slice(
