@@ -218,12 +218,19 @@ def _thread(target: Callable[..., None], *args: object) -> threading.Thread:
 
 
 def _host_pid(supervisor: int, inner: int) -> int | None:
-    """The process that is number ``inner`` in its pid namespace, as this machine numbers it."""
-    for process in psutil.Process(supervisor).children(recursive=True):
+    """The process that is number ``inner`` in its pid namespace, as this machine numbers it.
+
+    None when it has ended meanwhile: a short job does that at any moment.
+    """
+    try:
+        family = psutil.Process(supervisor).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return None
+    for process in family:
         try:
             status = Path(f"/proc/{process.pid}/status").read_text()
-        except FileNotFoundError:
-            continue  # ended meanwhile
+        except (FileNotFoundError, ProcessLookupError):  # before it was opened, or read
+            continue
         if f"\t{inner}\n" in status.partition("NSpid:")[2].partition("\n")[0] + "\n":
             return process.pid
     return None

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator.jobs.job import Job
-from emulator.runtime.cluster import Cluster
+from emulator.runtime.cluster import Cluster, _host_pid
 from emulator.runtime.isolation import Namespaces
 from emulator.runtime.node import Node
 from tests.emulator.harness import Cloud, cloud, processing, until
@@ -90,3 +91,18 @@ def test_nodes_that_cannot_be_started_leave_no_descriptor(tmp_path: Path):
         with contextlib.suppress(FileNotFoundError):
             cluster.run(None, 1)
     assert descriptors() == before
+
+
+def test_a_node_that_ends_while_its_number_is_looked_up_is_no_failure(monkeypatch):
+    """Between the steps of a look at /proc: before it, and between open and read."""
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    assert _host_pid(ended.pid, 1) is None
+
+    def gone(path: Path) -> str:
+        raise ProcessLookupError(3, "No such process", str(path))
+
+    with subprocess.Popen(["sleep", "60"]) as child:
+        monkeypatch.setattr(Path, "read_text", gone)
+        assert _host_pid(os.getpid(), 1) is None
+        child.kill()
