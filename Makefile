@@ -1,10 +1,11 @@
 # make run    sets itself up, then runs the main job on the emulator, and writes report.html
 # make test   sets itself up, then checks the style and runs every test
+# make clean  removes what runs leave: the emulator's state and report.html; make distclean also .venv
 PYTHON ?= python3
 BIN    := .venv/bin
 RECIPE ?= recipes/laptop.yaml
 
-.PHONY: run test clean
+.PHONY: run test clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 run: .venv/installed
@@ -27,4 +28,7 @@ test: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .trainyard report.html
+	rm -rf .trainyard report.html
+
+distclean: clean
+	rm -rf .venv

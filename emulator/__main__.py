@@ -19,6 +19,8 @@ import typer
 from rich.console import Console
 
 from emulator.environment import foreign
+from emulator.objects import ObjectStore
+from emulator.prune import GB, choose, remove
 from emulator.server import Endpoint, serve
 from errors import TrainyardError
 
@@ -39,6 +41,9 @@ def main(
     state: Annotated[Path, typer.Option(help="Directory that keeps everything.")] = Path(
         ".trainyard/aws"
     ),
+    keep_gb: Annotated[
+        float, typer.Option(min=0, help="Beyond it the oldest results that nothing needs go.")
+    ] = 5,
     verbose: Annotated[bool, typer.Option(help="Log every request on stderr.")] = False,
 ) -> None:
     """An AWS on this machine whose SageMaker really runs the steps."""
@@ -49,12 +54,25 @@ def main(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     try:
-        with serve(state, port) as endpoint:
+        with serve(state, port, prepare=lambda s, o: _bound(s, o, keep_gb)) as endpoint:
             status = _run(command, endpoint, stopped) if command else _wait(endpoint, stopped)
     except TrainyardError as failure:
         people.print(f"error: {failure}", markup=False)
         raise typer.Exit(1) from None
     raise typer.Exit(status)
+
+
+def _bound(state: Path, objects: ObjectStore, keep_gb: float) -> None:
+    """Keeps the state directory within bounds, as far as nothing that may be needed goes."""
+    found = choose(state, objects, None, int(keep_gb * GB))
+    remove(found, state, objects)
+    if found.units:
+        people.print(found.told("that nothing needs removed"))
+    if (left := found.size - found.freed) > keep_gb * GB:
+        people.print(
+            f"{state} has {left / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it may "
+            "be needed; python -m emulator.prune --cached --dry-run says what the cache alone needs"
+        )
 
 
 def _wait(endpoint: Endpoint, stopped: threading.Event) -> int:

@@ -53,6 +53,7 @@ class SageMaker(Protocol):
 
 
 MakeSageMaker = Callable[[Path, ObjectStore, LogStore, Forward], SageMaker]
+Prepare = Callable[[Path, ObjectStore], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +130,14 @@ class App:
 
 @contextlib.contextmanager
 def serve(
-    state: Path, port: int = 0, make_sagemaker: MakeSageMaker | None = None
+    state: Path,
+    port: int = 0,
+    make_sagemaker: MakeSageMaker | None = None,
+    prepare: Prepare | None = None,
 ) -> Iterator[Endpoint]:
     """Serves on 127.0.0.1 in a thread until the block ends; port 0 is any free one.
+
+    ``prepare`` gets the state directory while it is ours and nothing has been read from it yet.
 
     One at a time in a process: a second one empties moto's part (IAM, models) of the first.
 
@@ -141,6 +147,8 @@ def serve(
     state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
         objects = stack.enter_context(contextlib.closing(ObjectStore(state / "s3")))
+        if prepare:
+            prepare(state, objects)
         app = App(state, objects, make_sagemaker or _real_sagemaker())
         stack.callback(app.sagemaker.close)
         server = Server(app, port)

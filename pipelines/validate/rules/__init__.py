@@ -9,21 +9,17 @@ from collections.abc import Iterator
 from pipelines.validate.document import Document
 from pipelines.validate.findings import Finding
 from pipelines.validate.rules import (
-    addresses,
     caching,
     channels,
     drivers,
     images,
     machines,
-    metrics,
     network,
     retries,
-    secrets,
     spot,
     storage,
     strategies,
     tags,
-    tuning,
 )
 from pipelines.validate.rules.rule import Rule
 
@@ -39,10 +35,6 @@ RULES: tuple[Rule, ...] = (
     *retries.RULES,
     *drivers.RULES,
     *tags.RULES,
-    *tuning.RULES,
-    *metrics.RULES,
-    *addresses.RULES,
-    *secrets.RULES,
 )
 
 
