@@ -21,6 +21,8 @@ class Compared:
     improvement: Improvement
     confidence: float
     """Of each of its limits."""
+    in_order: bool = False
+    """Whether the groups have an order, and neighbours count as alike."""
 
 
 def non_inferior(compared: Compared, margin: float) -> Check:
@@ -73,7 +75,8 @@ def _above(compared: Compared, kind: Kind, bound: float) -> Check:
         limits=(low, number(found.high)),
         reason=f"{kind.replace('_', '-')}: {compared.metric} is {compared.challenger:.5g}, the "
         f"champion's {compared.champion:.5g}: better by {found.value:+.4g}, with "
-        f"{compared.confidence:.4g} confidence by at least {shown}; the recipe demands more than "
+        f"{compared.confidence:.4g} confidence by at least {shown}"
+        f"{', neighbouring groups being alike' * compared.in_order}; the recipe demands more than "
         f"{bound:+g}",
     )
 

@@ -188,8 +188,11 @@ def compared(tally: Tally, metric: str, confidence: float) -> Compared:
         metric=metric,
         challenger=challenger / weight,
         champion=champion / weight,
-        improvement=improvement(*tally.of_groups(metric), confidence),
+        improvement=improvement(
+            *tally.of_groups(metric), confidence, in_order=tally.starts is not None
+        ),
         confidence=confidence,
+        in_order=tally.starts is not None,
     )
 
 
@@ -210,6 +213,7 @@ def _slices(
         confidence=demands.confidence,
         min_examples=demands.min_slice_examples,
         min_groups=demands.min_slice_groups,
+        in_order=tally.starts is not None,
     )
 
 

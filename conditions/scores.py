@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from conditions.checks import Direction
-from conditions.tally import Batch, Tally, Wanted
+from conditions.tally import Batch, Tally, Wanted, in_order
 from errors import GateError
 
 BATCH = 2**17
@@ -43,6 +43,10 @@ def read(folder: Path, wanted: Wanted) -> Tally:
             _description(file, name, wanted) for file, name in zip(files, names, strict=True)
         )
         scores.champion_description = others[0] if others else {}
+        if scores.description.get("groups_ordered") is True:
+            _columns(files[0], None, {})  # the group is what it should be
+            columns = (batch.column("group") for batch in _rows(files[0], ["group"]))
+            scores.starts = in_order(column.to_numpy() for column in columns)
         # Not in a generator: one that is left half-way is closed by the garbage collector, in
         # whatever thread it runs, and a pool that is shut down while a thread starts hangs.
         with ThreadPoolExecutor(len(files)) as threads:

@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from errors import RecipeError, TrainingError
+from pipelines import secrets
 from pipelines.config import Recipe, nearest
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -30,6 +31,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         settings = _typed(recipe.workload_spec.config, recipe.workload.config, "workload", "config")
         _check_split(recipe, settings)
         _check_slices(recipe, settings)
+        _refuse_secrets(recipe)
     except RecipeError as error:
         raise RecipeError(f"{path}: " + str(error).replace("\n", f"\n{path}: ")) from None
     except TrainingError as error:
@@ -57,6 +59,16 @@ def _check_slices(recipe: Recipe, settings: BaseModel) -> None:
             raise RecipeError(
                 f"evaluate.slices: {name!r} is no slice of workload {recipe.workload.name}; {there}"
             )
+
+
+def _refuse_secrets(recipe: Recipe) -> None:
+    """Before anything is printed or uploaded; says where, and not what."""
+    for found in secrets.find(recipe.model_dump(mode="json", by_alias=True)):
+        raise RecipeError(
+            f"{'.'.join(map(str, found))}: looks like a secret, and everyone who may describe the "
+            "pipeline or its jobs reads the recipe's values; keep it in AWS Secrets Manager, give "
+            "its ARN here, and read it in the job"
+        )
 
 
 def _make_importable(path: Path, tree: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pipelines.deployed import State
 from pipelines.plan.fields import (
     CODE,
+    HIDDEN,
     Field,
     Fields,
     fields,
@@ -16,6 +17,7 @@ from pipelines.plan.fields import (
     steps,
     top,
 )
+from pipelines.secrets import hidden
 
 Sign = Literal["+", "-", "~"]
 
@@ -114,18 +116,20 @@ def _parameters(before: dict, after: dict) -> Iterator[Change]:
             yield Change(
                 sign=sign,
                 path=name,
-                old=_shown(was, now),
-                new=_shown(now, was),
+                old=_shown(name, was, now),
+                new=_shown(name, now, was),
                 note=", ".join(f"in {step} {label(path)}" for step, path in lands.items()),
                 steps=tuple(lands),
             )
 
 
-def _shown(entry: dict | None, other: dict | None) -> str | None:
+def _shown(name: str, entry: dict | None, other: dict | None) -> str | None:
     """A parameter's default; its type and values, too, where these changed."""
     if entry is None:
         return None
-    words = [str(entry["DefaultValue"]) if "DefaultValue" in entry else "(no default)"]
+    default = entry.get("DefaultValue")
+    shown = HIDDEN if hidden(name, default) else str(default)
+    words = [shown if "DefaultValue" in entry else "(no default)"]
     if other and entry.get("Type") != other.get("Type"):
         words.append(f"({entry.get('Type')})")
     if other and entry.get("EnumValues") != other.get("EnumValues"):
@@ -197,7 +201,7 @@ def _summary(member: str, inside: dict[str, str]) -> str:
 
 def _change(path: str, was: Field | None, now: Field | None, code_note: CodeNote) -> Change:
     old, new = was.text if was else None, now.text if now else None
-    if was and now and old == new:  # a reference and a text that reads like it, 1 and "1"
+    if was and now and old == new != HIDDEN:  # a reference and a text that reads like it, 1 and "1"
         old, new = repr(was.raw), repr(now.raw)
     note = (
         code_note(old, new) if old and new and CODE.fullmatch(old) and CODE.fullmatch(new) else ""

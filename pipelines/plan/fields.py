@@ -19,6 +19,7 @@ from language.expressions import (
     parse_get,
     references,
 )
+from pipelines.secrets import hidden
 
 NAMING = ("ChannelName", "InputName", "PropertyFileName", "OutputName", "MetricName", "Name", "Key")
 """The field by which a member of a list is known; the first that it has."""
@@ -42,6 +43,9 @@ class Field:
     """As a person reads it."""
 
 
+HIDDEN = "(hidden)"
+_NAME = re.compile(r"[^.\[\]']+")
+
 Fields = dict[str, Field]
 """Path inside the step, such as ``HyperParameters.learning_rate`` → the field."""
 
@@ -59,7 +63,14 @@ def fields(step: Mapping[str, Any]) -> Fields:
 def flat(values: Mapping[str, Any]) -> Fields:
     """Any part of a step, such as what makes its cache key."""
     leaves = (leaf for key, value in values.items() for leaf in _inside(key, value))
-    return {path: Field(value, text(value)) for path, value in leaves}
+    return {path: Field(value, shown(path, value)) for path, value in leaves}
+
+
+def shown(path: str, value: Any) -> str:
+    """``value`` as a person reads it; what looks like a secret stays hidden: plans go into logs."""
+    names = _NAME.findall(path)
+    paired = len(names) > 1 and names[-1] in ("Value", "DefaultValue")
+    return HIDDEN if hidden(names[-2 if paired else -1], value) else text(value)
 
 
 def top(document: Mapping[str, Any]) -> Fields:

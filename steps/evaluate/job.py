@@ -67,11 +67,13 @@ def _scored(options: argparse.Namespace, challenger: Trained, test: Dataset) -> 
     """Write the scores of challenger and champion; the metrics are read off the files."""
     folder = options.root / "processing/input/champion"
     champion, failed = open_champion(folder, options.champion, challenger)
+    ordered = challenger.workload.packing.info.get("groups_ordered", False)
 
     def score(name: str, one: Trained) -> Metrics:
         one.model.to("cuda" if torch.cuda.is_available() else "cpu")
         path = options.root / f"processing/output/scores/{name}.parquet"
         header = _header(name, options.champion if champion else None, one, test)
+        header["groups_ordered"] = ordered
         # The challenger's workload for both: it says what the slices are.
         write(path, challenger.workload.scores(one.model, test, options.slice), header)
         return challenger.workload.metrics(Scores(path))

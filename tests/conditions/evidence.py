@@ -17,13 +17,13 @@ CHAMPION = "arn:aws:sagemaker:us-east-1:123456789012:model-package/demo/7"
 class Evidence:
     """A test split of ``groups`` groups, scored by two models of known difference.
 
-    ``improvement``: by how much the challenger's mean loss is lower. ``bad_slice``: in slice
-    ``kind=c`` its loss is higher by so much.
+    ``improvement``: by how much the challenger's mean loss is lower, in each group. ``bad_slice``:
+    in slice ``kind=c`` its loss is higher by so much.
     """
 
     groups: int = 60
     per_group: int = 20
-    improvement: float = 0.05
+    improvement: float | np.ndarray = 0.05
     bad_slice: float = 0.0
     noise: float = 0.1
     champion: str | None = CHAMPION

@@ -7,7 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conditions.paired import improvement
-from conditions.tally import BINS, BLOCKS, MAX_SLICES, NO_VALUE, Batch, Tally, Wanted, hashed
+from conditions.tally import (
+    BINS,
+    BLOCKS,
+    MAX_SLICES,
+    NO_VALUE,
+    SLICE_BLOCKS,
+    Batch,
+    Tally,
+    Wanted,
+    hashed,
+    in_order,
+)
 from errors import GateError
 
 WANTED = Wanted(metrics={"m": "lower"}, champion="arn")
@@ -85,3 +96,26 @@ def test_an_id_is_no_slice():
     rows = len(values)
     with pytest.raises(GateError, match="slice.id is no slice"):
         Tally(WANTED).add(batch(rows=rows, slices={"id": values}))
+
+
+@pytest.mark.parametrize("groups", [40, BLOCKS, 3000, BINS + 5000])
+def test_ordered_groups_stay_in_their_order_and_only_neighbours_are_joined(groups: int):
+    """Each group's difference is its place, so that what is not between its neighbours shows."""
+    names = np.random.default_rng(0).permutation(7 * np.arange(groups) - 1000)
+    place = (names + 1000) / 7
+    starts = in_order(np.array_split(names, 9))
+    assert len(starts) <= BINS and starts[0] == -1000
+    tally = Tally(WANTED, starts=starts)
+    kind = pa.array(["a"] * groups).dictionary_encode()
+    metrics = {"m": (-place, np.zeros(groups), np.ones(groups))}
+    whole = Batch(groups=names, metrics=metrics, slices={"kind": kind})
+    for rows in np.array_split(np.arange(groups), 4):
+        tally.add(cut(whole, rows[0], rows[-1] + 1))
+    for (difference, weight), most in (
+        (tally.of_groups("m"), BLOCKS),
+        (tally.of_slice("m", "kind", "a"), SLICE_BLOCKS),
+    ):
+        used = weight > 0
+        assert min(groups, most) // 2 <= used.sum() <= most and weight.sum() == groups
+        means = difference[used] / weight[used]
+        assert (np.diff(means) > 0).all() and weight.max() <= 4 * groups / most + 2

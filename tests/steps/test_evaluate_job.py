@@ -93,6 +93,7 @@ def test_challenger_and_champion_are_scored_on_the_same_rows(inputs, tmp_path):
         "train_fingerprint": evaluation["dataset"]["train_fingerprint"],
         "artifact_sha256": evaluation["artifact"]["sha256"],
         "metrics": {"loss": "lower"},
+        "groups_ordered": False,
     }
 
 

@@ -280,3 +280,18 @@ def test_any_piece_of_the_evaluation_replaced_by_garbage(good: Path, path, put):
     text = path == ("dataset", "fingerprint") and isinstance(put, str) and put
     if not (numbers or text):
         assert found["verdict"] == "reject"
+
+
+def test_neighbouring_groups_that_are_alike_show_less(tmp_path: Path):
+    """Improvements in long waves: their scores say that the groups have an order."""
+    waves = 0.05 + 0.2 * np.sin(np.arange(60) / 5)
+    found = {}
+    for ordered in (False, True):
+        evidence = Evidence(improvement=waves, noise=0.01)
+        evidence.changes = {"challenger": {"groups_ordered": ordered}}
+        found[ordered] = gate(evidence.write(tmp_path / str(ordered)), *COMPARED)
+    lows = [{c["name"]: c for c in one["checks"]}["superiority_loss"] for one in found.values()]
+    assert lows[0]["value"] == pytest.approx(lows[1]["value"])
+    assert lows[0]["low"] > lows[1]["low"] + 0.05
+    assert "neighbouring groups being alike" in lows[1]["reason"]
+    assert "neighbouring" not in lows[0]["reason"]

@@ -106,7 +106,10 @@ class Packing(Protocol):
     fields: Mapping[str, "Field"]
     """Of a sample."""
     info: dict[str, Any]
-    """Written into every manifest and model: what it takes to read the samples again."""
+    """Written into every manifest and model: what it takes to read the samples again.
+
+    ``groups_ordered: true`` says that groups are numbered in an order, and neighbours are alike.
+    """
     assets: Path | None
     """Folder with further files (a tokenizer.json, or what ``fit`` learned)."""
 

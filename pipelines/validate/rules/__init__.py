@@ -9,17 +9,21 @@ from collections.abc import Iterator
 from pipelines.validate.document import Document
 from pipelines.validate.findings import Finding
 from pipelines.validate.rules import (
+    addresses,
     caching,
     channels,
     drivers,
     images,
     machines,
+    metrics,
     network,
     retries,
+    secrets,
     spot,
     storage,
     strategies,
     tags,
+    tuning,
 )
 from pipelines.validate.rules.rule import Rule
 
@@ -35,6 +39,10 @@ RULES: tuple[Rule, ...] = (
     *retries.RULES,
     *drivers.RULES,
     *tags.RULES,
+    *tuning.RULES,
+    *metrics.RULES,
+    *addresses.RULES,
+    *secrets.RULES,
 )
 
 

@@ -8,14 +8,11 @@ and sagemaker/train/templates.py; reproduced).
 import re
 from collections.abc import Iterator
 
-from pipelines.validate.rules.jobs import Job, containers, known_text, member, training
+from pipelines.validate.rules.jobs import Job, known_text, member, training
 from pipelines.validate.rules.rule import Violation, rule
 
 SOURCE = "SDK 3.27, container_drivers/scripts/environment.py and train/templates.py; reproduced"
 WHY = "the shell that sources sm_training.env stops: the job dies before the training starts"
-SECRET = re.compile(r"(?i)(password|passwd|secret|api_?key|access_key|private_key|credential)")
-SECRET_OF_SDK = "REMOTE_FUNCTION_SECRET_KEY"
-"""The SDK puts it into the environment of decorated functions itself."""
 DISTRIBUTED = (
     "sagemaker_torch_distributed_enabled",
     "sagemaker_mpi_enabled",
@@ -84,27 +81,9 @@ def tuning_drops_distribution(job: Job) -> Iterator[Violation]:
         yield job.at(job.resource("InstanceCount"), problem)
 
 
-@rule(
-    "warning",
-    over=containers,
-    why="everyone who may describe the job reads it",
-    fix="keep it in Secrets Manager, and read it in the job by its ARN",
-    source="API reference, CreateTrainingJob: no security-sensitive information in Environment",
-)
-def secret_in_plain_text(job: Job) -> Iterator[Violation]:
-    fields = (("Environment", job.environment), (job.hyperparameters_at, job.hyperparameters))
-    for where, values in fields:
-        for name, value in values.items():
-            text = known_text(value) or ""
-            plain = text and not text.startswith("arn:") and name != SECRET_OF_SDK
-            if plain and SECRET.search(name):
-                yield job.at(member(where, name), "looks like a secret")
-
-
 RULES = (
     channel_name_breaks_driver,
     hyperparameter_name_breaks_driver,
     hyperparameter_value_breaks_driver,
     tuning_drops_distribution,
-    secret_in_plain_text,
 )

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any
 
 from language.expressions import is_expression
@@ -20,6 +21,8 @@ from pipelines.validate.rules.ours import our_training, settings
 from pipelines.validate.rules.rule import Violation, rule, steps, whole
 
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+OF_BUCKET = re.compile(r"([a-z0-9][a-z0-9.-]*)?")
+"""The beginning of a bucket's name, whose end only a run knows."""
 S3_FIELDS = ("S3Uri", "S3OutputPath", "ModelDataUrl", "S3OutputUri")
 LARGEST_VOLUME = 16384
 CHECKPOINT_BYTES = 12
@@ -28,8 +31,9 @@ SHARD_MEMORY = 12
 """Memory of a core that writes shards ÷ shard_mb, measured: steps/shard/config.py."""
 
 
-def _locations(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """S3 locations with their paths; of a join, the part before the first expression."""
+def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
+    """S3 locations with their paths, and whether that is all of it: of a join, the part before the
+    first expression."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _locations(item, f"{path}[{index}]")
@@ -37,16 +41,20 @@ def _locations(value: Any, path: str) -> Iterator[tuple[str, str]]:
         for key, item in value.items():
             here = member(path, str(key))
             if key in S3_FIELDS and (text := _beginning(item)):
-                yield here, text
+                yield here, *text
             elif key not in ("IfSteps", "ElseSteps"):
                 yield from _locations(item, here)
 
 
-def _beginning(value: Any) -> str | None:
-    if isinstance(value, dict) and isinstance(value.get("Std:Join"), dict):
-        parts = value["Std:Join"].get("Values")
-        value = parts[0] if isinstance(parts, list) and parts else None
-    return known_text(value)
+def _beginning(value: Any) -> tuple[str, bool] | None:
+    if not (isinstance(value, dict) and isinstance(value.get("Std:Join"), dict)):
+        return (value, True) if isinstance(value, str) else None
+    parts, on = as_list(value["Std:Join"].get("Values")), value["Std:Join"].get("On", "")
+    known = list(takewhile(lambda part: isinstance(part, str), parts))
+    if not known or not isinstance(on, str):
+        return None
+    whole_text = len(known) == len(parts)
+    return on.join(known) + ("" if whole_text else on), whole_text
 
 
 @rule(
@@ -57,13 +65,16 @@ def _beginning(value: Any) -> str | None:
     source="API reference, S3Uri; S3 user guide, bucket naming rules",
 )
 def malformed_s3_location(step: Step) -> Iterator[Violation]:
-    for path, text in _locations(dict(step.arguments), f"{step.path}.Arguments"):
+    for path, text, is_all in _locations(dict(step.arguments), f"{step.path}.Arguments"):
         scheme, separator, rest = text.partition("://")
         if path.endswith("ModelDataUrl") and scheme == "https":
             continue
+        bucket, slash, _ = rest.partition("/")
+        if not is_all and "s3://".startswith(text):
+            continue  # the rest of the scheme comes with the expression
         if scheme != "s3" or not separator:
             yield Violation(step=step, path=path, problem=f"{text!r} does not begin with s3://")
-        elif not BUCKET.fullmatch(bucket := rest.split("/")[0]):
+        elif not (BUCKET if is_all or slash else OF_BUCKET).fullmatch(bucket):
             problem = f"{text!r}: {bucket!r} is no bucket's name"
             yield Violation(step=step, path=path, problem=problem)
 
@@ -76,7 +87,7 @@ def malformed_s3_location(step: Step) -> Iterator[Violation]:
     source="S3 user guide, object keys: a key is taken as it is",
 )
 def empty_key_part(step: Step) -> Iterator[Violation]:
-    for path, text in _locations(dict(step.arguments), f"{step.path}.Arguments"):
+    for path, text, _ in _locations(dict(step.arguments), f"{step.path}.Arguments"):
         if "//" in text.partition("://")[2]:
             yield Violation(step=step, path=path, problem=f"{text!r} has two slashes in its key")
 

@@ -324,6 +324,16 @@ def tuning_register() -> Pipeline:
     return pipeline(step, register(uri))
 
 
+def tuning_top_model() -> Pipeline:
+    """The SDK's own join: "s3:/" and the bucket, with "/" between them."""
+    step = TuningStep(name="Tune", step_args=tuner().tune(inputs=[channel()]))
+    uri = step.get_top_model_s3_uri(top_k=0, s3_bucket="example-bucket", prefix="models")
+    bucket = ParameterString("Bucket", default_value="example-bucket")
+    second = step.get_top_model_s3_uri(top_k=1, s3_bucket=bucket)
+    steps = (step, register(uri), register(second, name="RegisterSecond"))
+    return pipeline(*steps, parameters=[bucket])
+
+
 def transformer(model="my-model") -> Transformer:
     return Transformer(
         model_name=model,
@@ -756,6 +766,7 @@ BUILDERS: dict[str, Callable] = {
         experiment,
         tuning,
         tuning_register,
+        tuning_top_model,
         transform,
         model,
         registration,

@@ -30,6 +30,10 @@ class TabularConfig(BaseModel):
     """Column whose equal values mark rows that are alike (flights of one day): standard errors
     and the choice of the baseline's penalty count groups, not rows. None: each row by itself."""
 
+    group_ordered: bool = False
+    """Whether groups that follow each other are alike, as days are: the gate then compares models
+    as of fewer groups. The values must be whole numbers, dates or times (ISO 8601, one zone)."""
+
     min_count: int = Field(default=10, ge=1)
     """Category values in fewer rows of the training split share one embedding with unseen ones."""
 
@@ -63,6 +67,8 @@ class TabularConfig(BaseModel):
                 )
         if self.group in (*self.numbers, self.label):
             raise ValueError(f"group {self.group!r} is a number; a group is a name: a category")
+        if self.group_ordered and self.group is None:
+            raise ValueError("group_ordered is set, but no group: name the column of the groups")
         return self
 
 
@@ -71,7 +77,7 @@ SPEC = WorkloadSpec(
     metrics={"log_loss": "lower", "auc": "higher", "accuracy": "higher", "brier": "lower"},
     primary_metric="log_loss",
     baselines=("logistic_regression", "base_rate"),
-    packed_with=("categories", "numbers", "label", "label_above", "group"),
+    packed_with=("categories", "numbers", "label", "label_above", "group", "group_ordered"),
     compared_in=("log_loss", "accuracy", "brier"),
     slices=lambda config: config.categories,
 )

@@ -1,6 +1,6 @@
 """Rows to samples: category values as hashes, numbers as float32, the label as 0 or 1."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class Packing:
         if config.group is not None:
             self.fields["group"] = Field(dtype="int64")
         self._codes = Codes()
+        self._groups = Codes(places) if config.group_ordered else self._codes
         self.info: dict[str, Any] = {
             "categories": list(config.categories),
             "numbers": list(config.numbers),
@@ -54,20 +55,29 @@ class Packing:
             "label_above": config.label_above,
             "group": config.group,
         }
+        if config.group_ordered:
+            self.info["groups_ordered"] = True
 
     def files(self) -> Mapping[str, bytes]:
         """None: what the model needs to know is learned from the training split's statistics."""
         return {}
 
     def packer(self) -> "RowPacker":
-        return RowPacker(self.config, self.fields, self._codes)
+        return RowPacker(self.config, self.fields, self._codes, self._groups)
 
 
 class RowPacker:
     """Every row is a sample of its own; nothing waits for ``flush``."""
 
-    def __init__(self, config: TabularConfig, fields: Mapping[str, Field], codes: "Codes") -> None:
-        self._config, self._fields, self._codes = config, fields, codes
+    def __init__(
+        self,
+        config: TabularConfig,
+        fields: Mapping[str, Field],
+        codes: "Codes",
+        groups: "Codes",
+    ) -> None:
+        self._config, self._fields = config, fields
+        self._codes, self._groups = codes, groups
         self._moments = Moments.none(len(config.numbers))
         self._tallies = {name: Tally() for name in config.categories}
 
@@ -87,7 +97,7 @@ class RowPacker:
             "label": positive.view(np.uint8),
         }
         if self._config.group is not None:
-            found["group"] = self._codes.of(
+            found["group"] = self._groups.of(
                 self._config.group, records.column(self._config.group)
             ).hashes
         return {name: found[name] for name in self._fields}
@@ -144,7 +154,8 @@ class Codes:
     So it does: three splits share those of a batch, and the batches of a Parquet row group.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, encode: Callable[[list[str]], np.ndarray] | None = None) -> None:
+        self._encode = encode or value_hashes
         self._last: dict[str, tuple[pa.Array, pa.Array, np.ndarray]] = {}
         """Column → the dictionary that it had; that with a null behind it, and their codes."""
 
@@ -155,7 +166,7 @@ class Codes:
         dictionary, indices = column.dictionary, column.indices
         if name not in self._last or not dictionary.equals(self._last[name][0]):
             values = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
-            codes = np.append(value_hashes(dictionary.to_pylist()), MISSING)
+            codes = np.append(self._encode(dictionary.to_pylist()), MISSING)
             self._last[name] = dictionary, values, codes
         _, values, codes = self._last[name]
         if indices.null_count:
@@ -166,6 +177,26 @@ class Codes:
 def value_hashes(values: list[str]) -> np.ndarray:
     """What stands for each value in the samples: SipHash-2-4 under pandas' fixed key, as int64."""
     return hash_array(np.array(values, dtype=object), categorize=False).view(np.int64)
+
+
+def places(values: list[str]) -> np.ndarray:
+    """Int64 in the order of the values: whole numbers as they are, times in microseconds of 1970.
+
+    Raises:
+        DataError: a value is neither, or some are numbers and some are times.
+    """
+    try:
+        return np.array([int(value) for value in values], np.int64)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return np.array(values, "datetime64[us]").astype(np.int64)
+    except ValueError:
+        shown = ", ".join(repr(value) for value in values[:3])
+        raise DataError(
+            f"group: {shown}, … are not all whole numbers, nor all dates or times (2013-01-31, "
+            "2013-01-31T12:00); mend them, or set workload.config.group_ordered to false"
+        ) from None
 
 
 def _floats(column: pa.Array) -> np.ndarray:

@@ -82,6 +82,16 @@ OF_DATA = (
         s3a=put("Train", "CheckpointConfig.S3Uri", "s3a://bucket/checkpoints"),
         capitals=put("Train", "CheckpointConfig.S3Uri", "s3://Bucket/checkpoints"),
         one_slash=put("Shard", OUTPUT, "s3:/bucket/out"),
+        bucket_in_a_join=put(
+            "Train",
+            "OutputDataConfig.S3OutputPath",
+            {"Std:Join": {"On": "/", "Values": ["s3:/", "My_Bucket", {"Get": "Parameters.X"}]}},
+        ),
+        beginning_of_a_bucket=put(
+            "Train",
+            "OutputDataConfig.S3OutputPath",
+            {"Std:Join": {"On": "", "Values": ["s3://my_", {"Get": "Parameters.X"}]}},
+        ),
         path=put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "/data/raw"),
         https=put(
             "Shard", "ProcessingInputs.0.S3Input.S3Uri", "https://bucket.s3.amazonaws.com/raw"

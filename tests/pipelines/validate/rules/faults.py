@@ -2,7 +2,9 @@
 
 from tests.pipelines.validate.rules.data_faults import OF_DATA
 from tests.pipelines.validate.rules.machine_faults import OF_MACHINES
-from tests.pipelines.validate.rules.near import NEAR
+from tests.pipelines.validate.rules.near import NEAR as NEAR_OTHERS
+from tests.pipelines.validate.rules.tuning_faults import NEAR_TUNING, OF_TUNING
 
-FAULTS = (*OF_MACHINES, *OF_DATA)
+FAULTS = (*OF_MACHINES, *OF_DATA, *OF_TUNING)
+NEAR = (*NEAR_OTHERS, *NEAR_TUNING)
 __all__ = ["FAULTS", "NEAR"]

@@ -248,6 +248,20 @@ NEAR = (
             "https://bucket.s3.amazonaws.com/model.tar.gz",
         ),
         parameter=put("Train", "CheckpointConfig.S3Uri", {"Get": "Parameters.InputUri"}),
+        **{
+            name: put(
+                "Train",
+                "OutputDataConfig.S3OutputPath",
+                {"Std:Join": {"On": on, "Values": [*known, {"Get": "Parameters.InputUri"}, "a"]}},
+            )
+            for name, on, known in (
+                ("top_model", "/", ["s3:/", "bucket"]),
+                ("bucket_of_the_run", "/", ["s3:/"]),
+                ("bucket_behind_the_scheme", "", ["s3://"]),
+                ("end_of_a_bucket", "", ["s3://team-"]),
+                ("end_of_the_scheme", ":", ["s3"]),
+            )
+        },
     ),
     *of("empty-key-part", last=put("Train", "CheckpointConfig.S3Uri", "s3://bucket/a/")),
     *of(

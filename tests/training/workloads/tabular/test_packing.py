@@ -44,6 +44,31 @@ def test_a_row_knows_its_group_which_is_no_feature():
     assert (as_category["group"] == as_category["categories"][:, 0]).all()
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["2013-02-01", "2012-12-31", "2013-01-31"],
+        ["2013-02-01T10:00", "2013-02-01T09:59:59", "2013-02-01T09:59:59.5"],
+        ["10", "-9", "9"],
+    ],
+)
+def test_ordered_groups_are_numbered_in_their_order(values: list[str]):
+    frame = table(30).assign(day=values * 10)
+    ordered = SETTINGS | {"group": "day", "group_ordered": True}
+    samples, _ = pack(ordered, [frame[:11], frame[11:]])
+    assert np.unique(samples["group"], return_inverse=True)[1].tolist() == [2, 0, 1] * 10
+    assert load_packing("tabular", ordered).info["groups_ordered"] is True
+    assert "groups_ordered" not in load_packing("tabular", SETTINGS | {"group": "day"}).info
+
+
+def test_groups_without_an_order_are_refused_where_one_is_declared():
+    frame = table(20).assign(day=["mon", "2013-01-01"] * 10)
+    with pytest.raises(DataError, match=r"'mon'.*whole numbers.*group_ordered"):
+        pack(SETTINGS | {"group": "day", "group_ordered": True}, [frame])
+    with pytest.raises(TrainingError, match="name the column of the groups"):
+        load_packing("tabular", SETTINGS | {"group_ordered": True})
+
+
 def test_a_value_has_one_hash_in_every_column_and_batch():
     one = pd.DataFrame({"colour": ["x", "y"], "size": ["y", "x"], "weight": 0.0, "age": 0.0,
                         "delay": 0.0})  # fmt: skip

@@ -1,0 +1,86 @@
+"""What looks like a secret: by the name of a value, or by a password in a URL.
+
+A definition, and the record of a recipe, are read by everyone who may describe the pipeline or its
+jobs (API reference, CreateTrainingJob: no security-sensitive information in Environment).
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+Path = tuple[str | int, ...]
+NAMED = re.compile(r"(?i)(password|passwd|secret|api_?key|access_key|private_key|credential)")
+WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+ABOUT = frozenset(
+    "arn dir file id location mode name path policy prefix provider type uri url".split()
+)
+"""Last words of a name that says where a secret is kept, not what it is."""
+BEHIND_TOKEN = frozenset("key read string value write".split())
+"""Words that may stand behind it; TokenThroughput is another thing."""
+OF_LANGUAGE_MODELS = frozenset(
+    "additional audio blank bos boundary cls end eos first image last mask max min next num pad "
+    "per sep special start stop unk video".split()
+)
+"""Words before a token that is a piece of text."""
+OF_SDK = "REMOTE_FUNCTION_SECRET_KEY"
+"""The SDK puts it into the environment of decorated functions itself."""
+_IN_URL = re.compile(r"(?i)\b[a-z][a-z0-9+.-]*://[^\s/:@?#]*:(?P<value>[^\s/@]+)@")
+_IN_QUERY = re.compile(r"[?&](?P<name>[\w-]+)=(?P<value>[^&\s]+)")
+_PLACEHOLDER = re.compile(r"\$\{.*|\$[A-Z_]+|%\(.*|\{.*\}|<.*>|\*+|\[.*\]")
+_NO_TOKEN = re.compile(r"(?i)true|false|none|null|auto|[-+.\d]*")
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether ``value``, called ``name``, looks like a secret that stands there itself."""
+    if not value or value.startswith("arn:") or _PLACEHOLDER.fullmatch(value) or name == OF_SDK:
+        return False
+    words = [word.lower() for word in WORDS.findall(name)]
+    if words and words[-1] in ABOUT and "access" not in words:
+        return False
+    if NAMED.search(name) or ("access", "key") in zip(words, words[1:], strict=False):
+        return True
+    return _ends_in_token(words) and not _NO_TOKEN.fullmatch(value)
+
+
+def _ends_in_token(words: list[str]) -> bool:
+    while words and (words[-1] in BEHIND_TOKEN or words[-1].isdigit()):
+        words = words[:-1]
+    return words[-1:] == ["token"] and not OF_LANGUAGE_MODELS & set(words)
+
+
+def in_url(text: str) -> bool:
+    """Whether a URL in ``text`` carries a password or a token."""
+    if any(not _PLACEHOLDER.fullmatch(found["value"]) for found in _IN_URL.finditer(text)):
+        return True
+    queries = _IN_QUERY.finditer(text) if "://" in text else ()
+    return any(is_secret(found["name"], found["value"]) for found in queries)
+
+
+def hidden(name: str, value: Any) -> bool:
+    """Whether ``value`` must not be shown."""
+    return isinstance(value, str) and (is_secret(name, value) or in_url(value))
+
+
+def find(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
+    """Paths of what looks like a secret in ``value``, JSON that is called ``name``."""
+    if isinstance(value, str):
+        if hidden(name, value):
+            yield path
+    elif isinstance(value, dict):
+        called = next((value[key] for key in ("Name", "Key") if key in value), None)
+        for key, item in value.items():
+            pair = key in ("Value", "DefaultValue") and isinstance(called, str)
+            yield from find(item, (*path, str(key)), called if pair else str(key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from find(item, (*path, index), _option(value, index))
+
+
+def _option(items: list, index: int) -> str:
+    """The option of a command line that ``items[index]`` is the value of: ``--token x``,
+    ``--token=x``; else nothing."""
+    item = items[index]
+    before = items[index - 1] if index else None
+    if isinstance(item, str) and item.startswith("-"):
+        return item.partition("=")[0] if "=" in item else ""
+    return before if isinstance(before, str) and before.startswith("-") else ""
