@@ -37,6 +37,12 @@ def print_summary(execution: Execution) -> None:
     )
     if arn := model_package(steps):
         console.print(f"model package {arn}", highlight=False)
+        if registered_again(steps):
+            console.print(
+                "the model of an earlier run, registered again: every job was answered from the "
+                "cache, which AWS has for jobs, not for registrations",
+                highlight=False,
+            )
 
 
 def model_package(steps: list[Step]) -> str | None:
@@ -45,6 +51,12 @@ def model_package(steps: list[Step]) -> str | None:
         if arn := step.metadata.get("RegisterModel", {}).get("Arn"):
             return arn
     return None
+
+
+def registered_again(steps: Sequence[Step]) -> bool:
+    """Whether the run registered what an earlier one had made."""
+    jobs = [step for step in steps if step.job]
+    return bool(jobs) and all(step.cached for step in jobs) and bool(model_package(list(steps)))
 
 
 def _gate(execution: Execution, steps: dict[str, Step]) -> dict[str, Any] | None:

@@ -203,7 +203,12 @@ def _in_all(plan: Plan) -> list[Cell]:
 
 
 def _although(plan: Plan, outcome: Outcome) -> str:
-    """Why a step that changes is answered from the cache all the same."""
+    """Why a step that changes is answered from the cache all the same, or one is not that makes
+    nothing new."""
+    if outcome.type == "RegisterModel":
+        jobs = [other for other in plan.outcomes if other.type not in FREE]
+        again = jobs and all(job.answer == "cached" for job in jobs)
+        return "registers the same model again: never cached" if again else ""
     if plan.deployed is None or outcome.step not in plan.diff.touched:
         return ""
     changed = in_key(plan.deployed.state.document, plan.wanted.document, outcome.step)
@@ -216,7 +221,7 @@ def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
         return [(outcome.step, ""), ("cached", "green"), *((cell, "dim") for cell in cells)]
     what = outcome.when or "runs"
     if outcome.type in FREE:
-        return [(outcome.step, ""), (what, "")] + [("", "")] * 6
+        return [(outcome.step, ""), (what, ""), *[("", "")] * 5, (although, "dim")]
     machines = f"{cost.machines}{' spot' if cost.spot else ''}"
     no_price = f"; no price for {cost.unpriced}" if cost.unpriced else ""
     return [

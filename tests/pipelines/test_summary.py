@@ -1,10 +1,18 @@
 """What is shown of a failing step's log."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.cli import console
-from pipelines.summary import LAST_LINES, _checks_table, _worth_showing, last_words
+from pipelines.execution import Step
+from pipelines.summary import (
+    LAST_LINES,
+    _checks_table,
+    _worth_showing,
+    last_words,
+    registered_again,
+)
 
 LAUNCHER_LINES = [
     "E1121 12:05:54.117000 74 torch/distributed/elastic/multiprocessing/api.py:1002] failed",
@@ -48,3 +56,27 @@ def test_limits_are_shown_where_a_check_has_some_and_what_is_demanded_of_them():
     assert plain == ["max_loss", "2.0000", "at", "most", "3.0000", "pass"]
     assert compared[1:] == ["0.0100", "-0.0050", "to", "∞", "low", "above", "0.0000", "reject"]
     assert shown(CHECK)[0] == ["gate", "value", "demanded"]
+
+
+def step(metadata: dict, cached: bool = False) -> Step:
+    about = {"name": "S", "title": "S", "status": "Succeeded", "reason": ""}
+    return Step(**about, started=None, ended=None, cached=cached, metadata=metadata)
+
+
+JOB = {"TrainingJob": {"Arn": "arn:aws:sagemaker:us-east-1:1:training-job/j"}}
+PACKAGE = {"RegisterModel": {"Arn": "arn:aws:sagemaker:us-east-1:1:model-package/g/2"}}
+VERDICT = {"Condition": {"Outcome": "True"}}
+
+
+@pytest.mark.parametrize(
+    "steps, again",
+    [
+        ([step(JOB, cached=True), step(VERDICT), step(PACKAGE)], True),
+        ([step(JOB, cached=True), step(JOB), step(PACKAGE)], False),
+        ([step(JOB, cached=True)], False),
+        ([step(PACKAGE)], False),
+        ([], False),
+    ],
+)
+def test_a_model_whose_jobs_were_all_cached_is_registered_again(steps: list[Step], again: bool):
+    assert registered_again(steps) == again
