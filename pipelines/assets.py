@@ -11,11 +11,13 @@ from functools import cached_property
 from pathlib import Path
 
 from errors import DefinitionError
+from pipelines.locked import PACKAGES, closure, merged, read
 
 IGNORED = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")
 DECLARING = {"step.py", "config.py"}  # of a step: what the pipeline needs of it
 LOOKING = {"inspect.py", "histograms.py"}  # what people look at shards with
 MEASURING = {"scaling.py"}  # starts the job itself
+JOBS = "steps/requirements.txt"  # what all but the gate import
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,12 @@ def step_code(
     """The folder that runs step ``step``: its job, the rooms that the job imports, nothing else.
 
     A change in ``steps/evaluate/job.py`` must not change the code of the other steps, or they
-    would all miss the cache. ``source`` is the folder of a user's own workload; ``packages`` are
-    requirements of this step alone.
+    would all miss the cache. ``source`` is the folder of a user's own workload, whose
+    requirements.txt, if it has one, adds to ours; ``packages`` are requirements of this step alone.
 
     Raises:
-        DefinitionError: the checkout or ``source`` lacks a file that must travel.
+        DefinitionError: the checkout or ``source`` lacks a file that must travel, or the lock a
+            package that the step needs.
     """
     try:
         files = {
@@ -81,9 +84,9 @@ def step_code(
         }
         if step == "gate":  # no model, no data; it installs only what the recipe's checks need
             rooms = files | _python(checkout, "conditions", leave_out={"step.py"})
-            return rooms | ({"requirements.txt": _lines(packages)} if packages else {})
-        requirements = (checkout / "steps/requirements.txt").read_bytes()
-        files["requirements.txt"] = requirements + _lines(packages)
+            return rooms | (_requirements(checkout, step, packages) if packages else {})
+        common = _lines((checkout / JOBS).read_text(encoding="utf-8"))
+        files |= _requirements(checkout, step, [*common, *packages], source)
     except FileNotFoundError as error:
         raise DefinitionError(
             f"step {step}: {error.filename} is missing; build the definition in a whole checkout"
@@ -91,7 +94,7 @@ def step_code(
     if source is not None:
         if not source.is_dir():
             raise DefinitionError(f"workload.source: {source} is no folder; it must hold a package")
-        files |= read_folder(source)
+        files = read_folder(source) | files
     if step == "shard":
         return files | _shard_code(checkout)
     if step == "evaluate":
@@ -99,8 +102,21 @@ def step_code(
     return files | _python(checkout, "training", leave_out=MEASURING)
 
 
-def _lines(packages: Sequence[str]) -> bytes:
-    return "".join(f"{package}\n" for package in packages).encode()
+def _requirements(
+    checkout: Path, step: str, wanted: Sequence[str], source: Path | None = None
+) -> dict[str, bytes]:
+    """requirements.txt: what the lock has for ``wanted``, and what the user's workload adds."""
+    lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
+    entries = closure(lock, wanted, f"step {step}")
+    if source is not None and (theirs := source / "requirements.txt").is_file():
+        more = read(theirs.read_text(encoding="utf-8"), f"workload.source: {theirs}")
+        entries = merged(entries, more, f"workload.source: {theirs}")
+    return {"requirements.txt": "".join(entry.line for entry in entries).encode()}
+
+
+def _lines(text: str) -> list[str]:
+    """The requirements of a file of names and ranges."""
+    return [line for part in text.splitlines() if (line := part.partition("#")[0].strip())]
 
 
 def _shard_code(checkout: Path) -> dict[str, bytes]:

@@ -223,7 +223,7 @@ def _parameters(recipe: Recipe, no_champion: str) -> list[Parameter]:
 def _code(
     session: CompileSession, source: Path | None, packages: Mapping[str, Sequence[str]]
 ) -> Callable[[str], str]:
-    """``packages``: step → its requirements beyond ``steps/requirements.txt``; the gate's alone."""
+    """``packages``: step → what it needs beyond ``steps/requirements.txt``; the gate's alone."""
     return lambda step: session.add(step_code(CHECKOUT, step, source, packages.get(step, ())))
 
 

@@ -27,9 +27,9 @@ BLANK = "0" * 32
 _NAMED = re.compile(
     r'("InputName": "provenance",\s+"S3Input": \{\s+"S3Uri": "[^"]*/code/)[0-9a-f]{32}/'
 )
-LOCKS = ("steps/requirements.txt", "pyproject.toml")
-"""What says which packages a job gets beyond its image: ranges, not versions. What was installed
-where the model was trained, to the version, is packages.txt in the artifact."""
+LOCKS = ("locks/packages.txt", "locks/torch.txt", "steps/requirements.txt", "pyproject.toml")
+"""What says which packages a job gets beyond its image. What was installed where the model was
+trained, with the image's own, is packages.txt in the artifact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,30 +1,42 @@
-"""Whether all of a requirements file is installed: pip takes seconds to find that it is.
+"""What of a requirements file is not installed as it says: pip takes seconds to find that all is.
 
-python3 -m steps.installed requirements.txt      # exit status 0: nothing is missing
+python3 -m steps.installed requirements.txt      # exit status 0: nothing; else says what
 """
 
 import sys
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 
-def installed(requirements: Path) -> bool:
-    """Whether every line is fulfilled. False too where that cannot be told: pip will tell."""
+def differences(requirements: Path) -> Iterator[str]:
+    """One sentence for each line that is not fulfilled, or of which only pip can tell."""
     try:
         from packaging.requirements import InvalidRequirement, Requirement
     except ModuleNotFoundError:
-        return False
-    lines = requirements.read_text(encoding="utf-8").splitlines()
-    for line in filter(None, (line.partition("#")[0].strip() for line in lines)):
+        yield "packaging is not installed, so pip has to look"
+        return
+    text = requirements.read_text(encoding="utf-8").replace("\\\n", " ")
+    for line in filter(None, (line.partition("#")[0].strip() for line in text.splitlines())):
         try:
-            wanted = Requirement(line)
-            fits = wanted.specifier.contains(version(wanted.name), prereleases=True)
-        except (InvalidRequirement, PackageNotFoundError):
-            return False
-        if not fits or wanted.extras or wanted.url or wanted.marker:
-            return False
-    return True
+            wanted = Requirement(line.partition(" --hash")[0])
+        except InvalidRequirement:
+            yield f"{line} is for pip to read"
+            continue
+        if wanted.extras or wanted.url:
+            yield f"{wanted} is for pip to resolve"
+        elif wanted.marker is None or wanted.marker.evaluate():
+            try:
+                found = version(wanted.name)
+            except PackageNotFoundError:
+                yield f"{wanted.name} is not installed, wanted is {wanted.specifier or 'any'}"
+                continue
+            if not wanted.specifier.contains(found, prereleases=True):
+                yield f"{wanted.name} {found} is installed, wanted is {wanted.specifier}"
 
 
 if __name__ == "__main__":
-    sys.exit(not installed(Path(sys.argv[1])))
+    found = list(differences(Path(sys.argv[1])))
+    for difference in found:
+        print(f"packages: {difference}", file=sys.stderr)
+    sys.exit(bool(found))

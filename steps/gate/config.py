@@ -12,7 +12,7 @@ Margins = dict[str, Annotated[FiniteFloat, Field(ge=0)]]
 Effects = dict[str, Annotated[FiniteFloat, Field(gt=0)]]
 
 # What the gate job needs beyond Python where it reads scores: AWS's PyTorch images lack some of it.
-PACKAGES = ("numpy", "pyarrow>=18", "scipy>=1.13,<2")
+PACKAGES = ("numpy", "pyarrow", "scipy")
 
 
 class GateConfig(ProcessingCompute):

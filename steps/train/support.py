@@ -33,8 +33,9 @@ our jobs do not run."""
 SMP_IMAGES = {"2.3.1": "cu121", "2.4.1": "cu121", "2.5.1": "cu124"}
 """PyTorch version → CUDA version of AWS's SMP images."""
 
-REQUIREMENTS = {"deepspeed": ("deepspeed==0.19.8",), "mpi": ("mpi4py", "paramiko")}
-"""Strategy or launcher → what the container installs for it; AWS's MPI driver imports both."""
+REQUIREMENTS = {"deepspeed": ("deepspeed",), "mpi": ("mpi4py", "paramiko")}
+"""Strategy or launcher → what the container installs for it, as the lock has it; AWS's MPI driver
+imports both."""
 
 
 def refuse_machines(strategy: str, launcher: str, instance_type: str) -> str | None:
@@ -71,5 +72,5 @@ def refuse_image(strategy: str, pytorch_version: str, training_image: str | None
 
 
 def requirements(strategy: str, launcher: str) -> tuple[str, ...]:
-    """Lines for the train step's requirements.txt."""
+    """What the train step's container needs for them beyond the usual packages."""
     return REQUIREMENTS.get(strategy, ()) + REQUIREMENTS.get(launcher, ())

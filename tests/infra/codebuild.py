@@ -55,7 +55,7 @@ def script(buildspec: Mapping[str, Any]) -> str:
 def clone(into: Path) -> Path:
     """HEAD in a clean clone, with what CodeBuild's cache (``cache: paths``) brings back.
 
-    The marker is newer than pyproject.toml, so ``make .venv/installed`` runs as written and has
+    The marker is newer than the lock, so ``make .venv/installed`` runs as written and has
     nothing to install: that would take minutes.
     """
     subprocess.run(["git", "clone", "--quiet", str(CHECKOUT), str(into)], check=True)

@@ -1,32 +1,65 @@
-"""What a requirements file still lacks, without pip."""
+"""What a requirements file still lacks, without pip; and what a container does about it."""
 
+import os
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from steps.installed import installed
+from pipelines.assets import step_code
+from steps.gate.config import PACKAGES
+from steps.installed import differences
+from tests.conftest import CHECKOUT
 
 NUMPY = version("numpy")
+HASH = "--hash=sha256:" + "0" * 64
 
 
 @pytest.mark.parametrize(
-    ("lines", "found"),
+    ("lines", "expected"),
     [
-        ("# only a comment\n\n", True),
-        ("numpy\npydantic>=2.7,<3  # both are here\n", True),
-        (f"numpy=={NUMPY}", True),
-        ("numpy>=999", False),
-        ("no-such-package-of-ours", False),
-        ("numpy\nno-such-package-of-ours", False),
-        ("numpy[extra]", False),  # what an extra brings is pip's to know
-        ("numpy @ https://example.com/numpy.whl", False),
-        ("numpy; python_version < '3'", False),
-        ("-r other.txt", False),
-        ("--no-deps", False),
+        ("# only a comment\n\n", []),
+        ("numpy\npydantic>=2.7,<3  # both are here\n", []),
+        (f"numpy=={NUMPY} \\\n    {HASH} \\\n    {HASH}\n    # via scipy\n", []),
+        ("numpy==999; python_version < '3'", []),
+        ("numpy==999", [f"numpy {NUMPY} is installed, wanted is ==999"]),
+        (f"numpy==999 ; python_version > '3' \\\n    {HASH}",
+         [f"numpy {NUMPY} is installed, wanted is ==999"]),
+        ("no-such-package-of-ours", ["no-such-package-of-ours is not installed, wanted is any"]),
+        ("numpy\nno-such-package==1", ["no-such-package is not installed, wanted is ==1"]),
+        ("numpy[extra]", ["numpy[extra] is for pip to resolve"]),  # pip knows what it brings
+        ("numpy @ https://example.com/numpy.whl",
+         ["numpy@ https://example.com/numpy.whl is for pip to resolve"]),
+        ("-r other.txt", ["-r other.txt is for pip to read"]),
+        ("--no-deps", ["--no-deps is for pip to read"]),
     ],
-)
-def test_pip_is_spared_only_when_everything_is_there(tmp_path: Path, lines: str, found: bool):
+)  # fmt: skip
+def test_pip_is_spared_only_when_everything_is_there(tmp_path: Path, lines: str, expected: list):
     file = tmp_path / "requirements.txt"
     file.write_text(lines)
-    assert installed(file) is found
+    assert [line.replace(" @", "@") for line in differences(file)] == expected
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_container_runs_with_what_the_lock_says_or_names_what_is_not(
+    tmp_path: Path, changed: bool
+):
+    """pip is given no index: it could install nothing."""
+    for name, content in step_code(CHECKOUT, "gate", None, PACKAGES).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    locked = tmp_path / "requirements.txt"
+    if changed:
+        locked.write_text(locked.read_text().replace(f"numpy=={NUMPY}", "numpy==2.3.99"))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
+    done = subprocess.run(
+        ["bash", "steps/container.sh", "gate", "--help"],
+        cwd=tmp_path,
+        env={**environment, "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == (1 if changed else 0), done.stderr
+    assert ("usage:" in done.stdout) is not changed
+    said = [f"packages: numpy {NUMPY} is installed, wanted is ==2.3.99", "make .venv/installed"]
+    assert [words in done.stderr for words in said] == [changed, changed]

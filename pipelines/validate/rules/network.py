@@ -111,7 +111,7 @@ def tracking_from_isolation(job: Job) -> Iterator[Violation]:
     "error",
     over=containers,
     why="pip reaches no index from an isolated container: the job dies as it starts",
-    fix="turn EnableNetworkIsolation off, or name an image that holds steps/requirements.txt",
+    fix="turn EnableNetworkIsolation off, or name an image that holds the step's requirements.txt",
     source="developer guide, mkt-algo-model-internet-free; steps/container.sh, steps/train/step.py",
 )
 def packages_from_isolation(job: Job) -> Iterator[Violation]:

@@ -119,6 +119,8 @@ class Studio:
             _miniature(definition.CHECKOUT / room, self.checkout / room)
         (self.checkout / "errors.py").write_text("")
         (self.checkout / "steps/requirements.txt").write_text("")
+        (self.checkout / "locks").mkdir()
+        (self.checkout / "locks/packages.txt").write_text("")
         self._compiled: dict[Change, Definition] = {}
         self.base = self.compiled(Change())
 

@@ -1,0 +1,99 @@
+"""Write locks/: what pyproject.toml's extra dev comes down to, in three files for pip.
+
+make lock                       what is locked stays, where pyproject.toml still allows it
+make lock LOCK=--upgrade        everything anew; LOCK is for any option of uv pip compile
+make lock LOCK=--cpu-index=URL  after a change of torch: with the files of its builds for the CPU
+
+packages.txt    all that runs here or in a job, but for the next two
+torch.txt       torch, which a job takes as its image has it: AWS builds it for the machine. Its
+                hashes are those of the ordinary builds and of the builds for the CPU, which are on
+                an index of PyTorch's own and need no CUDA library
+cuda.txt        what only builds with CUDA need: nobody shall load gigabytes for nothing
+
+uv resolves for every Python and platform at once.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pipelines.locked import PACKAGES, Entry, read
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+FILES = {
+    "locks/torch.txt": "torch",
+    "locks/cuda.txt": "(nvidia|cuda)-.+|triton",
+    PACKAGES: ".+",
+}
+"""File → the names of its packages; the first file that fits has it."""
+_HEAD = "# Written by `make lock`: see scripts/lock.py.\n"
+
+
+def main() -> None:
+    """Write the files, or exit with what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cpu-index", help="URL of PyTorch's package index for the CPU")
+    options, further = parser.parse_known_args()
+    old = "".join((CHECKOUT / name).read_text() for name in FILES if (CHECKOUT / name).exists())
+    new = _resolved(["--extra=dev", str(CHECKOUT / "pyproject.toml"), *further], old)
+    entries = list(_with_cpu_builds(new, read(old, "locks/"), options.cpu_index))
+    for name, names in FILES.items():
+        ours = [entry for entry in entries if re.fullmatch(names, entry.name)]
+        entries = [entry for entry in entries if entry not in ours]
+        (CHECKOUT / name).write_text(_HEAD + "".join(map(_text, ours)))
+        print(f"{name}: {len(ours)} packages")
+
+
+def _resolved(arguments: Sequence[str], old: str = "") -> tuple[Entry, ...]:
+    """What uv makes of ``arguments``; it keeps to the versions of ``old``, a lock."""
+    command = ["uv", "pip", "compile", "--quiet", "--no-header", "--universal"]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "lock.txt")
+        out.write_text(old)
+        subprocess.run(
+            [*command, "--python-version=3.11", "--generate-hashes", f"-o={out}", *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        return read(out.read_text(), "uv pip compile")
+
+
+def _with_cpu_builds(
+    new: Sequence[Entry], old: Sequence[Entry], cpu_index: str | None
+) -> Iterator[Entry]:
+    """``new``, and beside the hashes of torch's ordinary builds those of its builds for the CPU."""
+    for entry in new:
+        if entry.name != "torch":
+            yield entry
+            continue
+        if cpu_index:
+            known = _cpu_builds(entry.version, cpu_index)
+        else:
+            known = [e for e in old if (e.name, e.version) == ("torch", entry.version)]
+        if not known:
+            sys.exit(
+                f"torch is now {entry.version}: name PyTorch's index for the CPU, which its page "
+                "Get Started has, as make lock LOCK=--cpu-index=URL"
+            )
+        hashes = {*entry.hashes, *(value for e in known for value in e.hashes)}
+        yield replace(entry, hashes=tuple(sorted(hashes)))
+
+
+def _cpu_builds(version: str, index: str) -> Sequence[Entry]:
+    with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
+        print(f"torch=={version}", file=file, flush=True)
+        return _resolved(["--no-deps", f"--default-index={index}", file.name])
+
+
+def _text(entry: Entry) -> str:
+    return f"{entry.line}    # via {', '.join(sorted(entry.wanted_by))}\n"
+
+
+if __name__ == "__main__":
+    main()
