@@ -30,6 +30,7 @@ from emulator.logs_api import Logs
 from emulator.moto_app import Moto
 from emulator.objects import ObjectStore
 from emulator.registry import Registry
+from emulator.runtime.isolation import refuse
 from emulator.s3 import S3
 from emulator.serving.endpoint import Answer
 
@@ -141,9 +142,11 @@ def serve(
 
     One at a time in a process: a second one empties moto's part (IAM, models) of the first.
 
-    Raises :class:`EmulatorError` when the port or the state directory is in use.
+    Raises :class:`EmulatorError` when the port or the state directory is in use, or when no job
+    could run in the latter.
     """
     state = state.resolve()
+    refuse(state)
     state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
         objects = stack.enter_context(contextlib.closing(ObjectStore(state / "s3")))

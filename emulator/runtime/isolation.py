@@ -7,6 +7,7 @@ anyone's scripts run unmodified, port 7777 never collides and nothing outlives t
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -83,6 +84,26 @@ class Namespaces:
         enter = [*PYTHON, str(HERE / "enter.py"), node.name, *map(str, binds), "--"]
         node.command = [*NODE, *enter, *node.command]
         node.environment |= {"HOME": "/opt/home", "TMPDIR": "/opt/home/tmp"}
+        if unfit(sys.prefix):
+            (node.home / "python").symlink_to(sys.prefix)
+            path = node.environment["PATH"].replace(f"{sys.prefix}/", "/opt/home/python/")
+            node.environment["PATH"] = path
+
+
+def unfit(path: str | Path) -> bool:
+    """Whether AWS's scripts, which quote no path of theirs, would cut ``path`` into pieces."""
+    return bool(re.search(r"[\s*?[]", str(path)))
+
+
+def refuse(state: Path) -> None:
+    """Raises :class:`EmulatorError` when no job could run with its files in ``state``."""
+    isolation = choose()
+    wrong = [path for path in (state, sys.prefix) if unfit(path)]
+    if wrong and isolation.notice:
+        raise EmulatorError(
+            f"{str(wrong[0])!r} holds a space or a wildcard, and AWS's scripts take none. "
+            f"{isolation.notice} Move it (a checkout with its .venv: clone it elsewhere)"
+        )
 
 
 def choose() -> Isolation:

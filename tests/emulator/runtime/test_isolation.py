@@ -1,12 +1,15 @@
 """What a job sees of this machine in namespaces, and what it does not."""
 
+import importlib.util
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from emulator.runtime import isolation
 from emulator.runtime.cluster import Cluster, Exit, Outcome
-from emulator.runtime.isolation import VARIABLE, Namespaces, choose, missing
+from emulator.runtime.isolation import VARIABLE, Namespaces, choose, missing, refuse
 from emulator.runtime.node import Node, base_environment, host_names
 from emulator.runtime.relocation import Relocation
 from errors import EmulatorError
@@ -55,6 +58,46 @@ else:
 " """
     _, logs = run(tmp_path, script, count=2)
     assert logs == {"algo-1": ["hello"], "algo-2": ["Network is unreachable"]}
+
+
+@pytest.fixture
+def spaced(tmp_path: Path, monkeypatch) -> Path:
+    """This Python, called through a folder whose name holds a space."""
+    prefix = tmp_path / "a checkout" / ".venv"
+    prefix.parent.mkdir()
+    prefix.symlink_to(sys.prefix)
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    monkeypatch.setattr(sys, "executable", str(prefix / "bin" / Path(sys.executable).name))
+    return prefix
+
+
+@needs_namespaces
+def test_scripts_that_quote_no_path_run_in_a_checkout_whose_path_holds_a_space(
+    tmp_path: Path, spaced: Path
+) -> None:
+    """As AWS's do: ``$SM_PYTHON_CMD``. It is the same Python, with the same packages."""
+    script = "$(command -v python3) -c 'import numpy; print(numpy.__file__)'"
+    outcome, logs = run(tmp_path / "a job", f"set -e; $(command -v pip) --version; {script}")
+    assert outcome.failure is None, logs
+    pip, numpy = logs["algo-1"]
+    assert pip.startswith("pip ")  # its script, which names its Python as it was installed
+    found = Path(numpy.replace("/opt/home/python", str(spaced)))
+    assert found.samefile(importlib.util.find_spec("numpy").origin)
+
+
+@pytest.mark.parametrize("path", ["a state", "state*"])
+def test_without_namespaces_such_a_path_is_refused_at_once(
+    tmp_path: Path, path: str, monkeypatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "relocate")
+    refuse(tmp_path / "state")
+    with pytest.raises(EmulatorError, match=f"{re.escape(path)}' holds a space or a wildcard"):
+        refuse(tmp_path / path)
+
+
+@needs_namespaces
+def test_with_namespaces_no_path_is_refused(tmp_path: Path) -> None:
+    refuse(tmp_path / "a state")
 
 
 @needs_namespaces
