@@ -13,15 +13,22 @@ from emulator.files import write_atomic
 DEFAULT_BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
 """The name the SageMaker SDK would derive for itself."""
 
-_FOREIGN = re.compile(
-    "AWS_(PROFILE|DEFAULT_PROFILE|SESSION_TOKEN|SECURITY_TOKEN|CREDENTIAL_EXPIRATION|ROLE_.*"
-    "|WEB_IDENTITY_.*|CONTAINER_.*|BEARER_TOKEN_.*|ENDPOINT_URL_.*|IGNORE_CONFIGURED_ENDPOINT_URLS"
-    "|USE_(FIPS|DUALSTACK)_ENDPOINT)"
+_HARMLESS = re.compile(
+    "AWS_(CA_BUNDLE|PAGER|DEFAULT_OUTPUT|CLI_.*|MAX_ATTEMPTS|RETRY_MODE|DEFAULTS_MODE|EXECUTION_ENV"
+    "|SDK_UA_APP_ID|REQUEST_MIN_COMPRESSION_SIZE_BYTES|DISABLE_REQUEST_COMPRESSION"
+    "|(REQUEST_CHECKSUM_CALCULATION|RESPONSE_CHECKSUM_VALIDATION)|METADATA_SERVICE_.*)"
 )
+"""Settings that lead a client nowhere else and make it nobody else. AWS adds others every year, so
+what is not known to be harmless is taken for foreign."""
 
 
 def environment(url: str, state: Path) -> dict[str, str]:
-    """Variables for a client process. Writes the SDK's defaults file into ``state``."""
+    """Variables for a client process. Writes the files that they name into ``state``.
+
+    The user's own configuration must not reach it: ~/.aws/config may hold another endpoint for a
+    service, or say that no endpoint of the environment counts, and a call would go to the real AWS.
+    """
+    sdk = str(_sdk_defaults(state))
     values = {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": "emulator",
@@ -29,8 +36,11 @@ def environment(url: str, state: Path) -> dict[str, str]:
         "AWS_DEFAULT_REGION": REGION,
         "AWS_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": _empty(state / "aws-config"),
+        "AWS_SHARED_CREDENTIALS_FILE": _empty(state / "aws-credentials"),
         "SAGEMAKER_VALIDATE_ROLE": "false",  # its check needs iam:SimulatePrincipalPolicy
-        "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": str(_sdk_defaults(state)),
+        "SAGEMAKER_USER_CONFIG_OVERRIDE": sdk,
+        "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": sdk,
     }
     if urllib.request.getproxies():  # a proxy cannot reach this machine's loopback
         for name in ("NO_PROXY", "no_proxy"):
@@ -41,7 +51,13 @@ def environment(url: str, state: Path) -> dict[str, str]:
 def foreign(outer: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
     """Names in ``outer`` that must not reach a client beside ``ours``: real credentials and
     settings that lead elsewhere (a profile, a session token, an endpoint for one service)."""
-    return sorted(name for name in outer if _FOREIGN.fullmatch(name) and name not in ours)
+    names = {name for name in outer if name.startswith("AWS_") or name == "BOTO_CONFIG"}
+    return sorted(name for name in names - ours.keys() if not _HARMLESS.fullmatch(name))
+
+
+def _empty(path: Path) -> str:
+    write_atomic(path, b"")
+    return str(path)
 
 
 def _sdk_defaults(state: Path) -> Path:
