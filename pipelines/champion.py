@@ -5,6 +5,7 @@ A run that is started without being told (from the console, by an EventBridge ru
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from pipelines.service import client, error_code, service_errors
 
 NONE, UNRESOLVED = "none", "unresolved"
 """Values of ChampionArn: the group has no Approved package; nobody has looked."""
+
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 NO_CHAMPION = {
     "no-champion.json": json.dumps({"champion": None}).encode(),
@@ -48,7 +51,9 @@ def champion_parameters(
     arn = champion or _champion(sagemaker, _group(definition))
     if arn == NONE:
         return {"ChampionArn": NONE}
-    return {"ChampionArn": arn, "ChampionModelUri": _model_uri(sagemaker, arn)}
+    fix = "name another with --champion ARN, or none"
+    uri, _ = model_of(sagemaker, arn, "champion", f"reject the package, or {fix}")
+    return {"ChampionArn": arn, "ChampionModelUri": uri}
 
 
 def approved(sagemaker: Any, group: str) -> list[str]:
@@ -93,21 +98,30 @@ def _group(definition: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _model_uri(sagemaker: Any, arn: str) -> str:
-    with service_errors(f"looking at champion {arn}"):
+def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | None]:
+    """(S3 URI of a package's model.tar.gz, its SHA-256 where the package was registered by us).
+
+    Args:
+        what, fix: for errors: what the package is here, and what else to do.
+
+    Raises:
+        ServiceError: there is no such package, it names no one model, or that is not there.
+    """
+    with service_errors(f"looking at {what} {arn}"):
         package = sagemaker.describe_model_package(ModelPackageName=arn)
     containers = package.get("InferenceSpecification", {}).get("Containers", [])
     uris = [container["ModelDataUrl"] for container in containers if "ModelDataUrl" in container]
     if len(uris) != 1:
         raise ServiceError(
-            f"champion {arn}: names {len(uris)} models (InferenceSpecification.Containers"
-            "[].ModelDataUrl), expected one; name another with --champion ARN, or none"
+            f"{what} {arn}: names {len(uris)} models (InferenceSpecification.Containers"
+            f"[].ModelDataUrl), expected one; {fix}"
         )
-    _check_there(sagemaker, arn, uris[0])
-    return uris[0]
+    _check_there(sagemaker, uris[0], f"{what} {arn}", fix)
+    recorded = package.get("CustomerMetadataProperties", {}).get("artifact_sha256", "")
+    return uris[0], recorded if _SHA256.fullmatch(recorded) else None
 
 
-def _check_there(sagemaker: Any, arn: str, uri: str) -> None:
+def _check_there(sagemaker: Any, uri: str, what: str, fix: str) -> None:
     """Now, and not when the training is over. Who may not look has to believe it."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     try:
@@ -115,6 +129,5 @@ def _check_there(sagemaker: Any, arn: str, uri: str) -> None:
     except ClientError as error:
         if error_code(error) in ("404", "NoSuchKey", "NoSuchBucket"):
             raise ServiceError(
-                f"champion {arn}: its model {uri} is not there; restore it, reject the package, or "
-                "name another with --champion ARN, or none"
+                f"{what}: its model {uri} is not there; restore it, or {fix}"
             ) from None

@@ -37,6 +37,7 @@ from pipelines.policies import cache_config, retry_policies
 from pipelines.provenance import NOWHERE, Origin, blank_uri, sealed
 from pipelines.recipe import load
 from pipelines.session import CompileSession
+from pipelines.starting import start_of, started
 from steps.config import ProcessingCompute
 from steps.context import StepContext
 from steps.evaluate.step import evaluate_step
@@ -239,12 +240,13 @@ def train_parts(recipe: Recipe, source: Path | None) -> Parts:
     The training job adds the data and torch's version, and names its training by all of it.
     """
     code = step_code(CHECKOUT, "train", source)
-    return parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
+    known = parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
+    return known.model_copy(update={"start": start_of(recipe)})
 
 
 def from_recipe(path: Path, overrides: Sequence[str] = ()) -> Definition:
     """Read, resolve and compile: what every verb that builds a definition does."""
-    recipe = load(path, overrides)
+    recipe = started(load(path, overrides))
     source = path.parent / recipe.workload.source if recipe.workload.source else None
     commit, origin = current_commit(CHECKOUT), _origin(path, overrides)
     return build(recipe, resolve(recipe.aws), commit=commit, source=source, origin=origin)

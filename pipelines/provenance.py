@@ -95,7 +95,7 @@ def sealed(
         },
         "lock": {name: _file_sha256(checkout / name) for name in LOCKS},
         "seed": recipe.train.loop.seed,
-        "training": {"code_sha256": training.code_sha256},
+        "training": {"code_sha256": training.code_sha256, "start_from": training.start},
         "images": {name: _image(uri) for name, step in steps.items() for uri in _images(step)},
         "code": {
             name: {a.uri: a.sha256 for a in assets if a.uri in json.dumps(step)}

@@ -111,8 +111,22 @@ def open_artifact(folder: Path) -> tuple[Workload, nn.Module, dict[str, Any]]:
     workload = load(name, settings, folder)
     model = workload.model()
     try:
-        model.load_state_dict(workload.restore(load_file(folder / "model.safetensors")))
+        fill(model, workload, load_file(folder / "model.safetensors"), description)
     except (RuntimeError, KeyError, SafetensorError) as error:
         first = str(error).splitlines()[0]
         raise DataError(f"{folder}: the weights are not those of config.json: {first}") from None
     return workload, model.eval(), description
+
+
+def fill(
+    model: nn.Module,
+    workload: Workload,
+    weights: dict[str, Tensor],
+    description: Mapping[str, Any],
+) -> None:
+    """Write the weights of a model.safetensors into ``model``; ``description``: its config.json.
+
+    Raises:
+        RuntimeError, KeyError: they are not this model's.
+    """
+    model.load_state_dict(workload.restore(weights))

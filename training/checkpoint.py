@@ -13,12 +13,11 @@ its hashes have to match the files beside it. On a machine that was not restarte
 files of its own ranks: the others send what is missing.
 """
 
-import hashlib
 import logging
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,10 +29,10 @@ from torch import Tensor
 from errors import TrainingError
 from training import marker, whole
 from training.data.manifest import write_atomically
-from training.identity import Parts
 from training.lineage import Lineage
 from training.marker import Marker
-from training.strategies.ranks import Ranks
+from training.start import Start
+from training.strategies.ranks import Ranks, is_lost_peer
 
 log = logging.getLogger(__name__)
 # What a single process means by no_dist, and need not be told of.
@@ -53,6 +52,7 @@ class Checkpoints:
         keep: how many complete checkpoints stay, beside the best one.
         timeout_seconds: how long a rank waits for the others.
         lineage: of this process; only a checkpoint of the same identity is resumed then.
+        start: what to begin with where there is none; a model is not for here.
 
     Attributes:
         lineage: with that of the checkpoint that was resumed before it.
@@ -67,9 +67,10 @@ class Checkpoints:
         timeout_seconds: int = 120,
         *,
         lineage: Lineage | None = None,
+        start: Start | None = None,
     ) -> None:
         self._folder, self._keep, self._ranks = folder / name, keep, ranks
-        self.lineage = lineage
+        self.lineage, self._start = lineage, start
         self._staged: dict[str, Tensor] = {}
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -140,16 +141,44 @@ class Checkpoints:
         for step in found:
             said = self._completed(step)
             if said is not None and not self._is_foreign(step, said):
-                self._load(step, state())
+                self._load(self._at(step), state())
                 self._went_on(step, said)
                 return step
             if said is None and self._ranks.rank == 0:
                 torn = self._at(step)
                 log.warning("checkpoint %s is torn: not resumed, looking for an older one", torn)
         if self._ranks.rank == 0 and self.lineage is not None:
-            for stranger in strangers(self._folder, self.lineage.parts):
+            for stranger in marker.strangers(self._folder, self.lineage.parts):
                 log.warning("%s", stranger)
-        return None
+        return None if self._start is None else self._begin(self._start, state)
+
+    def _begin(self, start: Start, state: Callable[[], dict[str, Tensor]]) -> int | None:
+        """Load what the recipe asks to go on from; its step, None for a model.
+
+        Raises:
+            TrainingError: a file is torn, or the state is another model's or optimizer's.
+        """
+        from torch.distributed.checkpoint import CheckpointException
+
+        if start.said is None:
+            return None
+        problems = self._ranks.gather(
+            marker.torn(start.folder, start.said) if self._leads else None
+        )
+        if found := next(filter(None, problems), None):
+            raise TrainingError(f"start_from.checkpoint {start.asked.checkpoint}: {found}")
+        try:
+            self._load(start.folder, state())
+        except (CheckpointException, RuntimeError, ValueError, KeyError, TrainingError) as error:
+            if is_lost_peer(error):
+                raise
+            raise TrainingError(
+                f"start_from.checkpoint {start.asked.checkpoint}: does not fit this model and "
+                f"optimizer: {_last_line(error)}; set the model and the optimizer as they were "
+                "there, or begin with its weights alone: start_from.model"
+            ) from error
+        self._went_on(start.said.step, start.said)
+        return start.said.step
 
     def _is_foreign(self, step: int, said: Marker) -> bool:
         """Whether another training's checkpoint lies in this one's folder; that is told."""
@@ -193,7 +222,7 @@ class Checkpoints:
             target.mkdir(parents=True, exist_ok=True)
         self._write_tensors(target)
         own = f"shard-{self._ranks.rank + 1:05d}-*"
-        hashes = {path.name: _sha256(path) for path in target.glob(own)}
+        hashes = {path.name: marker.sha256(path) for path in target.glob(own)}
         files = {n: h for part in self._gather(hashes) for n, h in part.items()}
         if self._leads:
             said = Marker(
@@ -251,7 +280,9 @@ class Checkpoints:
         if not markers:
             return None
         files = markers[0].files
-        whole = [n for n, h in files.items() if _sha256(target / n) == h] if self._leads else []
+        whole = (
+            [n for n, h in files.items() if marker.sha256(target / n) == h] if self._leads else []
+        )
         have = self._ranks.gather(whole if self._leads else None)
         if {name for names in have if names for name in names} != {*files}:
             return None
@@ -288,29 +319,21 @@ class Checkpoints:
         if receives:
             temporary.replace(path)
 
-    def _load(self, step: int, state: dict[str, Tensor]) -> None:
+    def _load(self, folder: Path, state: dict[str, Tensor]) -> None:
         from torch.distributed import checkpoint as dcp
 
         if not hasattr(dcp, "HuggingFaceStorageReader"):
-            return whole.read(self._at(step), state)
+            return whole.read(folder, state)
         dcp.load(
             state,
-            storage_reader=dcp.HuggingFaceStorageReader(str(self._at(step))),
+            storage_reader=dcp.HuggingFaceStorageReader(str(folder)),
             process_group=self._group,
             no_dist=self._alone,
         )
 
 
-def strangers(own: Path, parts: Parts) -> Iterator[str]:
-    """A sentence for each other training whose checkpoints lie beside the folder ``own``."""
-    for folder in sorted(path for path in own.parent.glob("*") if path != own and path.is_dir()):
-        said = [marker.read(marker.folder_of(folder, step)) for step in marker.steps(folder)]
-        for newest in [one.lineage for one in said if one and one.lineage][-1:]:
-            differs = "; ".join(parts.differences(newest.parts).values())
-            yield (
-                f"{folder}: holds checkpoints of another training: {differs}; they are not "
-                f"resumed, this training begins in {own}"
-            )
+def _last_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [repr(error)])[-1]
 
 
 def _files(sizes: dict[str, int]) -> dict[str, int]:
@@ -334,15 +357,6 @@ def _clear(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _sha256(path: Path) -> str:
-    """Of the file's content; empty when there is none."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        return ""
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -57,6 +57,9 @@ class Parts(BaseModel):
     torch: str | None = None
     """Version, without what it was built for; None where it is not known yet."""
 
+    start: dict[str, Any] | None = None
+    """What the weights begin with (``training.start``); None for fresh ones."""
+
     @property
     def name(self) -> str:
         """The identity: only a checkpoint of the same one is resumed by itself."""
@@ -80,7 +83,7 @@ class Parts(BaseModel):
 
     def _flat(self) -> dict[str, Any]:
         inside = {f"workload_config.{name}": v for name, v in self.workload_config.items()}
-        rest = {"workload": self.workload, "data": self.data, "torch": self.torch}
+        rest = {name: getattr(self, name) for name in ("workload", "data", "torch", "start")}
         return self.settings | inside | rest
 
 

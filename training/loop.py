@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from errors import TrainingError
 from training import devices
@@ -38,6 +38,13 @@ def order(config: TrainConfig, train: Dataset) -> Order:
     return uniform(train.fingerprint, config.seed, len(train))
 
 
+def fresh(config: TrainConfig, workload: Workload) -> nn.Module:
+    """The model with its initial weights, the same on every rank."""
+    torch.use_deterministic_algorithms(config.deterministic)
+    torch.manual_seed(config.seed)
+    return workload.model()
+
+
 class Loop:
     """Trains a workload's model.
 
@@ -45,6 +52,7 @@ class Loop:
         report: called on every rank with each metric line.
         keep: called on every rank before a checkpoint is saved.
         traces: folder for the trace of ``config.profile_steps``; None for no trace.
+        model: what ``fresh`` gave; None to ask it here.
     """
 
     def __init__(
@@ -57,14 +65,13 @@ class Loop:
         *,
         keep: Callable[[], None] = lambda: None,
         traces: Path | None = None,
+        model: nn.Module | None = None,
     ) -> None:
         self.config, self.workload, self.strategy = config, workload, strategy
         self.checkpoints, self.report, self._keep = checkpoints, report, keep
         self.ranks = strategy.ranks
         self.micro_batches = config.micro_batches(self.ranks.world)
-        torch.use_deterministic_algorithms(config.deterministic)
-        torch.manual_seed(config.seed)
-        model = workload.model()
+        model = model or fresh(config, workload)
         self._flops, self._peak = workload.flops(model), devices.peak(self.ranks.device)
         strategy.prepare(model)
         self.average = Average(strategy.model, config.ema_decay) if config.ema_decay else None

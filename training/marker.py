@@ -4,10 +4,13 @@ SageMaker brings back from S3 whatever lies there, so a folder of checkpoints ma
 what does not look exactly like a checkpoint of ours is none, and stops nobody.
 """
 
+import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from training.identity import Parts
 from training.lineage import Lineage
 
 NAME = "complete.json"
@@ -44,11 +47,45 @@ def steps(folder: Path) -> list[int]:
     return sorted(step for step in found if (folder_of(folder, step) / NAME).is_file())
 
 
-def read(folder: Path) -> Marker | None:
-    """What the marker of a checkpoint's folder says; None when there is none or it is damaged."""
+def read(folder: Path, *, named: bool = True) -> Marker | None:
+    """What the marker of a checkpoint's folder says; None when there is none or it is damaged.
+
+    ``named``: whether the folder has to have its step's name.
+    """
     try:
         marker = Marker.model_validate_json((folder / NAME).read_bytes())
     except (OSError, ValidationError):
         return None
     safe = all("/" not in name and name.endswith(".safetensors") for name in marker.files)
-    return marker if safe and folder_of(folder.parent, marker.step) == folder else None
+    placed = not named or folder_of(folder.parent, marker.step) == folder
+    return marker if safe and placed else None
+
+
+def torn(folder: Path, said: Marker) -> str | None:
+    """What is wrong with a checkpoint's files; the reader takes all that lie there."""
+    wrong = [name for name, digest in said.files.items() if sha256(folder / name) != digest]
+    strays = {path.name for path in folder.glob("*.safetensors")} - {*said.files}
+    if wrong:
+        return f"{min(wrong)} is missing or not as it was written; name an older checkpoint"
+    return f"{min(strays)} is no file of this checkpoint; remove it" if strays else None
+
+
+def strangers(own: Path, parts: Parts) -> Iterator[str]:
+    """A sentence for each other training whose checkpoints lie beside the folder ``own``."""
+    for folder in sorted(path for path in own.parent.glob("*") if path != own and path.is_dir()):
+        said = [read(folder_of(folder, step)) for step in steps(folder)]
+        for newest in [one.lineage for one in said if one and one.lineage][-1:]:
+            differs = "; ".join(parts.differences(newest.parts).values())
+            yield (
+                f"{folder}: holds checkpoints of another training: {differs}; they are not "
+                f"resumed, this training begins in {own}"
+            )
+
+
+def sha256(path: Path) -> str:
+    """Of the file's content; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return ""

@@ -12,6 +12,7 @@ from pipelines.plan.cost import FREE, Cost, Range
 from pipelines.plan.diff import Change, Diff, StepChange, label
 from pipelines.plan.fields import CODE
 from pipelines.plan.plan import Drift, Plan
+from pipelines.starting import told
 from pipelines.terminal import duration
 
 COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}
@@ -290,7 +291,9 @@ def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Tex
 
 
 def _grounds(plan: Plan) -> Iterator[Text]:
-    """On what the figures stand."""
+    """With what the training begins, and on what the figures stand."""
+    for step, words in told(plan.wanted.document):
+        yield Text(f"{step} {words}", "bold")
     seen = [cost.runs_seen for cost in plan.costs if cost.seen.high]
     if seen:
         yield Text(

@@ -19,6 +19,7 @@ from pipelines.deployed import Deployed, State
 from pipelines.plan.diff import Diff, compare
 from pipelines.plan.files import write_atomic
 from pipelines.plan.plan import Plan
+from pipelines.starting import told
 
 FORMAT = 1
 SHOWN = 5  # changes in one message
@@ -104,6 +105,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "diff": asdict(plan.diff),
         "drift": asdict(plan.drift) | {"since": plan.drift.since and plan.drift.since.isoformat()},
         "steps": [_step(outcome) for outcome in plan.outcomes],
+        "begins": dict(told(plan.wanted.document)),
         "cost": {"steps": [asdict(cost) for cost in plan.costs], "total": asdict(plan.total)},
         "prices": {"region": plan.prices.region, "date": plan.prices.date},
         "budget": asdict(plan.budget),

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from steps.config import Section
 from steps.train.support import refuse_machines, requirements
 from training.config import TrainConfig
+from training.start import StartFrom
 from training.trackers import packages, tracking_uri
 
 CHECKPOINTS = "/opt/ml/checkpoints"
@@ -66,6 +67,10 @@ class TrainStepConfig(Section):
 
     environment: dict[str, str] = Field(default_factory=dict)
     """Further environment variables of the training containers (NCCL_DEBUG and the like)."""
+
+    start_from: StartFrom | None = None
+    """What the weights begin with instead of fresh ones: another training's checkpoint, or a
+    registered model. None: fresh weights, or this very training's own checkpoints."""
 
     loop: TrainConfig
     """The training loop; each field becomes a hyperparameter of the job."""

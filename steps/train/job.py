@@ -18,6 +18,7 @@ from errors import DataError, LostRankError, TrainingError, TrainyardError
 from steps import edge
 from training.config import TrainConfig
 from training.restart import Attempt, refuse_what_failed
+from training.start import CHANNEL, Start, check_differences, check_step, opened, read_start
 from training.workloads import read_settings
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", required=True)
     parser.add_argument("--workload_config", default="{}", help="the workload's settings as JSON")
+    parser.add_argument("--start_from", default="", help="StartFrom as JSON; none: fresh weights")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)  # SMP's; it reads them itself
     for name, field in TrainConfig.model_fields.items():
@@ -75,11 +77,12 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     refuse_what_failed(failure)
     config = read_config(options)
     settings = read_settings(options.workload_config)
+    start = _start(options.start_from, root / "input/data", config)
 
-    from training import artifact
+    from training import artifact, begin
     from training.checkpoint import Checkpoints
     from training.lineage import Lineage
-    from training.loop import Loop
+    from training.loop import Loop, fresh
     from training.reports import Reports
     from training.strategies import started
     from training.trackers import trackers
@@ -91,8 +94,12 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     data = _open_data(root, workload, loaded=config.shuffle == "windowed")
     workload.fit(data["train"])
     fingerprint = data["train"].fingerprint
-    parts = _parts(config, options.workload, settings, fingerprint)
+    parts = _parts(config, options.workload, settings, fingerprint, start)
     name = parts.name
+    differs = check_differences(start, parts) if start else {}
+    model = fresh(config, workload)
+    if start and start.said is None:
+        begin.load_model(start, workload, options.workload, model)
     job = {"workload": options.workload, "workload_config": options.workload_config}
     follow = trackers(config, root, name, {**job, "train_fingerprint": fingerprint})
     history = root / "checkpoints" / name / "history.jsonl"
@@ -105,13 +112,17 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     ):
         ranks = strategy.ranks
         _check_alike(parts, ranks)
+        lineage = Lineage.begin(parts, config.strategy, ranks.world)
+        if start and ranks.rank == 0:
+            begin.tell(start, differs, config, history)
         checkpoints = Checkpoints(
             root / "checkpoints",
             name,
             config.keep_checkpoints,
             ranks,
             timeout,
-            lineage=Lineage.begin(parts, config.strategy, ranks.world),
+            lineage=lineage,
+            start=start,
         )
 
         def say(metrics: Mapping[str, float]) -> None:
@@ -119,7 +130,16 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
             reports.line(metrics)
 
         traces = root / "output/data/profile"
-        loop = Loop(config, workload, strategy, checkpoints, say, keep=reports.keep, traces=traces)
+        loop = Loop(
+            config,
+            workload,
+            strategy,
+            checkpoints,
+            say,
+            keep=reports.keep,
+            traces=traces,
+            model=model,
+        )
         watch.step = lambda: loop.step
         if ranks.rank == 0 and (why := watch.previous()):
             log.warning("%s; going on from the checkpoint of step %d", why, loop.step)
@@ -140,7 +160,19 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
             artifact.save(root / "model", weights, workload, description, reports.history)
 
 
-def _parts(config: TrainConfig, workload: str, settings: dict, fingerprint: str) -> "Parts":
+def _start(text: str, channels: Path, config: TrainConfig) -> Start | None:
+    """What the weights begin with, if not fresh ones."""
+    asked = read_start(text)
+    if asked is None:
+        return None
+    start = opened(asked, channels / CHANNEL)
+    check_step(start, config)
+    return start
+
+
+def _parts(
+    config: TrainConfig, workload: str, settings: dict, fingerprint: str, start: Start | None
+) -> "Parts":
     """What this process trains with, by the code that it runs."""
     import torch
 
@@ -149,7 +181,8 @@ def _parts(config: TrainConfig, workload: str, settings: dict, fingerprint: str)
     files = identity.running(workload, Path(__file__))
     known = identity.parts(config, workload, settings, files)
     release = torch.__version__.partition("+")[0]  # +cpu and +cu128 are the same torch
-    return known.model_copy(update={"data": fingerprint, "torch": release})
+    begun = start.part if start else None
+    return known.model_copy(update={"data": fingerprint, "torch": release, "start": begun})
 
 
 def _check_alike(parts: "Parts", ranks: "Ranks") -> None:

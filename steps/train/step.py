@@ -1,6 +1,6 @@
 """Declares the train step: a ModelTrainer with torchrun or mpirun on N nodes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.workflow.execution_variables import ExecutionVariables
@@ -24,10 +24,12 @@ from sagemaker.train.configs import (
 )
 from sagemaker.train.distributed import MPI, SMP, DistributedConfig, Torchrun
 
+from errors import DefinitionError
 from steps.context import StepContext
 from steps.processing import output_uri
 from steps.train.config import CHECKPOINTS, TrainStepConfig
 from training.metrics import METRICS
+from training.start import CHANNEL
 
 CODE = "/opt/ml/input/data/code"
 SPLITS = ("train", "validation")
@@ -87,7 +89,10 @@ def train_step(
             TensorBoardOutputConfig(s3_output_path=context.run_uri("train"))
         )
     step_args = trainer.train(
-        input_data_config=[_channel(context, config, shard, split) for split in SPLITS]
+        input_data_config=[
+            *(_channel(context, config, shard, split) for split in SPLITS),
+            *_start_channel(config),
+        ]
     )
     return TrainingStep(
         name="Train",
@@ -152,7 +157,31 @@ def _hyperparameters(
 ) -> dict[str, str | PipelineVariable]:
     """All strings: the service refuses anything else, a bare ``Get`` of a number too (#4867)."""
     loop = {name: str(value) for name, value in config.loop.model_dump(mode="json").items()}
-    return {**loop, "max_steps": context.parameters["MaxSteps"].to_string(), **workload}
+    start = config.start_from
+    begun = {"start_from": start.model_dump_json(exclude_defaults=True)} if start else {}
+    return {**loop, "max_steps": context.parameters["MaxSteps"].to_string(), **workload, **begun}
+
+
+def _start_channel(config: TrainStepConfig) -> Iterator[Channel]:
+    """What the weights begin with, if not fresh ones; every node gets all of it."""
+    if config.start_from is None:
+        return
+    if config.start_from.uri is None:
+        raise DefinitionError(
+            f"train.start_from.model_package {config.start_from.model_package}: its model.tar.gz "
+            "was not looked up; set train.start_from.model to its S3 URI"
+        )
+    yield Channel(
+        channel_name=CHANNEL,
+        input_mode="File",
+        data_source=DataSource(
+            s3_data_source=S3DataSource(
+                s3_data_type="S3Prefix",
+                s3_uri=config.start_from.uri,
+                s3_data_distribution_type="FullyReplicated",
+            )
+        ),
+    )
 
 
 def _channel(

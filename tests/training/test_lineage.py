@@ -67,6 +67,7 @@ def test_a_changed_loss_starts_anew_in_a_folder_of_its_own_and_says_so(root, tra
 
 
 def test_checkpoints_of_other_code_under_this_ones_name_are_not_resumed(root, train, own, caplog):
+    caplog.set_level("WARNING", logger="training")
     train(root)
     mine = told(root)["identity"]
     edit(own, "return total *", "return 2 * total *")
@@ -82,6 +83,7 @@ def test_checkpoints_of_other_code_under_this_ones_name_are_not_resumed(root, tr
 
 
 def test_a_checkpoint_that_does_not_say_what_made_it_is_not_resumed(root, train, caplog):
+    caplog.set_level("WARNING", logger="training")
     train(root)
     for marker in root.glob("checkpoints/*/step-*/complete.json"):
         said = json.loads(marker.read_text())

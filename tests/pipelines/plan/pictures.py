@@ -85,6 +85,10 @@ def step(body: dict, name: str) -> dict:
     return next(each for each in body["Steps"] if each["Name"] == name)
 
 
+GOING_ON = (
+    "{checkpoint: s3://example-artifacts/checkpoints/1f0c2d3e4b5a6978/8796a5b4c3d2e1f0, "
+    "may_differ: [max_steps]}"
+)
 CHANGES: Mapping[str, Change] = {
     "nothing": Change(),
     "new-pipeline": Change(is_new=True),
@@ -99,6 +103,7 @@ CHANGES: Mapping[str, Change] = {
     "spot": Change(
         ("train.spot=true", "train.max_wait_minutes=1440", "train.loop.max_steps=40000")
     ),
+    "more-steps": Change((f"train.start_from={GOING_ON}", "train.loop.max_steps=40000")),
     "strategy": Change(("train.loop.strategy=fsdp", "train.loop.shard_degree=4")),
     "retry-policy": Change(("retry.max_attempts=3",)),
     "model-size": Change(("workload.config.dim=1024", "workload.config.heads=16")),

@@ -1,0 +1,211 @@
+"""What a training begins with when its weights are not fresh: always a deliberate setting.
+
+By itself a training goes on from its own checkpoints only (``training.identity``). To go on from
+other code, with another schedule or on other data, or to begin with a registered model, the recipe
+says so in ``train.start_from``. No torch here: recipes are checked with it.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from errors import DataError, TrainingError
+from training import marker
+from training.config import TrainConfig
+from training.identity import Parts
+from training.lineage import Lineage
+from training.marker import Marker
+
+CHANNEL = "start"
+ARCHIVE = "model.tar.gz"
+DIFFERENT = {"code", "data", "torch", "workload_config", *TrainConfig.model_fields}
+"""What ``may_differ`` may name."""
+URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S*[^\s/]"
+
+
+class StartFrom(BaseModel):
+    """Where the weights come from: a checkpoint, or a model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    checkpoint: str | None = Field(default=None, pattern=URI + r"/?$")
+    """S3 URI of another training's checkpoint (…/checkpoints/<key>/<identity>/step-00000500), or of
+    its folder, of which the newest is taken. The training goes on at its step, with weights,
+    optimizer state and averages, by the schedule that the settings give now."""
+
+    may_differ: tuple[str, ...] = ()
+    """With checkpoint: in what this training may differ from that one. code, data, torch,
+    workload_config, or a setting of the loop such as max_steps; anything else is an error."""
+
+    model_package: str | None = Field(
+        default=None, pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:model-package/\S+$"
+    )
+    """ARN of a registered model: the training begins at step 1 with its weights. Its files are
+    looked up in the registry when the definition is compiled."""
+
+    model: str | None = Field(default=None, pattern=URI + r"$")
+    """S3 URI of its model.tar.gz, where the registry need not be asked, or the model is in none."""
+
+    model_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of that file; another one is an error. None: not checked."""
+
+    @property
+    def uri(self) -> str | None:
+        """What the training is given as a channel; None while the registry was not asked."""
+        return self.model or (self.checkpoint and self.checkpoint.rstrip("/") + "/")
+
+    def words(self) -> str:
+        """For people."""
+        if self.checkpoint is None:
+            known = f" (SHA-256 {self.model_sha256[:12]}…)" if self.model_sha256 else ""
+            package = f"model package {self.model_package}" if self.model_package else self.model
+            return f"begins at step 1 with the weights of {package}{known}"
+        differ = ", ".join(self.may_differ) or "nothing"
+        return f"goes on from checkpoint {self.checkpoint}, which may differ in {differ}"
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        model = self.model or self.model_package
+        if (self.checkpoint is None) == (model is None):
+            raise ValueError(
+                f"checkpoint is {self.checkpoint} and model_package {model}: set one of the two"
+            )
+        if model and self.may_differ:
+            raise ValueError(
+                f"may_differ {', '.join(self.may_differ)} is for checkpoint: a training that "
+                "begins with a model begins at step 1, and may differ in anything"
+            )
+        if self.model_sha256 and not model:
+            raise ValueError("model_sha256 is for model and model_package; leave it out")
+        if unknown := [name for name in self.may_differ if name not in DIFFERENT]:
+            raise ValueError(
+                f"may_differ: {', '.join(unknown)} is no part of a training; choose among "
+                f"{', '.join(sorted(DIFFERENT))}"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a job was given to begin with, and has looked at."""
+
+    asked: StartFrom
+    folder: Path
+    """With the checkpoint's or the model's files."""
+
+    said: Marker | None = None
+    """The checkpoint's marker."""
+
+    sha256: str | None = None
+    """Of the model's archive."""
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """Of the checkpoint."""
+        return self.said.lineage if self.said else None
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """What of it belongs to the training's identity: content, not places."""
+        if self.said is None:
+            return {"model": self.sha256, "model_package": self.asked.model_package}
+        assert self.lineage is not None  # noqa: S101 (``opened`` has looked)
+        return {"checkpoint": self.lineage.parts.name, "step": self.said.step}
+
+
+def read_start(text: str) -> StartFrom | None:
+    """The hyperparameter ``start_from``, JSON; empty for fresh weights.
+
+    Raises:
+        TrainingError: it is malformed; names what.
+    """
+    if not text:
+        return None
+    try:
+        return StartFrom.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, ("start_from", *first["loc"])))
+        raise TrainingError(f"hyperparameter {field}: {first['msg']}: {first['input']!r}") from None
+
+
+def opened(asked: StartFrom, channel: Path) -> Start:
+    """Look at what lies in the channel.
+
+    Raises:
+        TrainingError: it holds no checkpoint that says what made it; the model is another one.
+        DataError: it holds no model.
+    """
+    return _opened_model(asked, channel) if asked.checkpoint is None else _newest(asked, channel)
+
+
+def _opened_model(asked: StartFrom, channel: Path) -> Start:
+    archive = channel / ARCHIVE
+    if not archive.is_file():
+        raise DataError(f"{archive}: is missing; start_from.model has to name a {ARCHIVE}")
+    with archive.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if asked.model_sha256 not in (None, found):
+        raise TrainingError(
+            f"start_from: the SHA-256 of {asked.uri} is {found}, expected {asked.model_sha256}: "
+            "the file was replaced; restore it, or name another model"
+        )
+    return Start(asked, channel, sha256=found)
+
+
+def _newest(asked: StartFrom, channel: Path) -> Start:
+    """The checkpoint itself, or the newest of a training's folder; its files are hashed later."""
+    if (channel / marker.NAME).is_file():
+        folders = [channel]
+    else:
+        folders = [marker.folder_of(channel, step) for step in reversed(marker.steps(channel))]
+    for folder in folders:
+        said = marker.read(folder, named=folder != channel)
+        if said is not None:
+            if said.lineage is None:
+                raise TrainingError(
+                    f"start_from.checkpoint {asked.checkpoint}: its {marker.NAME} does not say "
+                    "what it was trained with: it is of an older version; train anew"
+                )
+            return Start(asked, folder, said=said)
+    there = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
+    raise TrainingError(
+        f"start_from.checkpoint {asked.checkpoint}: holds no checkpoint with a {marker.NAME}, but "
+        f"{json.dumps(there)}; name a folder that holds step-…, or one such folder"
+    )
+
+
+def check_step(start: Start, config: TrainConfig) -> None:
+    """Raises: TrainingError: nothing is left to train after the checkpoint."""
+    if start.said is not None and start.said.step >= config.max_steps:
+        raise TrainingError(
+            f"start_from.checkpoint {start.asked.checkpoint} is after step {start.said.step}, and "
+            f"max_steps is {config.max_steps}: nothing is left to train; raise "
+            "train.loop.max_steps and name max_steps in start_from.may_differ"
+        )
+
+
+def check_differences(start: Start, mine: Parts) -> dict[str, str]:
+    """Part → how this training differs from the checkpoint's, in words.
+
+    Raises:
+        TrainingError: it differs in something that the recipe does not name.
+    """
+    if start.lineage is None:
+        return {}
+    found = mine.differences(start.lineage.parts)
+    found.pop("start", None)  # that is what start_from says
+    asked = start.asked.may_differ
+    refused = {n: w for n, w in found.items() if n.partition(".")[0] not in asked}
+    if refused:
+        names = sorted({name.partition(".")[0] for name in refused})
+        raise TrainingError(
+            f"start_from.checkpoint {start.asked.checkpoint} is of another training: "
+            f"{'; '.join(refused.values())}; set it as it was there, or add "
+            f"{', '.join(names)} to train.start_from.may_differ"
+        )
+    return found
