@@ -1,6 +1,7 @@
 """Region, roles and bucket: from the recipe, else from the ordinary AWS environment."""
 
 import os
+import re
 from dataclasses import dataclass
 
 from errors import RecipeError
@@ -11,6 +12,7 @@ SOURCES = {
     "role": ("SAGEMAKER_PIPELINE_ROLE_ARN",),
     "bucket": ("ARTIFACT_BUCKET",),
 }
+REGION = re.compile(r"[a-z]+(-[a-z]+)+-\d+")
 JOB_ROLE = "SAGEMAKER_JOB_ROLE_ARN"
 
 
@@ -31,9 +33,11 @@ def resolve(aws: Aws) -> Account:
     the definition.
 
     Raises:
-        RecipeError: neither says it; names the field and the variables.
+        RecipeError: neither says it; names the field and the variables. Or the region is none.
     """
     found = {field: getattr(aws, field) or _environment(field) for field in SOURCES}
+    if not REGION.fullmatch(found["region"]):
+        raise RecipeError(f"aws.region: is {found['region']!r}; expected a name like us-east-1")
     # One role for both where nobody names a second: not the environment's beside a recipe's own.
     named = aws.job_role or (None if aws.role else os.environ.get(JOB_ROLE))
     return Account(**found, job_role=named or found["role"])

@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from errors import TrainyardError
+from errors import RecipeError, TrainyardError
 from pipelines.recipe import load
 
 RecipeOption = Annotated[Path, typer.Option("--recipe", help="The recipe's YAML file.")]
@@ -42,6 +43,9 @@ errors = Console(stderr=True, soft_wrap=True)
 
 def run(command: Callable[..., None]) -> None:
     """Run a verb: an error of ours is shown as its message alone, with exit status 1."""
+    for stream in (sys.stdout, sys.stderr):  # what somebody gave us may be no text: show it still
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(command)
     try:
@@ -49,6 +53,22 @@ def run(command: Callable[..., None]) -> None:
     except TrainyardError as error:
         errors.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
         sys.exit(1)
+
+
+def refuse_place(out: Path) -> None:
+    """Look whether a file can be written there, before what takes its time.
+
+    Raises:
+        RecipeError: it cannot.
+    """
+    try:
+        wrong = "it is a folder" if out.is_dir() else ""
+        if not out.parent.is_dir():
+            wrong = f"there is no folder {out.parent}"
+    except (OSError, ValueError) as error:  # a name that is too long, or none
+        wrong = str(error)
+    if wrong:
+        raise RecipeError(f"--out {out}: {wrong}; name a file in a folder that exists")
 
 
 def pipeline_name(

@@ -1,7 +1,7 @@
 """Read a recipe: YAML, then ``--set`` overrides, then types; every error names its field."""
 
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -11,7 +11,9 @@ from pydantic import BaseModel, ValidationError
 from errors import RecipeError, TrainingError
 from pipelines import secrets
 from pipelines.config import Recipe, nearest
+from pipelines.yaml_text import DEEPEST, BoundedLoader, load_yaml
 
+LONGEST = 200  # characters of a value in a message
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -100,26 +102,34 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path}: cannot be read: {error}") from None
     try:
-        tree = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
+        tree = load_yaml(text, _StrictLoader)
     except yaml.YAMLError as error:
         raise RecipeError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
         raise RecipeError(
-            f"{path}: must be a mapping of sections (pipeline:, aws:, …), not {tree!r}"
+            f"{path}: must be a mapping of sections (pipeline:, aws:, …), not {_brief(tree)}"
         )
     return tree
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML lets the second of two equal keys win in silence; here that is an error."""
+class _StrictLoader(BoundedLoader):
+    """YAML lets the second of two equal keys win in silence; here that is an error.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
+    So is a key that is no text: every field of a recipe has a name.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
+        seen: set[str] = set()
+        for each, _ in node.value:
+            if each.tag == "tag:yaml.org,2002:merge":  # <<: what is named otherwise goes before
+                continue
+            key = self.construct_object(each, deep=True)
+            why = "is no name" if not isinstance(key, str) else "stands twice" * (key in seen)
+            if why:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands twice", node.start_mark
+                    None, None, f"the key {_brief(key)} {why}", each.start_mark
                 )
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 
@@ -127,8 +137,8 @@ def _override(tree: dict[str, Any], override: str) -> None:
     """Apply one ``field.path=value`` to the tree; the value is read as YAML."""
     path, equals, text = override.partition("=")
     fields = path.split(".")
-    if not equals or not all(fields):
-        raise RecipeError(f"--set {override}: must be field.path=value, e.g. gate.margin=0.1")
+    if not equals or not all(fields) or len(fields) > DEEPEST:
+        raise RecipeError(f"--set {override:.200}: must be field.path=value, e.g. gate.margin=0.1")
     section = tree
     for depth, field in enumerate(fields[:-1]):
         section = section.setdefault(field, {})
@@ -136,9 +146,12 @@ def _override(tree: dict[str, Any], override: str) -> None:
             holder = ".".join(fields[: depth + 1])
             raise RecipeError(f"--set {override}: {holder} is a value, not a section")
     try:
-        section[fields[-1]] = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
-    except yaml.YAMLError:
-        raise RecipeError(f"--set {override}: the value is no YAML; quote it") from None
+        section[fields[-1]] = load_yaml(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        why = " ".join(str(error).split())
+        raise RecipeError(
+            f"--set {override:.200}: the value is no YAML; quote it ({why})"
+        ) from None
 
 
 def _describe(problem: dict[str, Any], model: type[BaseModel], where: tuple[str, ...]) -> str:
@@ -148,14 +161,20 @@ def _describe(problem: dict[str, Any], model: type[BaseModel], where: tuple[str,
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         close = nearest(location[-1], _fields_at(location[:-1], model))
-        return f"{field}: unknown field (value {problem['input']!r}); {close}"
+        return f"{field}: unknown field (value {_brief(problem['input'])}); {close}"
     if problem["type"] == "missing":
         return f"{field}: is missing; add it to the recipe or with --set {field}=…"
     if not field:  # a check across sections: its message names the field
         return message
     if problem["type"] == "value_error":
         return f"{field}: {message}"
-    return f"{field}: is {problem['input']!r}; expected: {message}"
+    return f"{field}: is {_brief(problem['input'])}; expected: {message}"
+
+
+def _brief(value: Any) -> str:
+    """``value`` as Python writes it, as far as a message needs it."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _fields_at(location: Sequence[str | int], model: Any) -> list[str]:

@@ -23,6 +23,7 @@ from pipelines.cli import (
     console,
     errors,
     pipeline_name,
+    refuse_place,
     run,
 )
 from pipelines.execution import Execution, Step, latest_execution
@@ -122,6 +123,7 @@ def main(
     out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained page about a run."""
+    refuse_place(out)
     name, region = pipeline_name(recipe, overrides, pipeline)
     arn = execution or latest_execution(name, region)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))

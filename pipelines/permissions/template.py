@@ -8,6 +8,7 @@ import yaml
 
 from errors import DefinitionError
 from pipelines.permissions.subject import Subject, role_parts
+from pipelines.yaml_text import BoundedLoader, load_yaml
 
 ROLES = {
     "job": "JobRole",
@@ -173,7 +174,7 @@ def dump(document: Mapping[str, Any]) -> str:
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(BoundedLoader):
     """Reads CloudFormation's short forms (``!Sub``) as their long ones."""
 
 
@@ -199,7 +200,7 @@ def read(text: str, source: str) -> dict[str, Any]:
         DefinitionError: it is neither.
     """
     try:
-        document = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader)
+        document = load_yaml(text, _Loader)
     except yaml.YAMLError as error:
         raise DefinitionError(f"{source}: is no YAML or JSON: {error}") from None
     if not isinstance(document, dict):

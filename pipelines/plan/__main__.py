@@ -13,7 +13,7 @@ import typer
 
 from errors import PlanError
 from pipelines.account import resolve
-from pipelines.cli import RecipeOption, SetOption, console, run
+from pipelines.cli import RecipeOption, SetOption, console, refuse_place, run
 from pipelines.plan import saved
 from pipelines.plan.picture import picture
 from pipelines.plan.plan import Plan, make
@@ -31,6 +31,8 @@ def main(
     ] = None,
 ) -> None:
     """Show what an upsert would change; 0: nothing, 2: something."""
+    if out:
+        refuse_place(out)
     loaded = load(recipe, overrides)
     resolve(loaded.aws)  # what is missing is told before the SDK is loaded
     from pipelines.definition import from_recipe  # loads the SDK: seconds

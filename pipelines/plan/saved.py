@@ -123,10 +123,17 @@ def _assets(assets: Sequence[Any]) -> dict[str, str]:
 
 
 def write(path: Path, plan: Plan, recipe: Path, overrides: Sequence[str]) -> None:
-    """Write ``plan``, made of ``recipe`` with ``overrides``, at once."""
+    """Write ``plan``, made of ``recipe`` with ``overrides``, at once.
+
+    Raises:
+        PlanError: the file cannot be written.
+    """
     content = as_json(plan) | {"recipe": str(recipe), "overrides": list(overrides)}
     tree = {"format": FORMAT, "sha256": _hash(content), "plan": content}
-    write_atomic(path, json.dumps(tree, indent=1) + "\n")
+    try:
+        write_atomic(path, json.dumps(tree, indent=1) + "\n")
+    except OSError as error:
+        raise PlanError(f"--out {path}: cannot be written: {error}") from None
 
 
 def read(path: Path) -> Saved:
@@ -139,7 +146,7 @@ def read(path: Path) -> Saved:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PlanError(f"{path}: no such plan; python -m pipelines.plan --out makes one") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PlanError(f"{path}: is no whole plan ({error}); plan again") from None
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise PlanError(f"{path}: is no plan of format {FORMAT}; plan again")

@@ -1,0 +1,60 @@
+"""YAML that somebody wrote, read in bounded time and memory."""
+
+from typing import Any
+
+import yaml
+
+LARGEST = 2**18
+"""Characters of a file; the largest here, infra/roles.yaml, has 20,000."""
+DEEPEST = 100
+"""Lists and mappings inside one another; PyYAML recurses at each."""
+MOST = 20_000
+"""Values, each alias counted as often as it is used."""
+
+
+class BoundedLoader(yaml.SafeLoader):
+    """A SafeLoader that stops where a text is too deep, or its aliases expand too far."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._sizes: dict[yaml.Node, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        is_alias = self.check_event(yaml.AliasEvent)
+        mark = self.peek_event().start_mark
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise _refused(f"is nested deeper than {DEEPEST}", mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if is_alias and node not in self._sizes:  # not composed to its end yet
+            raise _refused("an alias stands inside what it names", mark)
+        size = self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))
+        if size > MOST:
+            raise _refused(f"has more than {MOST:,} values with its aliases expanded", mark)
+        return node
+
+
+def _refused(why: str, mark: yaml.Mark) -> yaml.YAMLError:
+    return yaml.composer.ComposerError(None, None, why, mark)
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+def load_yaml(text: str, loader: type[BoundedLoader] = BoundedLoader) -> Any:
+    """The value of ``text``.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, too large or too deep, or a value in it cannot be built.
+    """
+    if len(text) > LARGEST:
+        raise yaml.YAMLError(f"has {len(text):,} characters, {LARGEST:,} are read at most")
+    try:
+        return yaml.load(text, Loader=loader)  # noqa: S506 (a SafeLoader)
+    except ValueError as error:  # a date that is none, a number with thousands of digits
+        raise yaml.YAMLError(str(error)) from None
