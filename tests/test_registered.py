@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -592,3 +592,39 @@ def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registere
     assert bits == pytest.approx(metrics["bits_per_byte"]["value"], rel=1e-6)
     assert sums["nats"] / sums["tokens"] == pytest.approx(metrics["loss"]["value"], rel=1e-6)
     sagemaker.delete_endpoint(EndpointName="e")
+
+
+# other code
+
+
+@contextlib.contextmanager
+def loss_changed(registered: Registered) -> Iterator[None]:
+    """A user's edit of the loss, which nothing else in the run notices."""
+    path = registered.checkout / "training/workloads/language_model/workload.py"
+    before = path.read_text()
+    old = 'reduction="sum"'
+    assert before.count(old) == 1
+    path.write_text(before.replace(old, f"{old}, label_smoothing=0.5"))
+    yield
+    path.write_text(before)
+
+
+def test_a_changed_loss_trains_anew_and_registers_another_model(registered):
+    """Where only settings and data counted, the run took the old weights from the checkpoint."""
+    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    sets += ["--set", "register.model_package_group=changed"]
+    with loss_changed(registered):
+        done = registered.python("pipelines.upsert", "--recipe", "recipes/laptop.yaml", *sets,
+                                 "--start", "--wait")  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    [package] = registered.client("sagemaker").list_model_packages(ModelPackageGroupName="changed")[
+        "ModelPackageSummaryList"
+    ]
+    other = replace(registered, arn=package["ModelPackageArn"])
+    before, after = registered.metadata, other.metadata
+    assert after["dataset_fingerprint"] == before["dataset_fingerprint"]
+    for name in ("identity", "artifact_sha256", "loss", "bits_per_byte"):
+        assert after[name] != before[name], name
+    told = json.loads(other.read(other.evaluation_uri))["model"]["training"]
+    assert [stretch["since"] for stretch in told["stretches"]] == [0]
+    assert first_mismatch(run_checks(Evidence(other.arn), QUICK)) is None
