@@ -37,6 +37,11 @@ WaitOption = Annotated[
     bool, typer.Option("--wait", help="Watch the run; exit 0 only when it Succeeded.")
 ]
 
+StopOption = Annotated[
+    bool,
+    typer.Option("--stop-on-interrupt", help="With --wait: Ctrl-C stops the run, too."),
+]
+
 console = Console(soft_wrap=True)  # a log keeps an ARN on one line
 errors = Console(stderr=True, soft_wrap=True)
 

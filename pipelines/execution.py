@@ -67,6 +67,20 @@ class Execution:
         with service_errors(f"reading execution {self.arn}"):
             return self._sagemaker.describe_pipeline_execution(PipelineExecutionArn=self.arn)
 
+    def stop(self, why: str) -> None:
+        """Stop it; its description says why, since a stop itself keeps no reason.
+
+        Raises:
+            ServiceError: it has ended, or AWS refuses.
+        """
+        said = self.describe().get("PipelineExecutionDescription")
+        with service_errors(f"stopping execution {self.arn}"):
+            self._sagemaker.update_pipeline_execution(
+                PipelineExecutionArn=self.arn,
+                PipelineExecutionDescription="; ".join(filter(None, [said, why])),
+            )
+            self._sagemaker.stop_pipeline_execution(PipelineExecutionArn=self.arn)
+
     def steps(self) -> list[Step]:
         """The steps that have begun, in the order in which they began."""
         with service_errors(f"listing the steps of {self.arn}"):

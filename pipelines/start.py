@@ -19,7 +19,15 @@ import typer
 
 from errors import PlanError, RecipeError
 from pipelines.champion import champion_parameters
-from pipelines.cli import ChampionOption, SetOption, WaitOption, console, pipeline_name, run
+from pipelines.cli import (
+    ChampionOption,
+    SetOption,
+    StopOption,
+    WaitOption,
+    console,
+    pipeline_name,
+    run,
+)
 from pipelines.config import nearest
 from pipelines.plan import spending
 from pipelines.plan.history import values
@@ -115,6 +123,7 @@ def main(
         str | None, typer.Option(metavar="REASON", help="Start it beyond its budget; recorded.")
     ] = None,
     wait: WaitOption = False,
+    stop_on_interrupt: StopOption = False,
 ) -> None:
     """Start an execution of a pipeline that was upserted."""
     name, region = pipeline_name(recipe, overrides, pipeline)
@@ -127,7 +136,7 @@ def main(
     given = {key: value for key, _, value in pairs}
     execution = start(name, given, champion=champion, region=region, over_budget=over_budget)
     if wait:
-        raise typer.Exit(watch(execution, region=region))
+        raise typer.Exit(watch(execution, region=region, stop_on_interrupt=stop_on_interrupt))
 
 
 if __name__ == "__main__":

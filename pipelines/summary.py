@@ -31,9 +31,10 @@ def print_summary(execution: Execution) -> None:
     for step in steps:
         if step.status == "Failed":
             _print_failure(execution, step)
+    why = f": {said}" if (said := described.get("PipelineExecutionDescription")) else ""
     total = (described["LastModifiedTime"] - described["CreationTime"]).total_seconds()
     console.print(
-        Text.assemble("run ", (status, COLOURS.get(status, "")), f" after {duration(total)}")
+        Text.assemble("run ", (status, COLOURS.get(status, "")), f" after {duration(total)}", why)
     )
     if arn := model_package(steps):
         console.print(f"model package {arn}", highlight=False)

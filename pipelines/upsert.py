@@ -18,7 +18,7 @@ import typer
 from errors import DefinitionError, PlanError, RecipeError
 from pipelines import deployed, lock, records
 from pipelines.champion import champion_parameters
-from pipelines.cli import ChampionOption, SetOption, WaitOption, console, run
+from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption, console, run
 from pipelines.compiled import Definition
 from pipelines.deployed import Deployed, State
 from pipelines.plan import saved, spending
@@ -178,6 +178,7 @@ def main(
     start_it: Annotated[bool, typer.Option("--start", help="Start an execution.")] = False,
     champion: ChampionOption = None,
     wait: WaitOption = False,
+    stop_on_interrupt: StopOption = False,
 ) -> None:
     """Create or update the pipeline of a recipe, only if something changed."""
     definition, planned = _compiled(recipe, overrides, plan)
@@ -190,7 +191,8 @@ def main(
     if start_it or wait:
         execution = start(definition.name, {}, champion=champion, region=definition.region)
         if wait:
-            raise typer.Exit(watch(execution, region=definition.region))
+            code = watch(execution, region=definition.region, stop_on_interrupt=stop_on_interrupt)
+            raise typer.Exit(code)
 
 
 def _compiled(

@@ -4,7 +4,7 @@ python -m pipelines.watch [EXECUTION ARN] [--recipe R | --pipeline NAME] [--poll
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -27,17 +27,44 @@ from pipelines.execution import DONE, Execution, Step, latest_execution
 from pipelines.summary import print_summary
 from pipelines.terminal import duration, status_text, steps_table
 
+INTERRUPTED = 130  # what a shell says of a command that Ctrl-C ended
+Follow = Callable[[Execution, float], str]
 
-def watch(arn: str, *, region: str | None = None, poll_seconds: float = 1.0) -> int:
+
+def watch(
+    arn: str,
+    *,
+    region: str | None = None,
+    poll_seconds: float = 1.0,
+    stop_on_interrupt: bool = False,
+) -> int:
     """Show the execution live until it Succeeded, Failed or was Stopped; return the exit status.
 
     A terminal gets a live table; a log (CI) gets one line for each change of a step's state.
+    Ctrl-C ends the watching, and with ``stop_on_interrupt`` the execution.
     """
     execution = Execution(arn, region)
     follow = _follow_live if console.is_terminal else _follow_lines
-    status = follow(execution, poll_seconds)
+    try:
+        status = follow(execution, poll_seconds)
+    except KeyboardInterrupt:
+        return _interrupted(execution, follow, poll_seconds, stop=stop_on_interrupt)
     print_summary(execution)
     return 0 if status == "Succeeded" else 1
+
+
+def _interrupted(execution: Execution, follow: Follow, poll_seconds: float, *, stop: bool) -> int:
+    try:
+        if stop and execution.describe()["PipelineExecutionStatus"] not in DONE:
+            console.print("Ctrl-C: stopping the run; once more: not waiting for its end")
+            execution.stop("stopped by Ctrl-C")
+            follow(execution, poll_seconds)
+            print_summary(execution)
+            return INTERRUPTED
+    except KeyboardInterrupt:
+        pass
+    console.print(f"no longer watched: python -m pipelines.watch {execution.arn}", highlight=False)
+    return INTERRUPTED
 
 
 def _follow_live(execution: Execution, poll_seconds: float) -> str:

@@ -5,6 +5,7 @@ set -euo pipefail
 recipe=$1
 python -m pipelines.corpus --recipe "$recipe"
 status=0
-python -m pipelines.upsert --recipe "$recipe" --start --wait || status=$?
+python -m pipelines.upsert --recipe "$recipe" --start --wait --stop-on-interrupt || status=$?
+echo "drawing the report" >&2
 python -m pipelines.report --recipe "$recipe" --out report.html
 exit "$status"

@@ -1,5 +1,6 @@
 """Start, stop, describe and list executions."""
 
+import logging
 import secrets
 import string
 import threading
@@ -17,6 +18,8 @@ from emulator.documents import read_json, write_json
 from emulator.files import write_atomic
 from emulator.objects import ObjectStore
 from emulator.paging import ordered, page
+
+log = logging.getLogger(__name__)
 
 LOST = "InternalServerError: the emulator ended while this execution was running"
 _LETTERS = string.ascii_lowercase + string.digits
@@ -158,7 +161,10 @@ class Executions:
         """Stops every execution. The jobs must be stopped, too, before ``join``."""
         with self._lock:
             self._closed = True
-        for execution in self._open():
+        running = self._open()
+        if running:
+            log.warning("stopping %s, which still runs", ", ".join(e.arn for e in running))
+        for execution in running:
             execution.stop()
 
     def join(self) -> None:
