@@ -128,7 +128,7 @@ class Checkpoints:
             failure, self._failure = self._failure, None
             raise TrainingError(
                 f"{self._folder}: a checkpoint could not be written: {failure}; what it was before "
-                "is intact, and a job with the same settings and data goes on from it"
+                "is intact, and a job with the same code, settings and data goes on from it"
             ) from failure
 
     def resume(self, state: Callable[[], dict[str, Tensor]]) -> int | None:

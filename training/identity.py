@@ -162,7 +162,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in sorted(folder.iterdir()):
         if _is_litter(Path(path.name)):
             continue
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             yield from ((f"{path.name}/{name}", inner) for name, inner in _files(path))
         elif path.is_file():
             yield path.name, path

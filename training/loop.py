@@ -101,7 +101,7 @@ class Loop:
                     self.checkpoints.finish()  # saved before it is said
                     raise TrainingError(
                         f"stopped by SIGTERM after step {self.step}; a checkpoint is saved, and a "
-                        "job with the same settings and data goes on from it"
+                        "job with the same code, settings and data goes on from it"
                     )
         if self.average is not None:
             self.average.swap()
