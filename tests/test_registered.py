@@ -18,10 +18,13 @@ from typing import Any
 
 import boto3
 import pytest
+from packaging.utils import canonicalize_name
 
 from errors import GateError
 from pipelines.approve import approve, approved, check_champion, reject, roll_back
+from pipelines.assets import step_code
 from pipelines.corpora.stdlib import pack
+from pipelines.locked import read
 from pipelines.verify import again, checks, training
 from pipelines.verify.data import split
 from pipelines.verify.evidence import Evidence
@@ -185,6 +188,13 @@ def test_the_record_binds_everything_that_the_issue_names(registered):
     with tarfile.open(fileobj=io.BytesIO(registered.read(registered.model_uri))) as tar:
         packages = tar.extractfile("packages.txt").read()
     assert hashlib.sha256(packages).hexdigest() == record["packages_sha256"]
+    lines = (line.partition("==") for line in packages.decode().splitlines())
+    there = {canonicalize_name(name): version for name, _, version in lines}
+    locked = read(step_code(CHECKOUT, "train", None)["requirements.txt"].decode(), "train")
+    here = [e for e in locked if e.requirement.marker is None or e.requirement.marker.evaluate()]
+    assert len(here) > 20 and {e.name: there.get(e.name) for e in here} == {
+        e.name: e.version for e in here
+    }
 
 
 def test_no_lifecycle_rule_deletes_what_the_package_or_its_record_names(registered):
