@@ -13,11 +13,15 @@ from hypothesis import strategies as st
 
 from errors import DataError
 from steps.evaluate import job as evaluate_job
+from steps.evaluate import latency as latency_module
 from steps.evaluate import leakage as leakage_module
 from steps.evaluate import scores as scores_module
+from steps.evaluate.archive import open_archive
 from steps.evaluate.leakage import leakage
 from steps.evaluate.scores import Scores, write
 from tests.steps.test_jobs import RAGGED, TOYS, shard, train
+from tests.training.test_cores import ALL, neighbours
+from training.cores import Waited
 from training.data.dataset import Dataset
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/toys/1"
@@ -106,6 +110,16 @@ def test_the_artifact_and_the_latency_are_evidence(inputs, tmp_path):
     assert latency["device"] == "cpu" or "NVIDIA" in latency["device"]
     assert latency["waited_share"] is None or 0 <= latency["waited_share"] <= 1
     assert latency["threads"] == 1 and latency["rounds"] >= 1 and latency["busy"] in (True, False)
+
+
+@pytest.mark.skipif(Waited.now() is None, reason="the kernel does not count the waiting")
+def test_a_latency_that_neighbours_disturb_says_so(inputs, monkeypatch):
+    monkeypatch.setattr(latency_module, "REQUESTS", 400)  # longer than a turn on a core
+    trained = open_archive(inputs / "model")
+    with neighbours(5 * ALL):
+        found = latency_module.latency(trained.workload, trained.model, Dataset(inputs / "test"))
+    assert found["busy"] and latency_module.BUSY < found["waited_share"] <= 1
+    assert 1 < found["rounds"] <= latency_module.ROUNDS
 
 
 @pytest.mark.parametrize("arn", ["none", "unresolved"])
