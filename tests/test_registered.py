@@ -31,6 +31,7 @@ from pipelines.verify.evidence import Evidence
 from pipelines.verify.verify import QUICK, Finding, first_mismatch, run_checks, verify
 from tests.conftest import CHECKOUT, clean_environment
 from tests.infra.lifecycle import expires
+from training.identity import Parts
 
 pytestmark = pytest.mark.slow
 
@@ -446,6 +447,54 @@ def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, regis
     arn = resealed(registered, None, edit)
     found = first_mismatch(run_checks(Evidence(arn), QUICK))
     assert found.name == "training" and found.detail.startswith(said)
+
+
+def described_otherwise(edit: Callable[[dict], None]) -> Callable[[bytes], bytes]:
+    """The archive with what ``edit`` makes of its config.json's ``training``."""
+
+    def edited(body: bytes) -> bytes:
+        made = io.BytesIO()
+        with (
+            tarfile.open(fileobj=io.BytesIO(body)) as old,
+            tarfile.open(fileobj=made, mode="w:gz") as new,
+        ):
+            for entry in old:
+                content = old.extractfile(entry).read()
+                if entry.name == "config.json":
+                    config = json.loads(content)
+                    edit(config["training"])
+                    content = json.dumps(config).encode()
+                    entry.size = len(content)
+                new.addfile(entry, io.BytesIO(content))
+        return made.getvalue()
+
+    return edited
+
+
+def of_other_code(training: dict) -> None:
+    training["parts"]["code"]["training/loop.py"] = "0" * 64
+
+
+def renamed_too(training: dict) -> None:
+    of_other_code(training)
+    training["identity"] = Parts.model_validate(training["parts"]).name
+
+
+def made_elsewhere(training: dict) -> None:
+    training["stretches"][0]["world_size"] += 1
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [(of_other_code, "identity of the parts in config.json is "),
+     (renamed_too, "identity in config.json is "), (made_elsewhere, "stretches in config.json")],
+)  # fmt: skip
+def test_what_the_model_says_of_its_training_is_what_was_evaluated(edit, said, registered):
+    check = {"artifact's training": training.artifact}
+    assert first_mismatch(run_checks(Evidence(registered.arn), check)) is None
+    with object_edited(lambda r: r.model_uri, described_otherwise(edit))(registered):
+        found = first_mismatch(run_checks(Evidence(registered.arn), check))
+    assert found.detail.startswith(said)
 
 
 # approve

@@ -74,9 +74,9 @@ class Parts(BaseModel):
         """Part → how it differs from another training's, in words; a setting is a part itself."""
         mine, theirs = self._flat(), before._flat()
         found = {
-            part: f"{part} {theirs.get(part)} → {mine.get(part)}"
+            part: f"{part} {theirs.get(part, 'missing')} → {mine.get(part, 'missing')}"
             for part in sorted(mine.keys() | theirs.keys())
-            if mine.get(part) != theirs.get(part)
+            if _json(mine, part) != _json(theirs, part)  # 1, 1.0 and true are equal in Python
         }
         files = changed(before.code, self.code)
         return found | ({"code": f"code ({files})"} if files else {})
@@ -170,6 +170,10 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def _is_litter(path: Path) -> bool:
     return any(part.startswith(".") or part.endswith(LITTER) for part in path.parts)
+
+
+def _json(values: Mapping[str, Any], name: str) -> str | None:
+    return json.dumps(values[name], sort_keys=True) if name in values else None
 
 
 def _hash(value: Any) -> str:

@@ -91,6 +91,24 @@ def test_every_byte_of_code_that_shapes_weights_counts(files, data):
     assert of({n: b for n, b in files.items() if n != name}).name != before.name
 
 
+VALUES = st.sampled_from([None, 0, 1, 1.0, True, "1", [1], {}])
+PARTS = st.builds(
+    Parts,
+    workload=st.sampled_from("vw"),
+    workload_config=st.dictionaries(st.sampled_from("ab"), VALUES),
+    settings=st.dictionaries(st.sampled_from(["seed", "max_steps"]), st.integers(0, 1)),
+    code=st.dictionaries(names, st.sampled_from("01")),
+    data=st.sampled_from([None, "f"]),
+    torch=st.sampled_from([None, "2.8.0"]),
+    start=st.none() | st.dictionaries(st.sampled_from(["model"]), st.sampled_from("01")),
+)
+
+
+@given(PARTS, PARTS)
+def test_two_trainings_have_one_name_exactly_when_nothing_differs(one: Parts, other: Parts):
+    assert (one.name == other.name) == (not one.differences(other))
+
+
 @given(st.dictionaries(names, st.binary(max_size=4)), st.dictionaries(others, st.binary()))
 def test_what_travels_and_shapes_no_weight_does_not_count(files, beside):
     assert of(files).name == of(files | beside).name
