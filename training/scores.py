@@ -7,7 +7,7 @@ A block is a table of some rows, an array a column; a row is an example:
 ``slice.<name>``      strings: the example's value of a slice that the recipe declares
 ``<metric>.sum``      float64, and
 ``<metric>.weight``   float64: the metric of any set of rows is Σ sum / Σ weight
-``probability``       float32, of a binary classifier, and
+``probability``       float64, of a binary classifier, and
 ``label``             uint8
 """
 

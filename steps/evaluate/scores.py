@@ -22,7 +22,7 @@ FORMAT = 1
 GROUP = 131_072
 FEW = 4096
 METADATA = b"trainyard"
-TYPES = {"example": pa.int64(), "group": pa.int64(), "probability": pa.float32()}
+TYPES = {"example": pa.int64(), "group": pa.int64(), "probability": pa.float64()}
 TYPES["label"] = pa.uint8()
 
 

@@ -102,3 +102,14 @@ def test_the_area_is_as_exact_as_it_says_and_rows_are_counted_piece_by_piece(mon
 def test_a_probability_that_is_no_number_is_no_metric():
     found = metrics(np.array([np.nan, -1, 2]), np.array([1, 0, 1], np.uint8))
     assert all(np.isnan(m["value"]) for m in found.values() if m is not found["accuracy"])
+
+
+@pytest.mark.parametrize("centre", [-20, -9, 0, 9, 14, 20])
+def test_confident_predictions_are_told_apart_at_both_ends(centre):
+    """Nearly all likely, or nearly all unlikely: 0.82 was said where 0.92 was true."""
+    random = np.random.default_rng(0)
+    labels = random.random(20_000) < 0.5
+    logits = random.normal(centre, 1, 20_000) + 2 * labels
+    found = metrics(logits, labels)["auc"]["value"]
+    assert found == pytest.approx(roc_auc_score(labels, logits), abs=2e-4)
+    assert metrics(-logits, ~labels)["auc"]["value"] == pytest.approx(found, abs=2e-4)
