@@ -141,7 +141,12 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, training: str) 
         checkpoint_key=training,
     )
     evaluate = evaluate_step(
-        context, recipe.evaluate, image=processing(recipe.evaluate), shard=shard, train=train
+        context,
+        recipe.evaluate,
+        image=processing(recipe.evaluate),
+        shard=shard,
+        train=train,
+        near_duplicates=recipe.gate.max_near_duplicates is not None,
     )
     gate = gate_step(
         context,

@@ -19,12 +19,13 @@ from steps.evaluate.archive import Trained, open_archive
 from steps.evaluate.champion import UNRESOLVED, open_champion
 from steps.evaluate.latency import latency
 from steps.evaluate.leakage import leakage
+from steps.evaluate.near import near_duplicates
 from steps.evaluate.scores import Scores, write
 from training.cores import fit_threads
 from training.data.dataset import Dataset
 from training.data.manifest import write_atomically
 from training.scores import Metrics
-from training.workloads import spec
+from training.workloads import Workload, spec
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -39,6 +40,7 @@ def evaluate(options: argparse.Namespace) -> None:
         "baselines": workload.baselines(train, test, options.baseline_units),
         "dataset": _dataset(train, test),
         "leakage": leakage(workload, train, test),
+        **_near(options, workload, train, test),
         "latency": latency(workload, challenger.model, test),
         "artifact": challenger.artifact,
         "model": {
@@ -52,6 +54,16 @@ def evaluate(options: argparse.Namespace) -> None:
     text = json.dumps(_without_nan(evaluation), indent=1, allow_nan=False)
     write_atomically(output / "evaluation.json", text.encode())
     print(text, flush=True)
+
+
+def _near(
+    options: argparse.Namespace, workload: Workload, train: Dataset, test: Dataset
+) -> dict[str, Any]:
+    """Where it was asked for: reading the train split as a whole takes time."""
+    if not options.near_duplicates:
+        return {}
+    found = near_duplicates(workload.sketches(train), workload.sketches(test))
+    return {"near_duplicates": found}
 
 
 def _check_trained_on(train: Dataset, challenger: Trained) -> None:
@@ -129,6 +141,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--baseline_units", type=int, default=50_000_000)
     parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
+    parser.add_argument("--near_duplicates", action="store_true", help="look for them in train")
     parser.add_argument("--slice", action="append", default=[], help="scores tell it apart")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

@@ -17,11 +17,13 @@ def evaluate_step(
     image: str,
     shard: ProcessingStep,
     train: TrainingStep,
+    near_duplicates: bool = False,
 ) -> ProcessingStep:
     """Output ``evaluation``: evaluation.json, also readable as the property file Evaluation.
 
     Output ``scores``: challenger.parquet, and champion.parquet where there is a champion. The
     pipeline parameters ChampionArn and ChampionModelUri say who it is: ``pipelines.champion``.
+    ``near_duplicates``: whether the gate asks for them.
     """
     slices = [argument for name in config.slices for argument in ("--slice", name)]
     champion = context.parameters["ChampionArn"]
@@ -36,6 +38,7 @@ def evaluate_step(
             "--champion",
             champion,
             *slices,
+            *(["--near_duplicates"] if near_duplicates else []),
         ],  # fmt: skip
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ValidationError
 from errors import TrainingError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import torch
     from torch.distributed.device_mesh import DeviceMesh
@@ -66,6 +67,9 @@ class WorkloadSpec:
 
     slices: Callable[[Any], tuple[str, ...]] = lambda config: ()
     """Settings → what its examples can be sliced by (``evaluate.slices``)."""
+
+    sketched: bool = False
+    """Whether its examples have sketches, by which nearly equal ones are found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +203,12 @@ class Workload(Protocol):
         """``example`` of every example of any split, and ``group`` where the data have groups.
 
         Equal content, equal ``example``, also in another split; so leaked examples are found.
+        """
+
+    def sketches(self, dataset: "Dataset") -> "Iterator[np.ndarray]":
+        """MinHash sketches of the examples, uint32 (examples, places), in pieces; optional.
+
+        ``WorkloadSpec.sketched`` says that it is there: near-duplicates are found by it.
         """
 
     def baselines(

@@ -57,6 +57,7 @@ SPEC = WorkloadSpec(
     primary_metric="bits_per_byte",
     baselines=("unigram", "bigram"),
     packed_with=("tokenizer", "context_length"),
+    sketched=True,
     refuse_split=refuse_split,
     compared_in=("bits_per_byte", "loss", "next_token_accuracy"),
     slices=lambda config: ("source",),

@@ -94,7 +94,7 @@ def documents(
     for passage in dataset.stream(size):
         tokens = passage.samples["tokens"]
         columns = np.empty((*tokens[:, 1:].shape, 0)) if measure is None else measure(tokens)
-        for source, start, stop in _runs(passage):
+        for source, start, stop in runs(passage):
             if source != cutter.source:
                 cutter = _Cutter(end, source)
             hashes, sums = cutter.add(tokens[start:stop], columns[start:stop])
@@ -140,8 +140,8 @@ class _Cutter:
         self._length += len(tokens)
 
 
-def _runs(passage: Passage) -> Iterator[tuple[int, int, int]]:
-    """(raw object, start, stop) of the samples that come from one raw object."""
+def runs(passage: Passage) -> Iterator[tuple[int, int, int]]:
+    """(raw object, start, stop) of the samples that come from one raw object each."""
     sources = passage.sources
     cuts = [0, *(np.flatnonzero(np.diff(sources)) + 1).tolist(), len(sources)]
     for start, stop in pairwise(cuts):

@@ -12,6 +12,7 @@ from training.data.dataset import Dataset
 from training.scores import Block, Metrics
 from training.workloads.language_model import baselines, portable, serving
 from training.workloads.language_model.model import Transformer
+from training.workloads.language_model.near import sketches
 from training.workloads.language_model.packing import Packing
 from training.workloads.language_model.scores import documents, metrics, padding, scores
 
@@ -108,6 +109,10 @@ class Workload:
         """Documents; each is its own group."""
         for _, hashes, _ in documents(dataset, self.tokenizer.end, READ):
             yield {"example": hashes}
+
+    def sketches(self, dataset: Dataset) -> Iterator[np.ndarray]:
+        """Of documents of some length: see ``near``."""
+        return sketches(dataset, self.tokenizer.end, READ)
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
         """A unigram and a bigram model on the same tokens, scored on the very same targets."""
