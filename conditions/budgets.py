@@ -50,6 +50,27 @@ def within_size(evaluation: Any, budget_mb: float) -> Check:
     )
 
 
+def without_near_duplicates(evaluation: Any, allowed: float) -> Check:
+    """Of at most so large a share of the test examples nearly the same stands in train.
+
+    ``steps.evaluate.near`` says what is near, and how sure that is.
+    """
+    found = measured(evaluation, "near_duplicates", "examples")
+    looked_at = measured(evaluation, "near_duplicates", "checked_examples")
+    known = found is not None and looked_at is not None and 0 <= found <= looked_at and looked_at
+    return compare(
+        kind="leakage",
+        name="max_near_duplicates",
+        metric="near_duplicates",
+        direction="lower",
+        value=found / looked_at if known else None,
+        threshold=number(allowed),
+        demand=f"the share of test examples of which nearly the same was trained on ({found:g} of "
+        f"{looked_at:g}) may be at most {allowed:g}" if known else "",
+        missing="the evaluation does not say of which test examples nearly the same is in train",
+    )  # fmt: skip
+
+
 def without_leakage(evaluation: Any, what: str, allowed: float) -> Check:
     """At most so large a share of the test split's ``what`` is also in the train split.
 

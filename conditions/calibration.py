@@ -5,7 +5,8 @@ mean distance between a part's mean probability and its share of positives, weig
 (Naeini, Cooper & Hauskrecht, AAAI 2015; of equal sizes, which estimates it with less bias:
 Roelofs et al., AISTATS 2022). Noise makes the estimate too large on average, and the bootstrap's
 upper limit more so: a model passes when it is shown to be calibrated, and a small test split shows
-less.
+less. For the same reason no quantile of the bootstrap is a lower limit: of true probabilities each
+would lie above the truth, which is 0.
 
 Not Spiegelhalter's test nor a slope: with enough examples any model fails the one, and the other is
 no distance in the probability's own unit, which a recipe could bound.
@@ -63,8 +64,8 @@ class Reliability:
         ):
             sums += np.bincount(cells, weights, sums.size).reshape(sums.shape)
 
-    def error(self, confidence: float) -> tuple[float, float, float]:
-        """The expected calibration error, and its one-sided lower and upper limits."""
+    def error(self, confidence: float) -> tuple[float, float]:
+        """The expected calibration error, and its one-sided upper limit."""
         part = _parts(self.examples.sum(axis=0))
         sums = np.stack([self.examples, self.predicted, self.positive])
         sums = np.add.reduceat(sums, part, axis=2)
@@ -72,9 +73,8 @@ class Reliability:
         generator = np.random.default_rng(SEED)
         drawn = generator.integers(0, sums.shape[1], size=(RESAMPLES, sums.shape[1]))
         resampled = np.array([_error(sums[:, rows].sum(axis=1)) for rows in drawn])
-        low, high = np.quantile(resampled, [1 - confidence, confidence])
         value = _error(sums.sum(axis=1))
-        return value, min(float(low), value), max(float(high), value)
+        return value, max(float(np.quantile(resampled, confidence)), value)
 
 
 def _fine(probability: Floats) -> NDArray[np.int64]:

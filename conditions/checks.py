@@ -20,6 +20,7 @@ Kind = Literal[
     "superiority",
     "slice_regression",
     "power",
+    "influence",
     "calibration",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)

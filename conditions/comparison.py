@@ -61,6 +61,24 @@ def powerful(compared: Compared, power: float, effect: float) -> Check:
     )
 
 
+def widespread(compared: Compared, most: float) -> Check:
+    """No single group has more than this share of the improvement's variance.
+
+    Where one has, the limits rest on what is hardly known: how often such groups come.
+    """
+    share = compared.improvement.influence
+    return _check(
+        compared,
+        "influence",
+        value=share,
+        threshold=most,
+        passed=share <= most,
+        direction="lower",
+        reason=f"one group has {share:.2g} of the variance of the improvement in "
+        f"{compared.metric}, the recipe allows at most {most:g}",
+    )
+
+
 def _above(compared: Compared, kind: Kind, bound: float) -> Check:
     found = compared.improvement
     low = number(found.low)

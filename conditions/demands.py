@@ -21,6 +21,7 @@ class Demands:
     superiority: Mapping[str, float] = field(default_factory=dict)
     slice_regression: Mapping[str, float] = field(default_factory=dict)
     smallest_effect: Mapping[str, float] = field(default_factory=dict)
+    max_group_influence: float | None = None
     max_calibration_error: float | None = None
     min_examples: int | None = None
     confidence: float = 0.95
@@ -69,6 +70,9 @@ def undecided(demands: Demands, reason: str, *, passed: bool, compared_only: boo
     if demands.compared:
         groups = demands.min_groups
         found.append(_undecided("sample_size", "effective_groups", groups, reason, passed))
+        if (most := demands.max_group_influence) is not None:
+            found += [_undecided("influence", metric, most, reason, passed)
+                      for metric in demands.compared]  # fmt: skip
     if compared_only:
         return found
     if demands.max_calibration_error is not None:
@@ -84,7 +88,7 @@ def _undecided(kind: Kind, metric: str, threshold: float, reason: str, passed: b
         kind=kind,
         name=name_of(kind, metric),
         metric=metric,
-        direction="lower" if kind in ("calibration", "power") else "higher",
+        direction="lower" if kind in ("calibration", "power", "influence") else "higher",
         value=None,
         threshold=threshold,
         passed=passed,

@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 
 STEEPNESS = 88.0
 """b × √effective groups at |τ₃| = 1."""
+STRAIGHT = 1e-9
+"""A b that is no b: so small a number has no digits left to divide by."""
 MOST = 2.0
 """Largest b: 1.65 standard errors become 13."""
 DOUBT = 2.0
@@ -99,7 +101,8 @@ class Some:
 class Many:
     """What many groups say of the few that are some of them."""
 
-    groups: int
+    effective: float
+    """Effective groups of all parts together."""
     tails: tuple[float, float]
     """See ``tails``."""
     spread: float
@@ -110,11 +113,11 @@ Limit = Student | Sized | Some
 
 
 def _shrunk(t: float, bent: float) -> float:
-    return float(np.log1p(bent * t) / bent) if bent and t > 0 else t
+    return float(np.log1p(bent * t) / bent) if bent > STRAIGHT and t > 0 else t
 
 
 def _stretched(quantile: float, bent: float) -> float:
-    if not bent or quantile <= 0:
+    if bent <= STRAIGHT or quantile <= 0:
         return quantile
     with np.errstate(over="ignore"):
         return float(np.expm1(bent * quantile) / bent)

@@ -114,7 +114,7 @@ def improvement(
     down = max((limit.reach(confidence) for limit in below), default=0.0)
     up = max((limit.reach(confidence) for limit in above), default=0.0)
     if resamples and 0 < error < np.inf:
-        lowest, highest = _quantiles(residual, share, confidence, resamples)
+        lowest, highest = bootstrap_t(residual, share, confidence, resamples)
         down, up = max(down, highest * error), max(up, -lowest * error)
     return Improvement(
         value=value,
@@ -139,8 +139,10 @@ def together(parts: Iterable[tuple[Floats, Floats]]) -> Many:
 
     ``parts``: (difference, weight) of each.
     """
-    moved, ratios = np.concatenate([_deviations(*part) for part in parts], axis=1)
-    return Many(groups=len(moved), tails=tails(moved, ratios), spread=float(moved.std()))
+    found = [(_deviations(*part), part[1].sum() ** 2 / (part[1] @ part[1])) for part in parts]
+    moved, ratios = np.concatenate([deviations for deviations, _ in found], axis=1)
+    effective = float(sum(groups for _, groups in found))
+    return Many(effective=effective, tails=tails(moved, ratios), spread=float(moved.std()))
 
 
 def _deviations(difference: Floats, weight: Floats) -> Floats:
@@ -196,7 +198,7 @@ def _of_some(
         alone = bend(max(mine - noise, of_all), effective)
         both = Some(
             own=Student(error=error, freedom=degrees, bend=alone),
-            all_=Student(error=wide, freedom=degrees, bend=bend(of_all, known.groups)),
+            all_=Student(error=wide, freedom=degrees, bend=bend(of_all, known.effective)),
         )
         sides.append((both, *_waves(moved, error, in_order)))
     return sides[0], sides[1]
@@ -206,7 +208,7 @@ def _waves(moved: Floats, error: float, in_order: bool) -> list[Student]:
     return [ordered(moved)] if in_order and error < np.inf else []
 
 
-def _quantiles(
+def bootstrap_t(
     residual: Floats, share: Floats, confidence: float, resamples: int
 ) -> tuple[float, float]:
     """The studentised improvement's quantiles at 1 - confidence and at confidence; may be infinite.

@@ -1,11 +1,12 @@
 """All checks of the scores of single examples: read them, compare, judge."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from conditions.checks import Check, measured, number
-from conditions.comparison import Compared, non_inferior, powerful, superior
+from conditions.comparison import Compared, non_inferior, powerful, superior, widespread
 from conditions.demands import NONE, UNRESOLVED, Demands, name_of, undecided
 from conditions.paired import improvement
 from conditions.scores import read
@@ -68,7 +69,10 @@ UNRESOLVED_CHAMPION = (
     "nobody looked for the champion in the registry: start the run with "
     "`python -m pipelines.start`, or give the parameters ChampionArn and ChampionModelUri"
 )
-COLD_START = "there is no champion to compare with; the recipe's gate.cold_start says: {}"
+COLD_START = (
+    "there is no champion to compare with, so no comparison was made; the recipe's gate.cold_start "
+    "decides: {}"
+)
 
 
 def _wanted(demands: Demands, champion: str) -> Wanted:
@@ -151,7 +155,7 @@ def _calibration(tally: Tally, demands: Demands) -> list[Check]:
     most = demands.max_calibration_error
     if most is None:
         return []
-    value, low, high = tally.calibration.error(demands.confidence)
+    value, high = tally.calibration.error(demands.confidence)
     return [
         Check(
             kind="calibration",
@@ -159,7 +163,6 @@ def _calibration(tally: Tally, demands: Demands) -> list[Check]:
             metric="calibration_error",
             direction="lower",
             value=value,
-            low=low,
             high=high,
             confidence=demands.confidence,
             threshold=most,
@@ -178,7 +181,14 @@ def _comparisons(tally: Tally, demands: Demands) -> list[Check]:
         *(non_inferior(of[m], margin) for m, margin in demands.non_inferiority.items()),
         *(superior(of[m], margin) for m, margin in demands.superiority.items()),
         *(powerful(of[m], demands.power, e) for m, e in demands.smallest_effect.items()),
+        *_influence(of, demands),
     ]
+
+
+def _influence(of: Mapping[str, Compared], demands: Demands) -> list[Check]:
+    """``max_group_influence``: on no metric has one group a larger share of the variance."""
+    most = demands.max_group_influence
+    return [] if most is None else [widespread(one, most) for one in of.values()]
 
 
 def compared(tally: Tally, metric: str, confidence: float) -> Compared:

@@ -10,7 +10,7 @@ Royal Statistical Society B 70, 2008). Of k looks at most
 is spent, for any k. The sum of the levels bounds the chance of any false promotion (Bonferroni),
 however much the tries resemble each other, and although each is chosen after the last was seen.
 
-Why these levels: the first look keeps ``1 - REST`` of α, which costs the one honest try at most 4
+Why these levels: the first look keeps ``1 - REST`` of α, which costs the one honest try at most 2
 points of power, where the usual 6 / (π²k²) costs 9; and the k-th keeps REST · α / (k(k - 1)), as
 long a tail as that one has. Why not Thresholdout (Dwork et al., Science 349, 2015): its noise
 takes many more examples than a test split of some hundred groups has. Why nothing is earned back
@@ -19,7 +19,7 @@ by a promotion: there is a new champion then, whose looks are counted from 1.
 
 from errors import GateError
 
-REST = 0.2
+REST = 0.1
 """Share of α that all looks after the first have together."""
 
 

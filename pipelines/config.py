@@ -246,6 +246,16 @@ class Recipe(Section):
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
                 self._comparable(kind, metric, known)
+        if self.gate.max_near_duplicates is not None and not known.sketched:
+            raise ValueError(
+                f"gate.max_near_duplicates: the examples of workload {self.workload.name} have no "
+                "sketches by which nearly equal ones are found; remove it"
+            )
+        if self.gate.max_group_influence is not None and not self.gate.comparisons:
+            raise ValueError(
+                "gate.max_group_influence: there is no comparison with the champion whose "
+                "variance a group could have; add one, such as superiority, or remove it"
+            )
         absolute = self.gate.thresholds or self.gate.below_baseline or self.gate.absolute
         if self.gate.comparisons and self.gate.cold_start == "pass" and not absolute:
             raise ValueError(

@@ -27,7 +27,7 @@ from pipelines.cli import (
     run,
 )
 from pipelines.execution import Execution, Step, latest_execution
-from pipelines.summary import demanded, model_package
+from pipelines.summary import demanded, measured, model_package
 from pipelines.terminal import duration
 
 PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
@@ -91,7 +91,7 @@ def render(run: Run) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {"duration": duration, "demanded": demanded}
+    templates.filters |= {"duration": duration, "demanded": demanded, "measured": measured}
     pictures = {
         "timeline": plots.timeline(run.steps),
         "loss": plots.loss_curve(run.history),

@@ -17,6 +17,10 @@ HOSTS_SHOWN = 2
 # From here on a log holds only launchers reporting that what they launched has failed.
 LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic|Command failed with exit code")
 
+COMPARED = ("non_inferiority", "superiority", "slice_regression", "power", "sample_size",
+            "influence")  # fmt: skip
+"""Kinds of checks that need a champion, or its scores: while there is none, the recipe decides."""
+
 
 def print_summary(execution: Execution) -> None:
     """Steps and times, the metrics against the gate, the model package; or why it failed."""
@@ -79,12 +83,19 @@ def _checks_table(gate: dict[str, Any]) -> Table:
         verdict = ("pass", "green") if check["passed"] else ("reject", "red")
         table.add_row(
             check["name"],
-            _number(check["value"]),
+            measured(check, gate),
             *([_limits(check)] if limits else []),
             demanded(check),
             Text(*verdict),
         )
     return table
+
+
+def measured(check: dict[str, Any], gate: dict[str, Any]) -> str:
+    """The value of a check, or why it has none."""
+    if check["value"] is None and check.get("kind") in COMPARED and gate.get("champion") == "none":
+        return f"no champion, cold_start: {gate.get('cold_start')}"
+    return _number(check["value"])
 
 
 def demanded(check: dict[str, Any]) -> str:
@@ -100,6 +111,8 @@ def _limits(check: dict[str, Any]) -> str:
     low, high = check.get("low"), check.get("high")
     if low is None and high is None:
         return ""
+    if check.get("kind") == "calibration":  # which has no lower limit
+        return f"at most {_number(high)}"
     return f"{'-∞' if low is None else _number(low)} to {'∞' if high is None else _number(high)}"
 
 

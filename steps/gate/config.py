@@ -47,8 +47,9 @@ class GateConfig(ProcessingCompute):
     """Chance with which an improvement of ``smallest_effect`` must be found."""
 
     confidence: float = Field(default=0.95, ge=0.8, lt=1)
-    """Of every limit, one-sided: a model that is no better passes with probability 1 - confidence,
-    at most. Of ``slice_regression``: a model without a bad slice is stopped with that."""
+    """One-sided: of models that are no better, however many are tried on one test split against
+    one champion, any passes with probability 1 - confidence, as far as docs/gate.md says. Of
+    ``slice_regression``: a model without a bad slice is stopped with that."""
 
     min_groups: int = Field(default=20, ge=2)
     """Effective groups that a comparison with the champion needs: (Σ weight)² / Σ weight²."""
@@ -66,6 +67,10 @@ class GateConfig(ProcessingCompute):
     min_examples: int | None = Field(default=None, ge=1)
     """Examples that the test split must have."""
 
+    max_group_influence: float | None = Field(default=None, gt=0, lt=1)
+    """Share of the variance of an improvement that a single group may have; with ``superiority``,
+    ``non_inferiority`` or another comparison. 0.5 refuses what one group decides."""
+
     max_calibration_error: float | None = Field(default=None, gt=0, lt=1)
     """Upper limit of the expected calibration error of a binary classifier's probabilities."""
 
@@ -74,6 +79,9 @@ class GateConfig(ProcessingCompute):
 
     max_leaked_groups: float | None = Field(default=None, ge=0, le=1)
     """Share of test groups that are also in train."""
+
+    max_near_duplicates: float | None = Field(default=None, ge=0, le=1)
+    """Share of test examples of which nearly the same is in train: see docs/gate.md."""
 
     max_latency_p95_ms: FiniteFloat | None = Field(default=None, gt=0)
     """Milliseconds in which 95 of 100 single-example requests are answered."""
@@ -100,7 +108,7 @@ class GateConfig(ProcessingCompute):
         """Checks that need no champion and are no threshold on a metric → what they demand."""
         names = (
             "min_examples", "max_calibration_error", "max_leaked_examples", "max_leaked_groups",
-            "max_latency_p95_ms", "max_artifact_mb",
+            "max_near_duplicates", "max_latency_p95_ms", "max_artifact_mb",
         )  # fmt: skip
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
@@ -124,9 +132,11 @@ class GateConfig(ProcessingCompute):
             "baseline": self.below_baseline,
             "latency": self.max_latency_p95_ms,
             "artifact_size": self.max_artifact_mb,
-            "leakage": self.absolute.keys() & {"max_leaked_examples", "max_leaked_groups"},
+            "leakage": self.absolute.keys()
+            & {"max_leaked_examples", "max_leaked_groups", "max_near_duplicates"},
             "sample_size": self.comparisons or self.min_examples,
             "power": self.smallest_effect,
+            "influence": self.comparisons and self.max_group_influence,
             "calibration": self.max_calibration_error,
         }
         return tuple(kind for kind in KINDS if declared.get(kind) or self.comparisons.get(kind))

@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from conditions import files, provenance
-from conditions.budgets import within_latency, within_size, without_leakage
+from conditions.budgets import (
+    within_latency,
+    within_size,
+    without_leakage,
+    without_near_duplicates,
+)
 from conditions.checks import Check, against_baseline, against_threshold
 from conditions.demands import UNRESOLVED, Demands
 from conditions.verdict import verdict
@@ -28,6 +33,7 @@ BOUNDS = {"max": "lower", "min": "higher"}
 BUDGETS = {
     "max_leaked_examples": (float, None),
     "max_leaked_groups": (float, None),
+    "max_near_duplicates": (float, None),
     "max_latency_p95_ms": (float, None),
     "max_artifact_mb": (float, None),
 }
@@ -35,6 +41,7 @@ BUDGETS = {
 SETTINGS = {
     "min_examples": (int, None),
     "max_calibration_error": (float, None),
+    "max_group_influence": (float, None),
     "confidence": (float, 0.95),
     "power": (float, 0.8),
     "min_groups": (int, 20),
@@ -124,6 +131,8 @@ def _budgets(evaluation: Any, options: argparse.Namespace) -> list[Check]:
         allowed = getattr(options, f"max_leaked_{what}")
         if allowed is not None:
             found.append(without_leakage(evaluation, what, allowed))
+    if options.max_near_duplicates is not None:
+        found.append(without_near_duplicates(evaluation, options.max_near_duplicates))
     if options.max_latency_p95_ms is not None:
         found.append(within_latency(evaluation, options.max_latency_p95_ms))
     if options.max_artifact_mb is not None:

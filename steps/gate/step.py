@@ -94,6 +94,7 @@ def _comparisons(
             arguments += [f"--{kind}", metric, directions[metric], str(margin)]
     settings = ("confidence", "power", "min_groups", "min_slice_examples", "min_slice_groups",
                 "cold_start")  # fmt: skip
-    for name in settings:
-        arguments += [f"--{name}", str(getattr(config, name))]
+    for name in (*settings, "max_group_influence"):
+        if (value := getattr(config, name)) is not None:
+            arguments += [f"--{name}", str(value)]
     return [*arguments, "--champion", context.parameters["ChampionArn"]]

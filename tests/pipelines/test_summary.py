@@ -44,9 +44,9 @@ COMPARED = CHECK | {"name": "superiority_loss", "kind": "superiority", "directio
                     "passed": False}  # fmt: skip
 
 
-def shown(*checks: dict) -> list[list[str]]:
+def shown(*checks: dict, **gate: str) -> list[list[str]]:
     with console.capture() as capture:
-        console.print(_checks_table({"checks": list(checks)}))
+        console.print(_checks_table({"checks": list(checks)} | gate))
     return [line.split() for line in capture.get().splitlines()]
 
 
@@ -56,6 +56,14 @@ def test_limits_are_shown_where_a_check_has_some_and_what_is_demanded_of_them():
     assert plain == ["max_loss", "2.0000", "at", "most", "3.0000", "pass"]
     assert compared[1:] == ["0.0100", "-0.0050", "to", "∞", "low", "above", "0.0000", "reject"]
     assert shown(CHECK)[0] == ["gate", "value", "demanded"]
+
+
+def test_a_cold_start_says_that_there_is_no_champion_and_what_the_policy_did():
+    undecided = COMPARED | {"value": None, "low": None, "passed": True}
+    _, row = shown(undecided, champion="none", cold_start="pass")
+    assert "no champion, cold_start: pass" in " ".join(row) and "missing" not in row
+    _, row = shown(CHECK | {"value": None, "kind": "threshold"}, champion="none")
+    assert "missing" in row
 
 
 def step(metadata: dict, cached: bool = False) -> Step:

@@ -57,7 +57,8 @@ def root(good: Path, tmp_path: Path) -> Path:
 def test_good_evidence_passes_and_everything_is_told(root: Path):
     found = gate(root, *COMPARED, *ABSOLUTE)
     assert found["verdict"] == "pass", found["reason"]
-    assert {name for name, outcome in found["kinds"].items() if outcome == "none"} == {"baseline"}
+    undeclared = {name for name, outcome in found["kinds"].items() if outcome == "none"}
+    assert undeclared == {"baseline", "influence"}
     by_name = {check["name"]: check for check in found["checks"]}
     superior = by_name["superiority_loss"]
     assert superior["low"] < superior["value"] < superior["high"]
@@ -98,7 +99,9 @@ def test_without_a_champion_the_recipes_policy_counts_and_other_checks_are_made(
     root = Evidence(champion=None).write(tmp_path)
     found = gate(root, *COMPARED, *ABSOLUTE, "--cold_start", policy, champion="none")
     assert (found["verdict"], found["cold_start"], found["champion"]) == (policy, policy, "none")
-    assert "gate.cold_start says: pass" in found["checks"][-1]["reason"] or policy == "reject"
+    compared = {check["reason"] for check in found["checks"] if check["value"] is None}
+    [reason] = compared
+    assert "no champion" in reason and f"gate.cold_start decides: {policy}" in reason
     assert found["examples"] == 1200 and found["kinds"]["calibration"] == "pass"
     stopped = gate(root, *COMPARED, "--threshold", "max_loss", "0.1", champion="none")
     assert failed(stopped) == {"max_loss"}
@@ -295,3 +298,27 @@ def test_neighbouring_groups_that_are_alike_show_less(tmp_path: Path):
     assert lows[0]["low"] > lows[1]["low"] + 0.05
     assert "neighbouring groups being alike" in lows[1]["reason"]
     assert "neighbouring" not in lows[0]["reason"]
+
+
+def test_one_group_that_decides_alone_is_refused_where_the_recipe_says_so(tmp_path: Path):
+    one = np.full(60, 0.05)
+    one[7] = 30.0
+    root = Evidence(improvement=one, noise=0.01).write(tmp_path)
+    check = {c["name"]: c for c in gate(root, *COMPARED, "--max_group_influence", "0.5")["checks"]}
+    influence = check["influence_loss"]
+    assert not influence["passed"] and 0.95 < influence["value"] < 1
+    assert "one group has" in influence["reason"]
+    even = Evidence().write(tmp_path / "even")
+    found = gate(even, *COMPARED, "--max_group_influence", "0.5")
+    assert found["verdict"] == "pass" and found["kinds"]["influence"] == "pass"
+
+
+def test_near_duplicates_are_a_share_and_unknown_ones_are_refused(root: Path):
+    words = ["--max_near_duplicates", "0.01"]
+    assert failed(gate(root, "--threshold", "max_loss", "9", *words)) == {"max_near_duplicates"}
+    path = root / "processing/input/evaluation/evaluation.json"
+    evaluation = json.loads(path.read_text())
+    for near, passed in ((0, True), (12, True), (13, False)):
+        counted = {"near_duplicates": {"examples": near, "checked_examples": 1200}}
+        path.write_text(json.dumps(evaluation | counted))
+        assert (gate(root, "--threshold", "max_loss", "9", *words)["verdict"] == "pass") == passed
