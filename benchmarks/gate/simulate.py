@@ -1,7 +1,7 @@
-"""Pairs of models whose true difference is known, and what the gate says of them.
+"""Pairs of models whose true difference is known, as the gate sees them: sums over groups.
 
-The gate's own code judges: ``conditions.tally`` adds the scores up, ``conditions.scored.compared``
-compares, ``conditions.comparison`` decides.
+Each world draws what the groups of a test split are worth; its true improvement is ``effect``.
+``benchmarks.gate.judge`` then lets the gate's own code decide.
 """
 
 from collections.abc import Callable
@@ -10,18 +10,22 @@ from typing import Literal
 
 import numpy as np
 
-from conditions import comparison
-from conditions.scored import compared
-from conditions.tally import Batch, Floats, Tally, Wanted
+from conditions.tally import Batch, Floats
 
-CONFIDENCE = 0.95
-ALPHA = 1 - CONFIDENCE
 MEAN_GROUP, SPREAD = 20.0, 0.7
 """Examples of a group: log-normal, of this mean and standard deviation of the logarithm: a group
 among 1,000 has ten times as many as the middle one."""
 METRIC = "score"
+LIKENESS = 0.5
+"""Correlation of neighbouring days."""
+DISASTER = 0.05
+"""What the challenger of a rare disaster gains elsewhere."""
 
-Kind = Literal["loss", "accuracy", "skewed"]
+Kind = Literal[
+    "loss", "accuracy", "heavy", "skewed", "log-normal", "lengths", "disaster 5 %", "disaster 1 %",
+    "days",
+]  # fmt: skip
+RATES: dict[str, float] = {"disaster 5 %": 0.05, "disaster 1 %": 0.01}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,40 +34,26 @@ class World:
 
     kind: Kind
     """``loss``: a mean over units, of which an example has many or few. ``accuracy``: hits.
-    ``skewed``: the challenger is a little better on nearly every group, and much worse on some."""
+    ``heavy``: differences of Student's t with 2.5 degrees of freedom. ``skewed``: a little better
+    on nearly every group, much worse on some (exponential). ``log-normal``: the same, of σ 1.
+    ``lengths``: worse in proportion to a group's log-normal length. ``disaster``: much worse on 5
+    or 1 % of the groups, a little better on the others. ``days``: neighbours are correlated."""
     groups: int
-    effect: float
+    effect: float = 0.0
     """By how much the challenger is truly better."""
 
+    @property
+    def direction(self) -> Literal["lower", "higher"]:
+        return "higher" if self.kind == "accuracy" else "lower"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What was decided about one pair."""
-
-    plain: bool
-    """The challenger's value on the test split is better than the champion's: what templates do."""
-    promoted: bool
-    value: float
-    detectable: float
-    """The smallest improvement that the gate says it would find with power 0.8."""
+    @property
+    def in_order(self) -> bool:
+        return self.kind == "days"
 
 
-def judge(world: World, margin: float | None, seed: int) -> Outcome:
-    """One pair; ``margin`` of non-inferiority, None for superiority."""
-    batch = PAIRS[world.kind](world, np.random.default_rng(seed))
-    direction = "higher" if world.kind == "accuracy" else "lower"
-    tally = Tally(Wanted(metrics={METRIC: direction}, champion="arn"))
-    tally.add(batch)
-    found = compared(tally, METRIC, CONFIDENCE)
-    check = (
-        comparison.superior(found, 0) if margin is None else comparison.non_inferior(found, margin)
-    )
-    return Outcome(
-        plain=found.improvement.value > (0 if margin is None else -margin),
-        promoted=check.passed,
-        value=found.improvement.value,
-        detectable=found.improvement.detectable(0.8),
-    )
+def pair(world: World, seed: int) -> Batch:
+    """Examples of one champion and one challenger; of most worlds, a group's sum is one example."""
+    return PAIRS[world.kind](world, np.random.default_rng([seed, world.groups]))
 
 
 def _loss(world: World, source: np.random.Generator) -> Batch:
@@ -98,11 +88,54 @@ def _skewed(world: World, source: np.random.Generator) -> Batch:
     return _batch(groups, hard - moved - noise, hard, np.ones(len(groups)))
 
 
+def _heavy(world: World, source: np.random.Generator) -> Batch:
+    return _by_group(world, _sizes(world, source), 0.05 * source.standard_t(2.5, world.groups))
+
+
+def _log_normal(world: World, source: np.random.Generator) -> Batch:
+    moved = np.exp(0.5) - source.lognormal(0, 1, world.groups)
+    return _by_group(world, _sizes(world, source), 0.05 * moved)
+
+
+def _lengths(world: World, source: np.random.Generator) -> Batch:
+    """A unit of length is worse by the length of its group, less what makes the whole equal:
+    E[length²] / E[length]; with noise of the groups, and of the units of each."""
+    length = source.lognormal(0, 1, world.groups)
+    noise = source.normal(0, 0.5, world.groups) + source.normal(0, 1, world.groups) / np.sqrt(
+        MEAN_GROUP * length
+    )
+    return _by_group(world, length, 0.05 * (np.exp(1.5) - length + noise))
+
+
+def _disaster(world: World, source: np.random.Generator) -> Batch:
+    rate = RATES[world.kind]
+    bad = source.uniform(size=world.groups) < rate
+    moved = np.where(bad, -DISASTER * (1 - rate) / rate, DISASTER)
+    noise = source.normal(0, DISASTER, world.groups)
+    return _by_group(world, _sizes(world, source), moved + noise)
+
+
+def _days(world: World, source: np.random.Generator) -> Batch:
+    moved = source.normal(size=world.groups)
+    for day in range(1, world.groups):
+        moved[day] = LIKENESS * moved[day - 1] + np.sqrt(1 - LIKENESS**2) * moved[day]
+    return _by_group(world, _sizes(world, source), 0.05 * moved)
+
+
+def _by_group(world: World, weight: Floats, moved: Floats) -> Batch:
+    """``moved``: (groups,) by how much the challenger is better there, a unit of weight."""
+    challenger = -(moved + world.effect) * weight
+    return _batch(np.arange(world.groups), challenger, np.zeros(world.groups), weight)
+
+
+def _sizes(world: World, source: np.random.Generator) -> Floats:
+    mean = np.log(MEAN_GROUP) - SPREAD**2 / 2
+    return np.floor(np.maximum(1, source.lognormal(mean, SPREAD, world.groups)))
+
+
 def _groups(world: World, source: np.random.Generator) -> np.ndarray:
     """(examples,): the group of each; (groups,) sizes are at least 1."""
-    mean = np.log(MEAN_GROUP) - SPREAD**2 / 2
-    sizes = np.maximum(1, source.lognormal(mean, SPREAD, world.groups)).astype(int)
-    return np.repeat(np.arange(world.groups), sizes)
+    return np.repeat(np.arange(world.groups), _sizes(world, source).astype(int))
 
 
 def _luck(
@@ -119,5 +152,11 @@ def _batch(groups: np.ndarray, challenger: Floats, champion: Floats, weight: Flo
 PAIRS: dict[Kind, Callable[[World, np.random.Generator], Batch]] = {
     "loss": _loss,
     "accuracy": _accuracy,
+    "heavy": _heavy,
     "skewed": _skewed,
+    "log-normal": _log_normal,
+    "lengths": _lengths,
+    "disaster 5 %": _disaster,
+    "disaster 1 %": _disaster,
+    "days": _days,
 }

@@ -1,0 +1,84 @@
+"""What the gate says of a simulated pair, beside two simpler ways to say it.
+
+The gate's own code judges: ``conditions.tally`` adds the scores up, ``conditions.paired`` gives the
+limits, ``conditions.spending`` the level of the first look.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from benchmarks.gate.simulate import METRIC, World, pair
+from conditions.limits import freedom, jackknife
+from conditions.paired import RESAMPLES, Floats, bootstrap_t, improvement
+from conditions.spending import spent
+from conditions.tally import Tally, Wanted, in_order
+
+CONFIDENCE = 0.95
+ALPHA = 1 - CONFIDENCE
+FIRST = 1 - spent(ALPHA, look=1)
+"""Confidence of the limits at the first look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What was decided about one pair, each time: promoted or not."""
+
+    plain: bool
+    """The challenger's value on the test split is better than the champion's: what templates do."""
+    usual: bool
+    """By the more cautious one of the bootstrap-t and Student's t at 0.95: the gate before it
+    minded skewness, order and looks."""
+    gate: bool
+    influence: float
+    """Share of the variance that one group has."""
+
+
+def judge(world: World, margin: float | None, seed: int) -> Outcome:
+    """One pair; ``margin`` of non-inferiority, None for superiority."""
+    difference, weight = sums(world, seed)
+    bound = 0.0 if margin is None else -margin
+    found = improvement(difference, weight, FIRST, resamples=0, in_order=world.in_order)
+    return Outcome(
+        plain=found.value > bound,
+        usual=usual(difference, weight, bound),
+        gate=promoted(difference, weight, bound, FIRST, ordered=world.in_order),
+        influence=found.influence,
+    )
+
+
+def sums(world: World, seed: int) -> tuple[Floats, Floats]:
+    """(difference, weight) of each group of a pair, as the gate's job adds them up."""
+    batch = pair(world, seed)
+    starts = in_order([batch.groups]) if world.in_order else None
+    wanted = Wanted(metrics={METRIC: world.direction}, champion="arn")
+    tally = Tally(wanted, starts=starts)
+    tally.add(batch)
+    return tally.of_groups(METRIC)
+
+
+def promoted(
+    difference: Floats, weight: Floats, bound: float, confidence: float, *, ordered: bool = False
+) -> bool:
+    """Whether the gate's lower limit is above the bound. The bootstrap, which takes the time, can
+    only lower it: so it is asked where the others agree."""
+    for resamples in (0, RESAMPLES):
+        found = improvement(difference, weight, confidence, resamples=resamples, in_order=ordered)
+        if found.low <= bound:
+            return False
+    return True
+
+
+def usual(difference: Floats, weight: Floats, bound: float) -> bool:
+    """See ``Outcome``."""
+    difference, weight = difference[weight > 0], weight[weight > 0]
+    share = weight / weight.sum()
+    value = difference.sum() / weight.sum()
+    residual = difference / weight.sum() - value * share
+    error, _ = jackknife(residual, share)
+    reach = stdtrit(freedom(float(1 / (share @ share))), CONFIDENCE)
+    if value - reach * error <= bound:
+        return False
+    _, highest = bootstrap_t(residual, share, CONFIDENCE, RESAMPLES)
+    return bool(value - max(reach, highest) * error > bound and np.isfinite(highest))
