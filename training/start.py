@@ -22,7 +22,7 @@ from training.marker import Marker
 
 CHANNEL = "start"
 ARCHIVE = "model.tar.gz"
-DIFFERENT = {"code", "data", "torch", "workload_config", *TrainConfig.model_fields}
+DIFFERENT = {"code", "data", "torch", "workload", "workload_config", *TrainConfig.model_fields}
 """What ``may_differ`` may name."""
 URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S*[^\s/]"
 
@@ -38,7 +38,7 @@ class StartFrom(BaseModel):
     optimizer state and averages, by the schedule that the settings give now."""
 
     may_differ: tuple[str, ...] = ()
-    """With checkpoint: in what this training may differ from that one. code, data, torch,
+    """With checkpoint: in what this training may differ from that one. code, data, torch, workload,
     workload_config, or a setting of the loop such as max_steps; anything else is an error."""
 
     model_package: str | None = Field(

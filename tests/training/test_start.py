@@ -14,7 +14,8 @@ from errors import TrainingError
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments, history, losses, write_ragged
-from training.start import opened, read_start
+from training.identity import Parts
+from training.start import DIFFERENT, opened, read_start
 
 CONSTANT = {"warmup_steps": 0, "min_learning_rate_ratio": 1.0}
 """A schedule that does not depend on max_steps."""
@@ -237,6 +238,14 @@ def test_a_replaced_model_and_a_damaged_one_are_errors(short, train, own):
     assert "cannot be unpacked" in failure(begun, train, start_from=MODEL)
     archive.unlink()
     assert "model.tar.gz: is missing" in failure(begun, train, start_from=MODEL)
+
+
+def test_every_part_of_a_training_may_be_named():
+    """Else an error would ask for what is refused."""
+    known = Parts(workload="v", workload_config={"a": 1}, settings={"seed": 0}, code={"f": "1"})
+    other = Parts(workload="w", workload_config={}, settings={}, code={}, data="f", torch="2")
+    parts = {name.partition(".")[0] for name in other.differences(known)}
+    assert parts == {"workload", "workload_config", "seed", "code", "data", "torch"} <= DIFFERENT
 
 
 @pytest.mark.parametrize(
