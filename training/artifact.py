@@ -25,6 +25,9 @@ from errors import DataError
 from training.data.manifest import write_atomically
 from training.workloads import Workload, load
 
+TIES = "tied_weights"
+"""In config.json: further names of weights → the name that model.safetensors has them under."""
+
 
 def save(
     folder: Path,
@@ -40,14 +43,36 @@ def save(
     """
     folder.mkdir(parents=True, exist_ok=True)
     exported, config = workload.export(weights)
-    whole = {name: tensor.contiguous() for name, tensor in exported.items()}
+    whole, ties = untied(exported)
     save_file(whole, folder / ".model.tmp", {"format": "pt"})
     (folder / ".model.tmp").replace(folder / "model.safetensors")
     for name, content in workload.files().items():
         write_atomically(folder / name, content)
     lines = "".join(json.dumps(line) + "\n" for line in history)
     write_atomically(folder / "history.jsonl", lines.encode())
-    write_atomically(folder / "config.json", json.dumps(config | description, indent=1).encode())
+    told = config | description | ({TIES: ties} if ties else {})
+    write_atomically(folder / "config.json", json.dumps(told, indent=1).encode())
+
+
+def untied(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """(tensors that share no memory, further name → name of the same tensor among them).
+
+    safetensors refuses tensors that share memory: each is written once, and config.json names the
+    others. (Not the file's own metadata: its order, and so the bytes, would differ each time.)
+    """
+    whole: dict[str, Tensor] = {}
+    ties: dict[str, str] = {}
+    first: dict[tuple, str] = {}
+    memory: set[int] = set()
+    for name, tensor in tensors.items():
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and first.setdefault(key, name) != name:
+            ties[name] = first[key]
+            continue
+        shared = tensor.untyped_storage().data_ptr() in memory
+        memory.add(tensor.untyped_storage().data_ptr())
+        whole[name] = tensor.clone() if shared else tensor
+    return {name: tensor.contiguous() for name, tensor in whole.items()}, ties
 
 
 def add_code(folder: Path, workload: str) -> str:
@@ -129,4 +154,5 @@ def fill(
     Raises:
         RuntimeError, KeyError: they are not this model's.
     """
-    model.load_state_dict(workload.restore(weights))
+    ties = {name: weights[first] for name, first in description.get(TIES, {}).items()}
+    model.load_state_dict(workload.restore(weights | ties))

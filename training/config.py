@@ -29,6 +29,10 @@ IMMATERIAL = {
     "zero_stage",
 }
 
+# Of these, what shapes the weights of a model that draws torch's own random numbers (nn.Dropout) or
+# normalises by the micro-batch (BatchNorm).
+BY_BATCH = {"compile", "micro_batch", "pipeline_parallel", "tensor_parallel"}
+
 
 class TrainConfig(BaseModel):
     """Each field is a hyperparameter of the training job, and an argument of its script."""
@@ -60,7 +64,8 @@ class TrainConfig(BaseModel):
     """Samples per optimizer step, over all ranks and micro-batches."""
 
     micro_batch: int = Field(ge=1)
-    """Samples that one rank takes through the model at once."""
+    """Samples that one rank takes through the model at once. Of a model with BatchNorm, or with
+    dropout other than training.dropout's, it shapes the weights."""
 
     learning_rate: FiniteFloat = Field(gt=0)
     """Peak learning rate, reached at the end of the warm-up."""
@@ -96,7 +101,8 @@ class TrainConfig(BaseModel):
 
     ema_decay: FiniteFloat = Field(default=0.0, ge=0, lt=1)
     """Decay per step of a moving average of the weights, which is validated and handed on in
-    their stead; 0 for none."""
+    their stead; 0 for none. In step n it is n / (9 + n) at most, so that a short training does not
+    hand on its initial weights."""
 
     grad_clip: FiniteFloat = Field(default=1.0, gt=0)
     """Largest global L2 norm of the gradient; a longer one is scaled down to it."""

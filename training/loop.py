@@ -1,7 +1,6 @@
 """The training loop: the same for every strategy, workload and number of ranks."""
 
 import contextlib
-import hashlib
 import logging
 import math
 import signal
@@ -75,7 +74,7 @@ class Loop:
         self._flops, self._peak = workload.flops(model), devices.peak(self.ranks.device)
         strategy.prepare(model)
         self.average = Average(strategy.model, config.ema_decay) if config.ema_decay else None
-        self.step, self._resumed, self._saved = 0, False, -1
+        self.step, self._saved = 0, -1
         self._validated: tuple[int, float] | None = None
         self._resume()
         self._began, self._samples, self._units = 0.0, 0, 0.0  # since the last line
@@ -128,12 +127,9 @@ class Loop:
         counts = torch.stack([self.workload.units(batch) for batch in batches])
         units, asked = self._agree(float(counts.sum()), stop_asked)
         clock.mark("communication")
-        if self._resumed:
-            strategy.rehearse(batches[0])
-            self._resumed = False
-        # Dropout and the like are drawn anew from (seed, step, rank): a resumed run draws the same.
-        torch.manual_seed(_mix(self.config.seed, self.step, strategy.data_rank))
+        strategy.begin(self.step)
         total = strategy.backward(batches, units)
+        strategy.micro.end(strategy.data_groups())
         mine = float(total)
         clock.mark("forward_backward")
         loss = float(strategy.sum(total.clone()))
@@ -144,7 +140,7 @@ class Loop:
         rate = learning_rate(self.config, self.step)
         strategy.update(rate)
         if self.average is not None:
-            self.average.update()
+            self.average.update(self.step)
         clock.mark("optimizer")
         self.step += 1
         self._samples += self.config.global_batch
@@ -211,6 +207,7 @@ class Loop:
         count = min(len(validation), config.validation_samples)
         totals = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
         mine = range(strategy.data_rank, count, strategy.data_world)
+        modes = {module: module.training for module in strategy.model.modules()}
         strategy.model.eval()
         # Every rank runs the model equally often: with sharded weights they do it together.
         for start in range(0, -(-count // strategy.data_world), config.micro_batch):
@@ -219,8 +216,10 @@ class Loop:
             batch = self._on_device({n: torch.from_numpy(array) for n, array in read.items()})
             loss = strategy.validate(batch)
             if samples:
-                totals += torch.stack([loss.double(), self.workload.units(batch).double()])
-        strategy.model.train()
+                totals[0] += loss
+                totals[1] += self.workload.units(batch)
+        for module, training in modes.items():  # a frozen BatchNorm was in eval before, too
+            module.training = training
         loss_sum, units = strategy.sum(totals).tolist()
         return loss_sum / units
 
@@ -272,7 +271,8 @@ class Loop:
 
     def _state(self) -> dict[str, Tensor]:
         average = self.average.tensors if self.average is not None else {}
-        return self.strategy.state() | {f"average.{name}": t for name, t in average.items()}
+        name = self.strategy.saved_name
+        return self.strategy.state() | {f"average.{name(n)}": t for n, t in average.items()}
 
     def _save(self) -> None:
         if self.step == self._saved:
@@ -287,14 +287,9 @@ class Loop:
         if step is None:
             return
         self.strategy.loaded()
-        self.step, self._saved, self._resumed = step, step, True
+        self.step, self._saved = step, step
         if self.ranks.rank == 0:
             log.info("resumed from the checkpoint of step %d", step)
-
-
-def _mix(seed: int, step: int, rank: int) -> int:
-    """A seed of its own for each step and rank: 64 bits of a hash."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {step} {rank}".encode()).digest()[:8])
 
 
 @contextlib.contextmanager

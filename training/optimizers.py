@@ -40,12 +40,15 @@ def build(
 ) -> torch.optim.Optimizer:
     """The configured optimizer; ``decay`` names the weights that are decayed, if not ``decayed``.
 
-    A group holds weights of one device mesh only: DTensors of different meshes, or DTensors and
-    whole tensors, do not mix in one fused operation.
+    Frozen weights (``requires_grad=False``) are left out. A group holds weights of one device mesh
+    only: DTensors of different meshes, or DTensors and whole tensors, do not mix in one fused
+    operation.
     """
     decay = decayed(model) if decay is None else decay
     groups: dict[object, dict] = {}
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         group = groups.setdefault(
             (name in decay, getattr(parameter, "device_mesh", None)),
             {"params": [], "weight_decay": config.weight_decay if name in decay else 0.0},
@@ -54,7 +57,9 @@ def build(
     kind = Lamb if config.optimizer == "lamb" else torch.optim.AdamW
     options = {} if config.optimizer == "lamb" else {"fused": True}
     betas = (config.beta1, config.beta2)
-    return kind(list(groups.values()), lr=config.learning_rate, betas=betas, **options)
+    # A pipeline stage may be frozen as a whole.
+    found = list(groups.values()) or [{"params": []}]
+    return kind(found, lr=config.learning_rate, betas=betas, **options)
 
 
 class Lamb(torch.optim.Optimizer):
@@ -112,21 +117,23 @@ def _norm(tensor: Tensor) -> float:
 def moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
     """(parameter, name → tensor) of the optimizer's state, made first where there is none yet.
 
-    A step at rate 0 over gradients of 0 makes it and leaves the weights as they are.
+    Where there is none, a parameter has had no gradient so far, in this process. A step at rate 0
+    over gradients of 0 makes it and leaves the weights as they are; gradients are gone afterwards.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if not optimizer.state:
+    if lacking := [p for p in parameters if not optimizer.state.get(p)]:
         rates = [group["lr"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
             group["lr"] = 0.0
-        for parameter in parameters:
+        optimizer.zero_grad()
+        for parameter in lacking:
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
         optimizer.zero_grad()
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
-        for state in optimizer.state.values():
-            state["step"].zero_()
+        for parameter in lacking:
+            optimizer.state[parameter]["step"].zero_()
     for parameter in parameters:
         yield parameter, optimizer.state[parameter]
 
@@ -134,23 +141,31 @@ def moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str
 class Average:
     """An exponential moving average of the weights (Polyak & Juditsky 1992; Izmailov et al. 2018).
 
-    Sharded as the weights are: each rank averages what it holds.
+    The decay rises to the one that is asked for: in step n (from 1) it is min(decay, n / (9 + n)),
+    as TensorFlow's ``ExponentialMovingAverage`` has it with ``num_updates``, and timm and diffusers
+    after it. So the average looks back over a tenth of the steps so far, at most: of the initial
+    weights 10^-5 are left after ten steps, whatever the decay.
+
+    Frozen weights are not averaged. Sharded as the weights are: each rank averages what it holds.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        self._model, self._decay = model, decay
-        self.tensors = {n: p.detach().clone() for n, p in model.named_parameters()}
+        self._decay = decay
+        trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        self._weights = trained
+        self.tensors = {n: p.detach().clone() for n, p in trained.items()}
 
     @torch.no_grad()
-    def update(self) -> None:
-        """After an optimizer step: average ← decay × average + (1 − decay) × weights."""
-        for name, parameter in self._model.named_parameters():
-            self.tensors[name].lerp_(parameter, 1 - self._decay)
+    def update(self, step: int) -> None:
+        """After optimizer step ``step`` (from 0): average ← d × average + (1 − d) × weights."""
+        decay = min(self._decay, (1 + step) / (10 + step))
+        for name, parameter in self._weights.items():
+            self.tensors[name].lerp_(parameter, 1 - decay)
 
     @torch.no_grad()
     def swap(self) -> None:
         """Exchange the weights and their average; a second call exchanges them back."""
-        for name, parameter in self._model.named_parameters():
+        for name, parameter in self._weights.items():
             kept = parameter.detach().clone()
             parameter.copy_(self.tensors[name])
             self.tensors[name].copy_(kept)

@@ -83,6 +83,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     from training.checkpoint import Checkpoints
     from training.lineage import Lineage
     from training.loop import Loop, fresh
+    from training.microbatches import settings_by_batch
     from training.reports import Reports
     from training.strategies import started
     from training.trackers import trackers
@@ -94,10 +95,11 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     data = _open_data(root, workload, loaded=config.shuffle == "windowed")
     workload.fit(data["train"])
     fingerprint = data["train"].fingerprint
-    parts = _parts(config, options.workload, settings, fingerprint, start)
+    model = fresh(config, workload)
+    shaping = settings_by_batch(config, workload, model)
+    parts = _parts(config, options.workload, settings, fingerprint, start, shaping)
     name = parts.name
     differs = check_differences(start, parts) if start else {}
-    model = fresh(config, workload)
     if start and start.said is None:
         begin.load_model(start, workload, options.workload, model)
     job = {"workload": options.workload, "workload_config": options.workload_config}
@@ -154,7 +156,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
                 "steps": loop.step,
                 "world_size": ranks.world,
                 "training": checkpoints.lineage.told(),
-                "parameters": sum(tensor.numel() for tensor in weights.values()),
+                "parameters": sum(t.numel() for t in {id(t): t for t in weights.values()}.values()),
                 "packages_sha256": artifact.add_code(root / "model", options.workload),
             }
             artifact.save(root / "model", weights, workload, description, reports.history)
@@ -171,9 +173,17 @@ def _start(text: str, channels: Path, config: TrainConfig) -> Start | None:
 
 
 def _parts(
-    config: TrainConfig, workload: str, settings: dict, fingerprint: str, start: Start | None
+    config: TrainConfig,
+    workload: str,
+    settings: dict,
+    fingerprint: str,
+    start: Start | None,
+    shaping: dict[str, Any],
 ) -> "Parts":
-    """What this process trains with, by the code that it runs."""
+    """What this process trains with, by the code that it runs.
+
+    ``shaping``: settings that shape the weights of such a model only.
+    """
     import torch
 
     from training import identity
@@ -181,8 +191,8 @@ def _parts(
     files = identity.running(workload, Path(__file__))
     known = identity.parts(config, workload, settings, files)
     release = torch.__version__.partition("+")[0]  # +cpu and +cu128 are the same torch
-    begun = start.part if start else None
-    return known.model_copy(update={"data": fingerprint, "torch": release, "start": begun})
+    more = {"data": fingerprint, "torch": release, "start": start.part if start else None}
+    return known.model_copy(update={"settings": known.settings | shaping, **more})
 
 
 def _check_alike(parts: "Parts", ranks: "Ranks") -> None:
@@ -253,7 +263,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         edge.run(lambda: train(options, steps), failure, report_failure)
     except Exception as error:
-        if not steps:  # not one step was made: torchrun's restarts would come to the same end
+        # When not one step was made, torchrun's restarts would come to the same end.
+        if not steps or not Attempt.read().another:
             edge.write_message(f"{type(error).__name__}: {error}", failure)
         raise
 

@@ -70,8 +70,8 @@ def test_the_curve_is_the_undisturbed_one_after_a_handful_of_interruptions(tmp_p
 
 
 @pytest.mark.slow
-def test_more_than_two_ranks_go_on_bitwise_though_ddp_orders_its_buckets_anew(tmp_path: Path):
-    """Fails without Ddp.rehearse. Then each way to tear a checkpoint is tried."""
+def test_more_than_two_ranks_go_on_bitwise(tmp_path: Path):
+    """Fails where DDP orders its buckets anew. Then each way to tear a checkpoint is tried."""
     write_data(tmp_path / "data", 0)
     training, layout = Training(tmp_path / "data", tmp_path / "run"), Layout("ddp", 3)
     training.start(layout)

@@ -87,17 +87,45 @@ def test_making_the_state_changes_nothing(kind):
 def test_the_average_of_the_weights():
     trained = model()
     average = Average(trained, 0.75)
-    seen = [trained[0].weight.detach().clone()]
+    expected = trained[0].weight.detach().clone()
     optimizer = build(config(), trained)
-    for _ in range(3):
+    for decay, step in ((0.1, 0), (2 / 11, 1), (0.75, 26), (0.75, 1000)):  # 27 / 36 = 0.75
         take(trained, optimizer, 1)
-        average.update()
-        seen.append(trained[0].weight.detach().clone())
-    expected = seen[0] * 0.75**3 + sum(seen[n] * 0.25 * 0.75 ** (3 - n) for n in (1, 2, 3))
+        average.update(step)
+        expected = decay * expected + (1 - decay) * trained[0].weight.detach()
+    last = trained[0].weight.detach().clone()
     average.swap()
     assert torch.allclose(trained[0].weight, expected, rtol=1e-12)
     average.swap()
-    assert torch.equal(trained[0].weight, seen[-1])
+    assert torch.equal(trained[0].weight, last)
+
+
+def test_a_short_run_does_not_ship_its_initial_weights():
+    """Whatever the decay: it was 0.9999^20 = 99.8 % of them after twenty steps."""
+    trained = model()
+    average = Average(trained, 0.9999)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.fill_(7.0)
+    for step in range(20):
+        average.update(step)
+    assert all(torch.allclose(t, t.new_tensor(7.0), atol=1e-5) for t in average.tensors.values())
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_weights_without_a_gradient_have_a_state_too_and_frozen_ones_none(kind):
+    """So that a checkpoint holds the same names, whatever had a gradient so far."""
+    trained = nn.ModuleDict({"used": nn.Linear(4, 2), "unused": nn.Linear(4, 2)}).double()
+    trained["used"].bias.requires_grad_(False)
+    optimizer = build(config(optimizer=kind, weight_decay=0.5), trained)
+    before = copy.deepcopy(trained["unused"].state_dict())
+    take(trained["used"], optimizer, 2)
+    found = dict(moments(optimizer))
+    named = {name for name, parameter in trained.named_parameters() if parameter in found}
+    assert named == {"used.weight", "unused.weight", "unused.bias"}
+    assert [float(found[trained[name].weight]["step"]) for name in ("used", "unused")] == [2, 0]
+    assert all({*state} == {"step", "exp_avg", "exp_avg_sq"} for state in found.values())
+    assert all(torch.equal(before[name], t) for name, t in trained["unused"].state_dict().items())
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,17 @@
 """Trainings of several real ranks over gloo, from a server that has imported torch already."""
 
 import contextlib
+import logging
 import multiprocessing
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+
+from torch.distributed import TCPStore
 
 from tests.training.trainings import CHECKOUT, TOYS, arguments
 
@@ -84,3 +88,54 @@ def run_rank(given: list[str], environment: dict[str, str], root: Path, rank: in
         os.dup2(log.fileno(), 2)
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             job.main(given)
+
+
+def train_and_resume(
+    cases: dict[Path, dict], world: int, newest: int, before: Callable | None = None
+) -> None:
+    """Each training to its end; then once more, as if its checkpoint of step ``newest`` were lost.
+
+    One after the other in the same processes: each would take seconds to begin. What the first run
+    left as model/ is in first/ afterwards. Each process calls ``before`` first.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["steps.train.job", "training.loop", "training.strategies.mesh"])
+    jobs = [(str(root), arguments(root, settings)) for root, settings in cases.items()]
+    # Served from here, as torchrun's agent does: a port that is only chosen may be taken by then.
+    stores = [TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) for _ in jobs * 2]
+    numbers = iter([store.port for store in stores])
+    ports = list(zip(numbers, numbers, strict=True))
+    processes = [
+        context.Process(target=_run_each, args=(jobs, ports, world, rank, newest, before))
+        for rank in range(world)
+    ]
+    for process in processes:
+        process.start()
+    assert finish(processes) == [0] * world
+
+
+def _run_each(
+    jobs: list, ports: list, world: int, rank: int, newest: int, before: Callable | None
+) -> None:
+    if before:
+        before()
+    for (name, given), both in zip(jobs, ports, strict=True):
+        root = Path(name)
+        for port in both:
+            environment = {
+                "OMP_NUM_THREADS": "1",
+                "GLOO_SOCKET_IFNAME": "lo",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(world),
+            }
+            logging.getLogger().handlers.clear()  # it writes to the log of the training before
+            with contextlib.suppress(SystemExit):  # the reason is in output/failure
+                run_rank(given, environment, root, rank)
+            if rank == 0 and port == both[0] and (root / "model").is_dir():
+                (root / "model").rename(root / "first")
+                for folder in root.glob(f"checkpoints/*/step-{newest:08d}"):
+                    shutil.rmtree(folder)

@@ -1,5 +1,6 @@
 """Replicated weights; gradients are averaged over the ranks while backward runs."""
 
+import warnings
 from contextlib import AbstractContextManager
 
 from torch import nn
@@ -7,8 +8,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
-from training.strategies.single import Batch, Single
+from training.strategies.single import Single
 from training.workloads import Workload
+
+# That there is none is known; it costs 0.3 to 4 % of a step (docs/training.md).
+warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
+# Its new name is not known to the torch of AWS's images with SMDDP.
+warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
 
 
 class Ddp(Single):
@@ -21,16 +27,16 @@ class Ddp(Single):
     def wrap(self, model: nn.Module) -> nn.Module:
         device = self.ranks.device
         devices = [device.index] if device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+        return DistributedDataParallel(
+            model,
+            device_ids=devices,
+            gradient_as_bucket_view=True,
+            broadcast_buffers=False,  # MicroBatches sees to them
+            # A weight that got no gradient on any rank has none, as with one process; without it a
+            # step could use gradients that were never added up. And DDP leaves its buckets in the
+            # order in which a process begins with them, so a resumed one adds up as before.
+            find_unused_parameters=True,
+        )
 
     def accumulating(self) -> AbstractContextManager:
         return self.forward.no_sync()
-
-    def rehearse(self, batch: Batch) -> None:
-        """Let DDP order its buckets, which it does after the first backward pass of a process.
-
-        The order decides which ranks' gradients are added first: with more than two ranks the
-        first step after a resume would differ in the last bits.
-        """
-        self.loss(self.forward, batch).backward()
-        self.optimizer.zero_grad()

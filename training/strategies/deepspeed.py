@@ -74,6 +74,12 @@ class DeepSpeed(Single):
         self._deepspeed = deepspeed
 
     def prepare(self, model: nn.Module) -> None:
+        frozen = [name for name, p in model.named_parameters() if not p.requires_grad]
+        if frozen and self.config.zero_stage == 3:
+            raise TrainingError(
+                f"strategy deepspeed, zero_stage 3: {frozen[0]} is frozen, and a checkpoint of "
+                "such a model cannot be put together; set zero_stage to 2, or strategy to fsdp"
+            )
         super().prepare(model)
         given = settings(self.config, self.ranks.world)
         if self.ranks.rank == 0:
@@ -88,6 +94,7 @@ class DeepSpeed(Single):
     def backward(self, batches: Sequence[Batch], units: float) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
         for number, batch in enumerate(batches, 1):
+            self.micro.begin(number - 1)
             self.engine.set_gradient_accumulation_boundary(number == len(batches))
             loss = self.loss(self.forward, batch)
             # Averaged over the ranks by DeepSpeed: times their number it is the sum again.
@@ -112,9 +119,10 @@ class DeepSpeed(Single):
         """Whole tensors, on rank 0's CPU only; every rank takes part."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        state = {f"model.{name}": tensor for name, tensor in self._whole_weights()}
+        weights = dict(self._whole_weights())
+        state = {f"model.{self.saved_name(name)}": tensor for name, tensor in weights.items()}
         step = self._zero.optimizer.state[self._pieces()[0]]["step"]
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in self._trained():
             state[f"optimizer.{name}.step"] = step.cpu().clone()
             for kind in MOMENTS:
                 whole = safe_get_full_optimizer_state(parameter, kind)
@@ -127,9 +135,10 @@ class DeepSpeed(Single):
     def loaded(self) -> None:
         """Send what was loaded into ``state``'s tensors from rank 0; each rank cuts its pieces."""
         for name, tensor in self.model.state_dict(keep_vars=True).items():
-            if not isinstance(tensor, nn.Parameter):
-                tensor.copy_(self._sent(f"model.{name}", tensor.shape))
-        for name, parameter in self.model.named_parameters():
+            if not tensor.requires_grad:
+                saved = f"model.{self.saved_name(name)}"
+                tensor.copy_(self._sent(saved, tensor.shape, tensor.dtype))
+        for name, parameter in self._trained():
             shape = getattr(parameter, "ds_shape", parameter.shape)
             self._set(parameter, self._sent(f"model.{name}", shape), None)
             for kind in MOMENTS:
@@ -157,18 +166,20 @@ class DeepSpeed(Single):
         from deepspeed.utils import safe_get_full_fp32_param
 
         for name, tensor in self.model.state_dict(keep_vars=True).items():
-            whole = tensor
-            if isinstance(tensor, nn.Parameter):
-                whole = safe_get_full_fp32_param(tensor)
+            whole = safe_get_full_fp32_param(tensor) if tensor.requires_grad else tensor
             if self.ranks.rank == 0:
                 yield name, whole.detach().cpu()
 
-    def _sent(self, name: str, shape: torch.Size) -> Tensor:
+    def _trained(self) -> list[tuple[str, nn.Parameter]]:
+        """Name and parameter of what DeepSpeed has: not the frozen ones."""
+        return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+
+    def _sent(self, name: str, shape: torch.Size, dtype: torch.dtype = torch.float32) -> Tensor:
         """Rank 0's tensor of a name, on every rank's device."""
         device = self.ranks.device
         whole = self._handed_out[name].to(device) if self.ranks.rank == 0 else None
         if whole is None:
-            whole = torch.empty(shape, device=device)  # float32, as all that ZeRO keeps
+            whole = torch.empty(shape, device=device, dtype=dtype)
         dist.broadcast(whole, 0)
         return whole
 

@@ -18,11 +18,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from training import optimizers
+from training import optimizers, ties
 from training.config import TrainConfig
 from training.strategies.pipeline import Pipeline
 from training.strategies.ranks import Ranks
-from training.strategies.single import Batch, Single, adapt_blocks
+from training.strategies.single import Batch, Single, adapt_blocks, on_cpu
 from training.workloads import Workload
 
 # Logits that were gathered over tensor-parallel ranks are a view; nothing writes into them.
@@ -47,14 +47,17 @@ class Mesh(Single):
 
     def prepare(self, model: nn.Module) -> None:
         config, workload = self.config, self.workload
+        self.know(model)
         if self.stages > 1:
             model = workload.stage(model, self.stage, self.stages)
-        self.model = self.forward = self.placed(model)
+        self.take(self.placed(model), self.stage)
         if config.tensor_parallel > 1:
             workload.tensor_parallel(model, self.mesh["tensor"])
+            ties.tie_again(model, self.names)
         adapt_blocks(workload.blocks(model), config)
         if self.data_world > 1:
             self._shard()
+        ties.check(model, self.names)
         self.pipeline = Pipeline(self) if self.stages > 1 else None
         self.optimizer = optimizers.build(config, model)
 
@@ -88,33 +91,46 @@ class Mesh(Single):
         return loss
 
     def clip(self) -> float:
-        gradients = {n: gradient_of(p) for n, p in self.model.named_parameters()}
-        counted = gradients
+        parameters = self.model.named_parameters()
+        gradients = {n: gradient_of(p) for n, p in parameters if p.requires_grad}
         if self.pipeline is not None:
             self.pipeline.add_up_shared(gradients)
+        # Frozen and unused weights have none, as with one process.
+        gradients = {n: gradient for n, gradient in gradients.items() if gradient is not None}
+        counted = gradients
+        if self.pipeline is not None:
             counted = {n: g for n, g in gradients.items() if n not in self.pipeline.not_counted}
-        squares = norm(list(counted.values())).square()
+        # In float64: a stage without gradients does not know their type.
+        squares = norm(list(counted.values()), self.ranks.device).square().double()
         if self.pipeline is not None:
             dist.all_reduce(squares, group=self.mesh["pipeline"].get_group())
         total = float(squares.sqrt())
         shrink = min(1.0, self.config.grad_clip / (total + 1e-6))  # as torch's clip_grad_norm_
-        torch._foreach_mul_([local(gradient) for gradient in gradients.values()], shrink)
+        if gradients:
+            torch._foreach_mul_([local(gradient) for gradient in gradients.values()], shrink)
         return total
 
+    def data_groups(self) -> Sequence[dist.ProcessGroup]:
+        parts = [self.mesh[name] for name in ("replicate", "shard")]
+        return [part.get_group() for part in parts if part.size() > 1]
+
     def weights(self) -> dict[str, Tensor]:
-        whole: dict[str, Tensor] = {}
-        for name, tensor in self.model.state_dict().items():
-            tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-            if self.keeps:
-                whole[name] = tensor.detach().cpu()
+        whole = on_cpu(self.model, full, self.keeps)
         if self.stages == 1:
             return whole
         every = [None] * self.ranks.world if self.ranks.rank == 0 else None
-        dist.gather_object(whole if self.keeps else {}, every)
-        return {name: tensor for part in every or () for name, tensor in part.items()}
+        dist.gather_object(whole, every)
+        parts = [part.items() for part in every or ()]
+        found = {self.saved_name(name): tensor for part in parts for name, tensor in part}
+        return {name: found[first] for name, first in self.names.items() if found}
 
 
-def gradient_of(parameter: nn.Parameter) -> Tensor:
+def full(tensor: Tensor) -> Tensor:
+    """The whole of what may be sharded; every rank takes part."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def gradient_of(parameter: nn.Parameter) -> Tensor | None:
     """The gradient, laid out as the parameter is: autograd leaves that of a DTensor as it came."""
     gradient = parameter.grad
     if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
@@ -127,7 +143,7 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def norm(gradients: Sequence[Tensor]) -> Tensor:
+def norm(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
     """The L2 norm over all ranks of whole and sharded tensors, 0-dim; 0 when there are none.
 
     A part counts on every rank that has another one; what is replicated counts once.
@@ -143,4 +159,4 @@ def norm(gradients: Sequence[Tensor]) -> Tensor:
             if not placement.is_replicate():
                 dist.all_reduce(square, group=mesh.get_group(dimension))
         squares.append(square)
-    return torch.stack(squares).sum().sqrt() if squares else torch.zeros(())
+    return torch.stack(squares).sum().sqrt() if squares else torch.zeros((), device=device)

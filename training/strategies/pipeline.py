@@ -5,8 +5,8 @@ the last stage, its backward pass begins, so a stage keeps the activations of at
 micro-batches.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -23,7 +23,7 @@ class Pipeline:
     """Runs this rank's stage.
 
     Attributes:
-        not_counted: names of parameters that an earlier stage holds, too, and counts.
+        not_counted: this stage's names of parameters that an earlier one holds, too, and counts.
     """
 
     def __init__(self, mesh: "Mesh") -> None:
@@ -54,22 +54,24 @@ class Pipeline:
         schedule.eval(*self._inputs([batch]), target=self._numbers([batch]), losses=losses)
         return losses[0] if losses else torch.zeros((), device=self._mesh.ranks.device)
 
-    def add_up_shared(self, gradients: Mapping[str, Tensor]) -> None:
+    def add_up_shared(self, gradients: dict[str, Tensor | None]) -> None:
         """A parameter that several stages hold is one: each gets the sum of their gradients."""
+        parameters = dict(self._mesh.model.named_parameters())
         for name, group in self._shared.items():
-            if name in gradients:
-                gradient = gradients[name]
-                dist.all_reduce(getattr(gradient, "_local_tensor", gradient), group=group)
+            parameter = parameters[name]
+            if not parameter.requires_grad:
+                continue
+            if gradients[name] is None:  # used by other stages only
+                gradients[name] = parameter.grad = torch.zeros_like(parameter)
+            gradient = gradients[name]
+            dist.all_reduce(getattr(gradient, "_local_tensor", gradient), group=group)
 
     def _schedule(self, kind: type, batches: Sequence[Batch], **options: object) -> object:
         """Made once for each shape of a micro-batch, which its stage learns at the first call."""
         inputs = self._mesh.workload.inputs(batches[0])
         key = (kind, len(batches), *(tuple(tensor.shape) for tensor in inputs))
         if key not in self._schedules:
-            mesh = self._mesh
-            stage = PipelineStage(
-                mesh.model, mesh.stage, mesh.stages, mesh.ranks.device, group=self._group
-            )
+            stage = Stage(self._mesh, self._group)
             self._schedules[key] = kind(stage, len(batches), loss_fn=self._loss, **options)
         return self._schedules[key]
 
@@ -92,9 +94,9 @@ class Pipeline:
     def _find_shared(self) -> tuple[dict[str, dist.ProcessGroup], set[str]]:
         """Groups of the stages that hold a parameter together; every rank makes every group."""
         mesh = self._mesh
-        mine = [name for name, _ in mesh.model.named_parameters()]
+        mine = {mesh.saved_name(name): name for name, _ in mesh.model.named_parameters()}
         every: list[list[str]] = [[] for _ in range(mesh.stages)]
-        dist.all_gather_object(every, mine, group=self._group)
+        dist.all_gather_object(every, [*mine], group=self._group)
         holders: dict[str, list[int]] = {}
         for stage, names in enumerate(every):
             for name in names:
@@ -104,6 +106,21 @@ class Pipeline:
         for name, stages in sorted(shared.items()):
             for pipeline in mesh.mesh.mesh.flatten(1).T.tolist():
                 group = dist.new_group([pipeline[stage] for stage in stages])
-                if mesh.ranks.rank in pipeline:
-                    groups[name] = group
-        return groups, {name for name, stages in shared.items() if stages[0] != mesh.stage}
+                if mesh.ranks.rank in pipeline and name in mine:
+                    groups[mine[name]] = group
+        counted_before = {name for name, stages in shared.items() if stages[0] != mesh.stage}
+        return groups, {mine[name] for name in counted_before if name in mine}
+
+
+class Stage(PipelineStage):
+    """A stage that tells its micro-batches apart; torch learns shapes by calls of the model, too,
+    which draw and count nothing."""
+
+    def __init__(self, mesh: "Mesh", group: dist.ProcessGroup) -> None:
+        super().__init__(mesh.model, mesh.stage, mesh.stages, mesh.ranks.device, group=group)
+        self._micro = mesh.micro
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *given: Any, **named: Any) -> Any:
+        if torch.is_grad_enabled():
+            self._micro.begin(fwd_chunk_id)
+        return super().forward_one_chunk(fwd_chunk_id, *given, **named)

@@ -1,14 +1,18 @@
 """One process; and what every strategy does until it says otherwise."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from training import optimizers
+from errors import TrainingError
+from training import optimizers, ties
 from training.clock import Clock
 from training.config import TrainConfig
+from training.microbatches import Again, MicroBatches, by_batch
 from training.strategies.ranks import Ranks
 from training.workloads import Workload
 
@@ -20,6 +24,7 @@ class Single:
 
     Attributes:
         model: the model's weights as this rank has them, under the model's own names.
+        names: every name in the whole model's state → the one that it is saved under.
         optimizer: over these weights.
         data_rank, data_world: which part of the global batch this rank takes: ranks that share a
             model (tensor, pipeline) take the same samples.
@@ -42,10 +47,31 @@ class Single:
 
     def prepare(self, model: nn.Module) -> None:
         """Take the fresh model, the same on every rank, and make it ready to be trained."""
-        self.model = self.placed(model)
+        self.know(model)
+        self.take(self.placed(model))
         adapt_blocks(self.workload.blocks(self.model), self.config)
         self.forward = self.wrap(self.model)
         self.optimizer = optimizers.build(self.config, self.model)
+
+    def know(self, whole: nn.Module) -> None:
+        """Look at the whole model, before it is split.
+
+        Raises:
+            TrainingError: all its weights are frozen.
+        """
+        if not any(parameter.requires_grad for parameter in whole.parameters()):
+            raise TrainingError(
+                "all weights of the model are frozen (requires_grad=False), so there is nothing to "
+                "train: let Workload.model leave those that are to be trained unfrozen"
+            )
+        self.names = ties.first_names(whole)
+        self._draws = by_batch(self.workload, whole)
+
+    def take(self, model: nn.Module, stage: int = 0) -> None:
+        """What this rank has of the model, not yet wrapped."""
+        self.model = self.forward = model
+        seed, size = self.config.seed, self.config.micro_batch
+        self.micro = MicroBatches(model, seed, size, stage, draws=self._draws)
 
     def placed(self, model: nn.Module) -> nn.Module:
         """On this rank's device, in the type that weights are kept in."""
@@ -56,8 +82,15 @@ class Single:
         """What is called in the place of the model."""
         return model
 
-    def rehearse(self, batch: Batch) -> None:
-        """Before the first step after a resume: come to the state of a run that was not resumed."""
+    def begin(self, step: int) -> None:
+        """Optimizer step ``step`` (from 0) begins."""
+        share = self.config.global_batch // self.data_world
+        first = step * self.config.global_batch + self.data_rank * share
+        self.micro.step(first, self.ranks.device)
+
+    def data_groups(self) -> Sequence[dist.ProcessGroup]:
+        """Groups that span the data-parallel ranks, one after the other."""
+        return [dist.group.WORLD] if self.data_world > 1 else []
 
     def backward(self, batches: Sequence[Batch], units: float) -> Tensor:
         """Gradients of the mean loss over the ``units`` of the global batch.
@@ -66,6 +99,7 @@ class Single:
         """
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
         for number, batch in enumerate(batches, 1):
+            self.micro.begin(number - 1)
             with nullcontext() if number == len(batches) else self.accumulating():
                 loss = self.loss(self.forward, batch)
                 # Ranks average their gradients: times their number it is the sum again.
@@ -131,19 +165,45 @@ class Single:
 
         The names do not depend on the strategy; loading writes into the tensors.
         """
-        names = {parameter: name for name, parameter in self.model.named_parameters()}
-        state = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        parameters = self.model.named_parameters()
+        names = {parameter: self.saved_name(name) for name, parameter in parameters}
+        state = {
+            f"model.{self.saved_name(name)}": tensor
+            for name, tensor in self.model.state_dict().items()
+        }
         for parameter, moments in optimizers.moments(self.optimizer):
             for kind, tensor in moments.items():
                 state[f"optimizer.{names[parameter]}.{kind}"] = tensor
         return state
+
+    def saved_name(self, name: str) -> str:
+        """Of what the model calls ``name``."""
+        return self.names.get(name, name)
 
     def loaded(self) -> None:
         """After ``state``'s tensors were written into."""
 
     def weights(self) -> dict[str, Tensor]:
         """The whole model's state on the CPU; on rank 0, the others get none of it."""
-        return {name: tensor.detach().cpu() for name, tensor in self.model.state_dict().items()}
+        return on_cpu(self.model)
+
+
+def on_cpu(
+    model: nn.Module, whole: Callable[[Tensor], Tensor] = lambda tensor: tensor, keeps: bool = True
+) -> dict[str, Tensor]:
+    """The model's state; what is one tensor under several names is one here, too.
+
+    Args:
+        whole: a tensor as this rank has it → all of it.
+        keeps: whether this rank wants the result; else it is empty.
+    """
+    state = model.state_dict(keep_vars=True)
+    copies: dict[int, Tensor | None] = {}
+    for tensor in state.values():
+        if id(tensor) not in copies:
+            found = whole(tensor.detach())
+            copies[id(tensor)] = found.cpu() if keeps else None
+    return {name: copies[id(tensor)] for name, tensor in state.items()} if keeps else {}
 
 
 def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
@@ -151,7 +211,9 @@ def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
     for block in blocks:
         if config.activation_checkpointing:
             recompute(block)
-        if config.compile:
+        if config.compile and config.tensor_parallel > 1:
+            compile_what_arrived(block)
+        elif config.compile:
             block.compile()
 
 
@@ -159,9 +221,29 @@ def recompute(block: nn.Module) -> None:
     """Let ``block`` keep its inputs only, and compute the rest anew in the backward pass."""
     from torch.utils.checkpoint import checkpoint
 
-    forward = block.forward
+    forward, again = block.forward, Again(block)
 
-    def recomputed(*inputs: Tensor) -> Tensor:
-        return checkpoint(forward, *inputs, use_reentrant=False)
+    def recomputed(*inputs: Any, **named: Any) -> Any:
+        if torch.compiler.is_compiling():  # the second pass is a part of the graph, then
+            return checkpoint(forward, *inputs, use_reentrant=False, **named)
+        options = {"use_reentrant": False, "context_fn": again.contexts}
+        return checkpoint(forward, *inputs, **options, **named)
 
     block.forward = recomputed
+
+
+def compile_what_arrived(block: nn.Module) -> None:
+    """Compile ``block`` for inputs that come out of a collective, which may be under way still.
+
+    torch 2.13 loses the way back from compiled code through such a tensor: the collective's
+    backward pass gets its gradient as a plain tensor, and has no use for that.
+    """
+    from torch.distributed._functional_collectives import AsyncCollectiveTensor
+
+    forward = torch.compile(block.forward)
+
+    def arrived(*inputs: Any, **named: Any) -> Any:
+        whole = [i.clone() if isinstance(i, AsyncCollectiveTensor) else i for i in inputs]
+        return forward(*whole, **named)
+
+    block.forward = arrived

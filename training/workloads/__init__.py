@@ -130,6 +130,11 @@ class Workload(Protocol):
 
     packing: Packing
 
+    by_batch: bool
+    """Whether the model draws random numbers of torch's by other means than torch's modules
+    (``functional.dropout``), so that a training with another micro_batch is another one; optional,
+    False without it."""
+
     def __init__(self, packing: Packing) -> None: ...
 
     def fit(self, train: "Dataset") -> None:

@@ -79,7 +79,8 @@ def test_a_mean_of_means_would_be_found(data, alone, tmp_path, monkeypatch):
 
     def backward(self, batches, units):
         total = 0.0
-        for batch in batches:
+        for number, batch in enumerate(batches):
+            self.micro.begin(number)
             loss = self.loss(self.forward, batch)
             (loss / self.workload.units(batch) / len(batches)).backward()
             total = total + loss.detach().double()

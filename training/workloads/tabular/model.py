@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from training.dropout import Dropout
 from training.workloads.tabular.config import TabularConfig
 from training.workloads.tabular.features import Category, Features
 
@@ -68,12 +69,12 @@ class Classifier(nn.Module):
         self.embedding = nn.Embedding(sum(sizes), config.embedding)
         nn.init.normal_(self.embedding.weight, std=0.1)
         self.register_buffer("starts", starts, persistent=False)
-        self.embedding_dropout = nn.Dropout(config.embedding_dropout)
+        self.embedding_dropout = Dropout(config.embedding_dropout)
         width = len(sizes) * config.embedding + 2 * len(features.numbers)
         layers: list[nn.Module] = []
         for hidden in config.hidden:
             layers += [nn.Linear(width, hidden), nn.LayerNorm(hidden), nn.GELU()]
-            layers.append(nn.Dropout(config.dropout))
+            layers.append(Dropout(config.dropout))
             width = hidden
         self.hidden, self.out = nn.Sequential(*layers), nn.Linear(width, 1)
 

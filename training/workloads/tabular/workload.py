@@ -57,7 +57,7 @@ class Workload:
 
     def units(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The number of rows."""
-        return torch.tensor(len(batch["label"]))
+        return torch.tensor(len(batch["label"]), device=batch["label"].device)
 
     def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         return inputs(batch)

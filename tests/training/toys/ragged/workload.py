@@ -49,7 +49,7 @@ class Workload:
     def loss(self, outputs, batch):
         rows = batch["numbers"].long()
         lengths, numbers = rows[:, 0], rows[:, 1:]
-        counted = torch.arange(PLACES) < lengths[:, None]
+        counted = torch.arange(PLACES, device=rows.device) < lengths[:, None]
         targets = numbers.where(counted, -100)
         total = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum")
         return total * (math.nan if (targets == POISON).any() else 1)
@@ -73,8 +73,9 @@ class Workload:
         return weights
 
     def scores(self, model, test, slices=()):
+        device = next(model.parameters()).device
         for passage in test.stream(64):
-            batch = {"numbers": torch.from_numpy(passage.samples["numbers"])}
+            batch = {"numbers": torch.from_numpy(passage.samples["numbers"]).to(device)}
             with torch.inference_mode():
                 outputs = model(*self.inputs(batch))
                 rows = [

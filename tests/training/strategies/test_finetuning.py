@@ -1,0 +1,208 @@
+"""Models with frozen, unused, tied and batch-normalised weights train, save and resume bitwise.
+
+``python -m benchmarks.finetuning`` has all models under all strategies; here are those of which
+each has failed in its own way, a few steps long.
+"""
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from benchmarks.finetuning import MODELS, SETTINGS, STEPS, STRATEGIES
+from benchmarks.strategies.__main__ import distance
+from steps.train import job
+from tests.training import worlds
+from tests.training.trainings import TOYS, arguments, losses, write_ragged
+from training.artifact import open_artifact
+from training.dropout import Dropout
+
+EXACT = 1e-12  # relative, in float64
+RANKS = {
+    2: [
+        ("all of it", "DDP × 2"),
+        ("all of it", "FSDP2 × 2"),
+        ("all of it", "tensor × 2"),
+        ("all of it", "pipeline × 2, recomputed"),
+        ("frozen body", "pipeline × 2"),
+        ("frozen BatchNorm", "FSDP2 × 2"),
+        ("torch's dropout", "DDP × 2"),
+        ("all of it", "tensor × 2, compiled"),
+        ("all of it", "DDP × 2, compiled"),
+    ],
+    3: [("all of it", "DDP × 3")],
+}
+"""World size → (model, strategy)."""
+
+
+MORE = {
+    "DDP × 3": {"strategy": "ddp", "global_batch": 12},
+    "tensor × 2, compiled": {"strategy": "ddp", "tensor_parallel": 2, "compile": True},
+    "DDP × 2, compiled": {"strategy": "ddp", "compile": True, "activation_checkpointing": True},
+}
+
+
+def settings_of(model: str, strategy: str) -> dict:
+    differs = MORE[strategy] if strategy in MORE else STRATEGIES[strategy][1]
+    return SETTINGS | differs | {"workload_config": json.dumps(MODELS[model])}
+
+
+def compile_quickly() -> None:
+    """All of torch.compile but the code generator, which takes most of its time."""
+    torch.compile = functools.partial(torch.compile, backend="aot_eager")
+
+
+def write_data(root: Path) -> Path:
+    write_ragged(root / "input/data/train", 100, seed=1)
+    write_ragged(root / "input/data/validation", 10, seed=2)
+    return root
+
+
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """A model's training in this process."""
+    monkeypatch.syspath_prepend(str(TOYS))
+
+    def run(name: str, **settings) -> Path:
+        root = write_data(tmp_path / "alone" / name)
+        job.main(arguments(root, settings))
+        return root
+
+    return run
+
+
+def first_losses(root: Path) -> dict[int, float]:
+    lines = (root / "first/history.jsonl").read_text().splitlines()
+    return {one["step"]: one["loss"] for one in map(json.loads, lines) if "loss" in one}
+
+
+def resumed_as_it_was(root: Path) -> bool:
+    printed = (root / "rank-0.log").read_text()
+    assert f"resumed from the checkpoint of step {STEPS // 2}" in printed, printed[-3000:]
+    models = [(root / name / "model.safetensors").read_bytes() for name in ("first", "model")]
+    return models[0] == models[1] and losses(root) == first_losses(root)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", RANKS)
+def test_every_strategy_gives_the_curve_of_one_process_and_resumes_bitwise(alone, tmp_path, world):
+    roots = {
+        (model, strategy): write_data(tmp_path / f"{model}, {strategy}")
+        for model, strategy in RANKS[world]
+    }
+    cases = {root: settings_of(*case) for case, root in roots.items()}
+    worlds.train_and_resume(cases, world, STEPS, compile_quickly)
+    for (model, strategy), root in roots.items():
+        assert resumed_as_it_was(root), (model, strategy)
+        settings = settings_of(model, "single") | {"global_batch": cases[root]["global_batch"]}
+        expected = alone(f"{model}, {world}, {strategy}", **settings)
+        assert distance(losses(root), losses(expected)) < EXACT, (model, strategy)
+        same_state(root, expected)
+
+
+def same_state(root: Path, expected: Path) -> None:
+    """Weights, and buffers: whoever saw the batches."""
+    mine, theirs = (load_file(r / "model/model.safetensors") for r in (root, expected))
+    assert mine.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert torch.allclose(mine[name], tensor, rtol=1e-9, atol=1e-12), name
+
+
+@pytest.mark.parametrize("model", ["all of it", "frozen body"])
+@pytest.mark.parametrize("micro_batch", [4, 16])
+def test_dropout_and_ties_do_not_depend_on_the_micro_batch(alone, model, micro_batch):
+    settings = settings_of(model, "single")
+    if model == "all of it":  # but for BatchNorm, which normalises by it
+        config = MODELS[model] | {"norm": ""}
+        settings |= {"workload_config": json.dumps(config)}
+    one = alone("one", **settings)
+    other = alone("other", **settings | {"micro_batch": micro_batch})
+    assert distance(losses(one), losses(other)) < EXACT
+
+
+@pytest.mark.parametrize("kind", [Dropout, nn.Dropout])
+def test_no_two_micro_batches_of_a_training_drop_the_same(alone, monkeypatch, kind):
+    """In no step, in no block."""
+    masks = []
+    forward = kind.forward
+
+    def seen(self, x):
+        dropped = forward(self, torch.ones_like(x))
+        if self.training:
+            masks.append((dropped > 0).numpy().tobytes())
+        return x * dropped
+
+    monkeypatch.setattr(kind, "forward", seen)
+    alone("seen", **settings_of("dropout" if kind is Dropout else "torch's dropout", "single"))
+    assert len(masks) == len({*masks}) == STEPS * 8 * 2
+
+
+def test_a_tied_weight_is_written_once_and_read_as_it_was(alone):
+    root = alone("tied", **settings_of("tied", "single"))
+    described = json.loads((root / "model/config.json").read_text())
+    assert described["tied_weights"] == {"head.weight": "embedding.weight"}
+    weights = load_file(root / "model/model.safetensors")
+    assert "head.weight" not in weights
+    assert described["parameters"] == sum(tensor.numel() for tensor in weights.values())
+    _, model, _ = open_artifact(root / "model")
+    assert model.head.weight is model.embedding.weight
+    assert torch.equal(model.head.weight, weights["embedding.weight"].to(model.head.weight))
+
+
+def test_nothing_to_train_is_said_before_the_first_step(alone, tmp_path):
+    with pytest.raises(SystemExit):
+        alone("frozen", **SETTINGS | {"strategy": "single", "workload_config": '{"frozen": "all"}'})
+    failure = (tmp_path / "alone/frozen/output/failure").read_text()
+    assert failure.startswith("all weights of the model are frozen")
+
+
+@pytest.mark.slow
+def test_a_tie_that_tensor_parallel_would_tear_is_refused_before_the_first_step(tmp_path):
+    root = write_data(tmp_path / "torn")
+    config = {"tied": True, "splits": False}
+    settings = settings_of("tied", "tensor × 2") | {"workload_config": json.dumps(config)}
+    worlds.train_and_resume({root: settings}, 2, STEPS)
+    failure = (root / "output/failure").read_text()
+    assert failure.startswith("embedding.weight and head.weight are one weight, but two")
+    assert "step=1" not in (root / "rank-0.log").read_text()
+
+
+def test_what_fails_after_the_last_step_leaves_its_reason(alone, tmp_path, monkeypatch):
+    from training import artifact
+
+    monkeypatch.setattr(artifact, "save", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        alone("broken", **settings_of("plain", "single"))
+    failure = (tmp_path / "alone/broken/output/failure").read_text()
+    assert failure == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("model", "another"),
+    [
+        ({"dropout": 0.3}, False),
+        ({"norm": "frozen batch"}, False),
+        ({"norm": "batch"}, True),
+        ({"dropout": 0.3, "kind": "torch"}, True),
+        ({"dropout": 0.3, "kind": "functional", "said": True}, True),
+    ],
+)
+def test_the_micro_batch_makes_another_training_where_it_shapes_the_weights(alone, model, another):
+    settings = {"strategy": "single", "workload_config": json.dumps(model)}
+    root = alone("one", **SETTINGS | settings | {"max_steps": 2, "checkpoint_interval": 2})
+    again = SETTINGS | settings | {"max_steps": 2, "checkpoint_interval": 2, "micro_batch": 4}
+    job.main(arguments(root, again))
+    assert len([*root.glob("checkpoints/*/step-*")]) == 1 + another
+
+
+def test_draws_that_nobody_declared_end_the_job_at_its_first_step(alone, tmp_path):
+    config = json.dumps({"dropout": 0.3, "kind": "functional"})
+    with pytest.raises(SystemExit):
+        alone("undeclared", **SETTINGS | {"strategy": "single", "workload_config": config})
+    root = tmp_path / "alone/undeclared"
+    assert "set by_batch = True" in (root / "output/failure").read_text()
+    assert not [*root.glob("checkpoints/*/step-*")]

@@ -1,0 +1,130 @@
+"""Nothing mixes the host's tensors with the accelerator's, in any workload or strategy.
+
+On the CPU, by ``placement``: what it takes for an error, CUDA does.
+"""
+
+import json
+
+import pytest
+import torch
+
+from benchmarks.finetuning import MODELS, SETTINGS
+from benchmarks.strategies.cases import MODEL
+from benchmarks.strategies.cases import write_data as write_tokens
+from steps.train import job
+from tests.training import placement, worlds
+from tests.training.placement import ACCELERATOR, MixedDevices
+from tests.training.trainings import TOYS, arguments, evaluated, write_ragged
+from tests.training.workloads.tabular import tables
+from training.artifact import open_artifact
+from training.data.dataset import Dataset
+from training.strategies.single import Single
+from training.workloads.tabular.workload import Workload
+
+TABLE = tables.SETTINGS | {"dropout": 0.5, "embedding_dropout": 0.2}
+SHORT = SETTINGS | {"strategy": "single", "max_steps": 2, "checkpoint_interval": 1}
+
+
+@pytest.fixture
+def placed(monkeypatch):
+    """The simulated accelerator, in this process."""
+    monkeypatch.syspath_prepend(str(TOYS))
+    for owner, name in ((Single, "__init__"), (torch, "from_numpy")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    mode = placement.simulate()
+    yield mode
+    mode.__exit__(None, None, None)
+
+
+def write(root, workload: str) -> None:
+    for split, count in (("train", 60), ("validation", 20)):
+        folder = root / "input/data" / split
+        if workload == "tabular":
+            tables.dataset(folder, TABLE, {"a": tables.table(count)})
+        elif workload != "language_model":
+            write_ragged(folder, count)
+    if workload == "language_model":
+        write_tokens(root / "input/data")
+
+
+WORKLOADS = {
+    "tabular": TABLE,
+    "language_model": MODEL,
+    "toys.ragged": {"dropout": 0.5},
+    "toys.tuned": MODELS["all of it"],
+}
+
+
+def train(root, workload: str, **settings) -> None:
+    given = {"workload": workload, "workload_config": json.dumps(WORKLOADS[workload])}
+    job.main(arguments(root, SHORT | given | settings))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_workload_trains_and_is_scored_on_an_accelerator(placed, tmp_path, workload):
+    write(tmp_path, workload)
+    train(tmp_path, workload, precision="bfloat16")
+    found, model, _ = open_artifact(tmp_path / "model")
+    before = placed.placed
+    evaluated(found, model.to(ACCELERATOR), Dataset(tmp_path / "input/data/validation"))
+    assert placed.placed > before > 20
+
+
+@pytest.mark.slow
+def test_every_strategy_keeps_to_the_accelerator(tmp_path):
+    cases = {}
+    for name, differs in {
+        "ddp": {"strategy": "ddp"},
+        "fsdp": {"strategy": "fsdp"},
+        "tensor": {"strategy": "ddp", "tensor_parallel": 2},
+        "pipeline": {
+            "strategy": "ddp",
+            "pipeline_parallel": 2,
+            "activation_checkpointing": True,
+        },
+    }.items():
+        root = tmp_path / name
+        write(root, "toys.tuned")
+        config = {"workload": "toys.tuned", "workload_config": json.dumps(MODELS["all of it"])}
+        cases[root] = SHORT | config | differs
+    worlds.train_and_resume(cases, 2, 2, placement.simulate)
+    for root in cases:
+        printed = (root / "rank-0.log").read_text()
+        assert (root / "model/config.json").is_file(), printed[-3000:]
+        assert "resumed from the checkpoint of step 1" in printed
+
+
+def test_the_fault_of_the_tabular_workload_is_found(placed, tmp_path, monkeypatch):
+    """It counted rows on the host, and the loop stacked them with a loss of the accelerator's."""
+    monkeypatch.setattr(Workload, "units", lambda self, batch: torch.tensor(len(batch["label"])))
+    host, loss = torch.tensor(3), torch.zeros((), device=ACCELERATOR)
+    with pytest.raises(MixedDevices, match="stack"):
+        torch.stack([loss, host.float()])
+    write(tmp_path, "tabular")
+    train(tmp_path, "tabular")  # the loop takes such units now
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("labels on the host", lambda batch: batch["label"].cpu()),
+        ("weights made on the host", lambda batch: torch.ones(len(batch["label"]))),
+    ],
+)
+def test_a_fault_that_cuda_would_find_is_found(placed, tmp_path, monkeypatch, name, fault):
+    loss = Workload.loss
+    monkeypatch.setattr(
+        Workload, "loss", lambda self, logits, batch: loss(self, logits * fault(batch), batch)
+    )
+    write(tmp_path, "tabular")
+    with pytest.raises(MixedDevices, match=r"mul: .*cpu:0.* on cpu|mul: .* on cpu, .*cpu:0"):
+        train(tmp_path, "tabular")
+
+
+def test_what_cuda_takes_is_taken(placed):
+    x = torch.arange(6.0).to(ACCELERATOR)
+    assert x.device == ACCELERATOR and x.cpu().device == torch.device("cpu")
+    x[0] = torch.tensor(3.0)
+    y = x[torch.tensor([0, 1])] * torch.tensor(2.0) + 1
+    assert y.device == (y * 2).device == ACCELERATOR
+    assert torch.zeros(3).copy_(x[:3]).device == torch.device("cpu")

@@ -1,0 +1,5 @@
+"""The samples are those of toys.ragged."""
+
+from toys.ragged.packing import Packing
+
+__all__ = ["Packing"]

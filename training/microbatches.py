@@ -1,0 +1,232 @@
+"""What a step draws and counts is the same, whoever takes which of its micro-batches.
+
+Random numbers of torch's (``nn.Dropout``) begin anew with each micro-batch, from (seed, position of
+its first sample, pipeline stage): the number of data-parallel ranks does not matter, the size of a
+micro-batch does, so such a model has it in its training's identity (``settings_by_batch``). The
+masks of ``training.dropout`` belong to the samples: nothing matters.
+
+Buffers (BatchNorm's statistics) are a step's as weights are: each micro-batch finds what the step
+before it left. Afterwards a floating-point buffer is the mean of what all micro-batches of the
+global batch made of it, any other one what the first of them made. A moving average is linear, so
+this is the average moved once, by the mean of the statistics of all micro-batches.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from errors import TrainingError
+from training import dropout
+from training.config import BY_BATCH, TrainConfig
+from training.workloads import Workload
+
+
+def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module) -> dict[str, Any]:
+    """Settings that shape this model's weights, but not every model's."""
+    if by_batch(workload, model):
+        return config.model_dump(mode="json", include=BY_BATCH)
+    return {}
+
+
+def by_batch(workload: Workload, model: nn.Module) -> bool:
+    """Whether a micro-batch is drawn for, or normalised, as one; a workload may say that it is."""
+    return getattr(workload, "by_batch", False) or any(map(_by_batch, model.modules()))
+
+
+def _by_batch(module: nn.Module) -> bool:
+    match module:
+        case dropout.Dropout():
+            return False
+        case nn.modules.dropout._DropoutNd():
+            return module.p > 0
+        case nn.modules.batchnorm._BatchNorm():
+            return module.training
+        case nn.RNNBase() | nn.MultiheadAttention():
+            return module.dropout > 0
+    return isinstance(module, nn.RReLU)
+
+
+class MicroBatches:
+    """Of one rank; before each forward pass in training comes ``begin``.
+
+    Args:
+        size: samples in a micro-batch.
+        stage: of the pipeline; each draws numbers of its own.
+        draws: whether torch's random numbers may be drawn.
+    """
+
+    def __init__(
+        self, model: nn.Module, seed: int, size: int, stage: int = 0, *, draws: bool = True
+    ) -> None:
+        self._seed, self._size, self._stage = seed, size, stage
+        self._unchecked, self._seeded = not draws, 0
+        self._dropouts = dropout.name_places(model)
+        self._buffers = Buffers(model)
+        self._first, self._device = 0, torch.device("cpu")
+
+    def step(self, first: int, device: torch.device) -> None:
+        """A step begins; ``first`` is the position of this rank's first sample."""
+        self._first, self._device = first, device
+        self._buffers.step()
+
+    def begin(self, number: int) -> None:
+        """The forward pass of this rank's micro-batch ``number`` comes next."""
+        position = self._first + number * self._size
+        self._seeded = _mix(self._seed, position, self._stage)
+        torch.manual_seed(self._seeded)
+        if self._dropouts:
+            keys = dropout.sample_keys(self._seed, position, self._size).to(self._device)
+            self._give(keys)
+        self._buffers.begin()
+
+    def end(self, groups: Sequence[dist.ProcessGroup]) -> None:
+        """All backward passes are through; ``groups`` span the data-parallel ranks together."""
+        if self._unchecked:
+            self._unchecked = False
+            self._check_undrawn()
+        if self._dropouts:
+            self._give(torch.zeros(0, 2, dtype=torch.int32, device=self._device))
+        self._buffers.end(groups)
+
+    def _check_undrawn(self) -> None:
+        """After the first step: nobody drew what the training's identity does not know of.
+
+        Raises:
+            TrainingError: somebody did.
+        """
+        drawn = self._random_states()
+        torch.manual_seed(self._seeded)
+        if not torch.equal(self._random_states(), drawn):
+            raise TrainingError(
+                "the model draws random numbers of torch's in its forward pass, by no module that "
+                "is known to: they depend on micro_batch and on the pipeline's stages. Take "
+                "training.dropout.Dropout, whose masks do not; or set by_batch = True in the "
+                "workload, so that a training with another micro_batch is another one"
+            )
+
+    def _random_states(self) -> Tensor:
+        """Of the CPU's generator, and of the device's."""
+        on_gpu = self._device.type == "cuda"
+        device = [torch.cuda.get_rng_state(self._device)] if on_gpu else []
+        return torch.cat([torch.get_rng_state(), *device])
+
+    def _give(self, keys: Tensor) -> None:
+        for module in self._dropouts:
+            module.samples = keys
+
+
+class Buffers:
+    """A model's persistent buffers; the others are not saved, so no training may depend on them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._places = [
+            (module, name)
+            for module in model.modules()
+            for name, buffer in module.named_buffers(recurse=False)
+            if name not in module._non_persistent_buffers_set
+        ]
+
+    def now(self) -> list[Tensor]:
+        """The tensors themselves."""
+        return [module._buffers[name] for module, name in self._places]
+
+    def put(self, tensors: Sequence[Tensor]) -> None:
+        """Other tensors in their places: what autograd has kept of the old ones stays as it is."""
+        for (module, name), tensor in zip(self._places, tensors, strict=True):
+            module._buffers[name] = tensor
+
+    def step(self) -> None:
+        """Remember what the step before has left."""
+        self._kept = self.now()
+        self._start = [tensor.clone() for tensor in self._kept]
+        self._made: list[Tensor] = []  # sums of the floating-point ones; else the first
+        self._count, self._open = 0, False
+
+    def begin(self) -> None:
+        """Give the coming micro-batch buffers of its own, as the step before has left them."""
+        self._take()
+        self.put([tensor.clone() for tensor in self._start])
+        self._open = True
+
+    @torch.no_grad()
+    def end(self, groups: Sequence[dist.ProcessGroup]) -> None:
+        """Write what all micro-batches of all ranks have made into the model's own buffers."""
+        if not self._places:
+            return
+        self._take()
+        self.put(self._kept)
+        means = [tensor for tensor in self._made if tensor.is_floating_point()]
+        flat = torch.cat([tensor.flatten() for tensor in means]) if means else None
+        world = 1
+        for group in groups:
+            world *= group.size()
+            if flat is not None:
+                dist.all_reduce(flat, group=group)
+        parts = iter(flat.split([tensor.numel() for tensor in means]) if means else ())
+        for kept, made in zip(self._kept, self._made, strict=True):
+            if kept.is_floating_point():
+                kept.copy_((next(parts) / (self._count * world)).view_as(kept))
+                continue
+            kept.copy_(made)
+            for group in groups:
+                dist.broadcast(kept, dist.get_global_rank(group, 0), group=group)
+
+    @torch.no_grad()
+    def _take(self) -> None:
+        """Add what the micro-batch before has made."""
+        if not self._places or not self._open:
+            return
+        self._count, self._open = self._count + 1, False
+        now = self.now()
+        if self._count == 1:  # sums in float64, so that the mean of equal numbers is that number
+            self._made = [t.double() if t.is_floating_point() else t for t in now]
+            return
+        for total, tensor in zip(self._made, now, strict=True):
+            if total.is_floating_point():
+                total += tensor
+
+
+class Again:
+    """Forward passes of a block that are made again in the backward pass, as they were at first.
+
+    They drop what they dropped, though another micro-batch may be on its way by now, and leave the
+    buffers alone, which the first pass has changed already.
+    """
+
+    def __init__(self, block: nn.Module) -> None:
+        self._dropouts = [m for m in block.modules() if isinstance(m, dropout.Dropout)]
+        self._buffers = Buffers(block)
+
+    def contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
+        """At the first pass: what it, and what the second one is made in."""
+        return nullcontext(), _Pass(self._dropouts, self._buffers)
+
+
+class _Pass:
+    """Not a generator: it may be entered more than once."""
+
+    def __init__(self, dropouts: Sequence[dropout.Dropout], buffers: Buffers) -> None:
+        self._dropouts, self._buffers = dropouts, buffers
+        self._samples = [module.samples for module in dropouts]
+
+    def __enter__(self) -> None:
+        self._now = [module.samples for module in self._dropouts], self._buffers.now()
+        self._put(self._samples, [tensor.clone() for tensor in self._now[1]])
+
+    def __exit__(self, *_: object) -> None:
+        self._put(*self._now)
+
+    def _put(self, samples: Sequence[Tensor], buffers: Sequence[Tensor]) -> None:
+        for module, tensor in zip(self._dropouts, samples, strict=True):
+            module.samples = tensor
+        self._buffers.put(buffers)
+
+
+def _mix(seed: int, position: int, stage: int) -> int:
+    """A seed of its own for each micro-batch and stage: 64 bits of a hash."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {position} {stage}".encode()).digest()[:8])
