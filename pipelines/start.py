@@ -31,6 +31,8 @@ from pipelines.cli import (
 from pipelines.config import nearest
 from pipelines.plan import spending
 from pipelines.plan.history import values
+from pipelines.plan.overwritten import overwritten
+from pipelines.provenance import recorded_recipe
 from pipelines.service import client, service_errors
 from pipelines.watch import watch
 
@@ -65,7 +67,7 @@ def start(
             console.print(f"champion {told['ChampionArn']}", highlight=False)
         parameters = {**told, **parameters}
         given = [{"Name": name, "Value": value} for name, value in parameters.items()]
-        why = _described(sagemaker, definition, pipeline, parameters, over_budget)
+        why = _looked_at(sagemaker, definition, pipeline, parameters, over_budget)
         answer = sagemaker.start_pipeline_execution(
             PipelineName=pipeline, PipelineParameters=given, **why
         )
@@ -85,20 +87,27 @@ def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None
             raise RecipeError(f"--parameter {name}={value}: is of another type: {error}") from None
 
 
-def _described(
+def _looked_at(
     sagemaker: Any,
     definition: Mapping[str, Any],
     pipeline: str,
     parameters: Mapping[str, str],
     over_budget: str | None,
 ) -> dict[str, str]:
-    """The execution's description: why it may cost more than the budget, if it may.
+    """Say what the cache does not know; the execution's description: why it may cost more than the
+    budget, if it may.
 
     Raises:
         PlanError: it may not.
     """
-    budget = spending.deployed_budget(client("s3", sagemaker.meta.region_name), definition)
-    found = spending.verdict(sagemaker, definition, pipeline, budget, parameters)
+    s3 = client("s3", sagemaker.meta.region_name)
+    recipe = recorded_recipe(s3, definition)
+    if recipe is None:  # a pipeline of somebody else's
+        return {}
+    ahead = spending.ahead(sagemaker, definition, pipeline, parameters)
+    for each in overwritten(s3, ahead.document, ahead.outcomes):
+        console.print(f"! {each}", style="bold magenta", highlight=False, markup=False)
+    found = spending.verdict(ahead, spending.budget_in(recipe))
     if found.holds:
         return {}
     if not over_budget:

@@ -100,9 +100,8 @@ def _refuse_over_budget(
     if definition.budget.usd_per_run is None:
         return
     told = champion_parameters(sagemaker, wanted.document, {}, None)
-    found = spending.verdict(
-        sagemaker, wanted.document, wanted.name, definition.budget, told, exists=exists
-    )
+    run = spending.ahead(sagemaker, wanted.document, wanted.name, told, exists=exists)
+    found = spending.verdict(run, definition.budget)
     if not found.holds:
         raise PlanError(f"pipeline {wanted.name}: budget: {found.text}. Nothing was changed")
 

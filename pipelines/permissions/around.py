@@ -7,7 +7,15 @@ only. A plan is made before anybody has approved, so its role can change nothing
 from collections.abc import Iterator
 
 from errors import DefinitionError
-from pipelines.permissions.jobs import key_arn, key_statements, lists, storage
+from pipelines.permissions.jobs import (
+    COVERED,
+    Collector,
+    Needs,
+    key_arn,
+    key_statements,
+    lists,
+    storage,
+)
 from pipelines.permissions.pipeline import SAGEMAKER, registered_groups
 from pipelines.permissions.statements import Statement
 from pipelines.permissions.subject import Subject
@@ -49,7 +57,7 @@ def plan_statements(subject: Subject) -> Iterator[Statement]:
     yield from _registry(subject)
     under = _under(subject, *WRITTEN)
     yield from storage("LookAtUploads", subject, under, ("s3:GetObject",))
-    yield from lists(subject, under)
+    yield from lists(subject, under | _data(subject))  # is the data as a cached step read it?
     yield from key_statements("ReadKeys", _keys(subject), ("kms:Decrypt",))
 
 
@@ -90,6 +98,16 @@ def _registry(subject: Subject) -> Iterator[Statement]:
         actions=("sagemaker:DescribeModelPackage", "sagemaker:ListModelPackages"),
         resources=tuple(subject.arn("sagemaker", f"model-package/{g}/*") for g in groups),
     )
+
+
+def _data(subject: Subject) -> set[tuple[str, str]]:
+    """Bucket and key pattern of what jobs read that lies outside of the pipeline's own prefix."""
+    found = Needs()
+    for step in subject.values.steps:
+        if collect := COVERED.get(step.type):
+            collect(Collector(subject, step, found), step.arguments)
+    own = f"{subject.root}/"
+    return {(b, key) for b, key in found.reads if not f"s3://{b}/{key}".startswith(own)}
 
 
 def _under(subject: Subject, *names: str) -> set[tuple[str, str]]:

@@ -121,7 +121,7 @@ class _Job:
         return f"{self.count} × {self.instance_type}"
 
 
-class _Defaults:
+class Defaults:
     """Values of what says which machines are used: parameters, and nothing of other steps."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
@@ -146,7 +146,7 @@ def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
     where = arguments.get("ResourceConfig") or arguments.get("ProcessingResources") or {}
     try:
         found = resolve(
-            {"on": where, "until": arguments.get("StoppingCondition")}, _Defaults(parameters)
+            {"on": where, "until": arguments.get("StoppingCondition")}, Defaults(parameters)
         )
     except ExpressionError:
         return None

@@ -292,6 +292,8 @@ def _table(rows: Sequence[Sequence[Cell]], right: Sequence[int]) -> Iterator[Tex
 
 def _grounds(plan: Plan) -> Iterator[Text]:
     """With what the training begins, and on what the figures stand."""
+    for found in plan.overwritten:
+        yield Text(f"! {found}", COLOURS["!"])
     for step, words in told(plan.wanted.document):
         yield Text(f"{step} {words}", "bold")
     seen = [cost.runs_seen for cost in plan.costs if cost.seen.high]

@@ -4,7 +4,7 @@ Only reads. The SDK is not needed here: it compiled the definition.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from pipelines.plan.cost import Cost, Total, Verdict, check_budget, estimate, to
 from pipelines.plan.diff import Diff, compare
 from pipelines.plan.fields import CODE
 from pipelines.plan.history import History, values
+from pipelines.plan.overwritten import Overwritten, overwritten
 from pipelines.plan.prices import Prices, load
 from pipelines.service import client, error_code, service_errors
 from pipelines.storage import listing, same
@@ -62,6 +63,8 @@ class Plan:
     budget: Verdict
     assets: tuple[Asset, ...]
     made: datetime
+    overwritten: tuple[Overwritten, ...] = ()
+    """Data that the cache does not know to be new."""
 
 
 def make(definition: Definition) -> Plan:
@@ -79,7 +82,9 @@ def make(definition: Definition) -> Plan:
         history = History(sagemaker, definition.name if there else None)
         prices = load(definition.region)
         told = champion_parameters(sagemaker, wanted.document, {}, None)
-        return complete(definition, there, diff, drift, history, prices, told)
+        plan = complete(definition, there, diff, drift, history, prices, told)
+        document = started_with(wanted.document, told)
+        return replace(plan, overwritten=tuple(overwritten(s3, document, plan.outcomes)))
 
 
 def complete(

@@ -109,6 +109,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "cost": {"steps": [asdict(cost) for cost in plan.costs], "total": asdict(plan.total)},
         "prices": {"region": plan.prices.region, "date": plan.prices.date},
         "budget": asdict(plan.budget),
+        "overwritten": [str(found) for found in plan.overwritten],
     }
 
 

@@ -4,55 +4,67 @@ The budget of a pipeline that is deployed stands in recipe.json, in the record t
 names (pipelines.provenance). So it is changed by changing the recipe, and an upsert.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from pipelines.config import Budget
-from pipelines.plan.caching import predict
+from pipelines.plan.caching import Outcome, predict
 from pipelines.plan.cost import Verdict, check_budget, estimate
 from pipelines.plan.history import History
 from pipelines.plan.plan import started_with
 from pipelines.plan.prices import load
-from pipelines.provenance import recorded_recipe
 
 KNOWN = ("ChampionArn", "ChampionModelUri")
 """Parameters that start sets itself, and that change no step's time."""
 
 
-def verdict(
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A run that is about to start, as far as it can be known."""
+
+    document: Mapping[str, Any]
+    """The definition, with the run's parameters as defaults."""
+
+    given: Mapping[str, str]
+    history: History
+    outcomes: Sequence[Outcome]
+    region: str
+
+
+def ahead(
     sagemaker: Any,
     document: Mapping[str, Any],
     pipeline: str,
-    budget: Budget,
     given: Mapping[str, str],
     *,
     exists: bool = True,
-) -> Verdict:
-    """Whether a run of ``document`` with the parameters ``given`` keeps the budget.
-
-    Of a run with other parameters than the recipe's, the limit counts and not what earlier runs
-    took: twice the steps take longer.
+) -> Ahead:
+    """What a run of ``document`` with the parameters ``given`` would do.
 
     Raises:
         ClientError: AWS refused.
     """
-    if budget.usd_per_run is None:
-        return Verdict(True)
-    if budget.bound == "seen" and given.keys() - KNOWN:
-        budget = budget.model_copy(update={"bound": "limit"})
     run = started_with(document, given)
     history = History(sagemaker, pipeline if exists else None)
-    prices = load(sagemaker.meta.region_name)
     outcomes = predict(run, pipeline, history, datetime.now(UTC))
-    return check_budget(budget, estimate(run, outcomes, history, prices), prices)
+    return Ahead(run, given, history, outcomes, sagemaker.meta.region_name)
 
 
-def deployed_budget(s3: Any, document: Mapping[str, Any]) -> Budget:
-    """The budget of the recipe that ``document`` was compiled from; none for others' pipelines.
+def verdict(run: Ahead, budget: Budget) -> Verdict:
+    """Whether the run keeps the budget.
 
-    Raises:
-        ServiceError: the record is not there, or cannot be read.
+    Of a run with other parameters than the recipe's, the limit counts and not what earlier runs
+    took: twice the steps take longer.
     """
-    recipe = recorded_recipe(s3, document)
-    return Budget.model_validate(recipe.get("budget", {})) if recipe else Budget()
+    if budget.bound == "seen" and run.given.keys() - KNOWN:
+        budget = budget.model_copy(update={"bound": "limit"})
+    prices = load(run.region)
+    costs = estimate(run.document, run.outcomes, run.history, prices)
+    return check_budget(budget, costs, prices)
+
+
+def budget_in(recipe: Mapping[str, Any]) -> Budget:
+    """The budget of a recorded recipe."""
+    return Budget.model_validate(recipe.get("budget", {}))

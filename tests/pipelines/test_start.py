@@ -5,9 +5,8 @@ import json
 import pytest
 
 from errors import PlanError, RecipeError, ServiceError
-from pipelines.config import Budget
 from pipelines.definition import from_recipe
-from pipelines.plan.spending import deployed_budget
+from pipelines.provenance import recorded_recipe
 from pipelines.start import main, start
 from pipelines.upsert import upsert
 from tests.pipelines.plan.pictures import HERE
@@ -94,9 +93,9 @@ def test_a_record_that_is_gone_starts_nothing(deployed):
     with pytest.raises(ServiceError, match=r"reading the deployed recipe s3://.*recipe\.json"):
         start(PIPELINE, {})
     with pytest.raises(ServiceError, match="NoSuchKey"):
-        deployed_budget(s3, body)
+        recorded_recipe(s3, body)
 
 
-def test_a_pipeline_of_others_has_no_budget(aws):
+def test_a_pipeline_of_others_has_no_recipe(aws):
     s3, _ = aws
-    assert deployed_budget(s3, json.loads(definition("1").body)) == Budget()
+    assert recorded_recipe(s3, json.loads(definition("1").body)) is None

@@ -5,7 +5,8 @@ import pytest
 
 from pipelines.config import Budget
 from pipelines.deployed import wanted
-from pipelines.plan.spending import verdict
+from pipelines.plan.cost import Verdict
+from pipelines.plan.spending import ahead, verdict
 from tests.pipelines.plan.pictures import Change, Studio
 
 
@@ -13,6 +14,10 @@ from tests.pipelines.plan.pictures import Change, Studio
 def sagemaker():
     """Only its region is looked at: nothing is deployed."""
     return boto3.client("sagemaker", region_name="us-east-1")
+
+
+def said(sagemaker, document: dict, budget: Budget, given: dict) -> Verdict:
+    return verdict(ahead(sagemaker, document, "p", given, exists=False), budget)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +37,8 @@ def test_a_run_with_other_parameters_costs_what_a_recipe_with_those_values_costs
     recipe, changed = (wanted(studio.compiled(Change(each))).document for each in ((), overrides))
     for allowed in (100.0, 1e6):
         budget = Budget(usd_per_run=allowed, bound=bound)
-        run = verdict(sagemaker, recipe, "p", budget, given, exists=False)
-        whole = verdict(sagemaker, changed, "p", budget, {}, exists=False)
+        run = said(sagemaker, recipe, budget, given)
+        whole = said(sagemaker, changed, budget, {})
         assert run.holds == whole.holds
         assert run.text.partition(" (")[0] == whole.text.partition(" (")[0]
 
@@ -41,7 +46,7 @@ def test_a_run_with_other_parameters_costs_what_a_recipe_with_those_values_costs
 def test_what_was_seen_with_other_parameters_is_no_ground(studio: Studio, sagemaker):
     document = wanted(studio.base).document
     budget = Budget(usd_per_run=1, bound="seen")
-    said = verdict(sagemaker, document, "p", budget, {"MaxSteps": "9"}, exists=False).text
-    assert "every step that runs as long as it may, on demand" in said
-    champion = verdict(sagemaker, document, "p", budget, {"ChampionArn": "none"}, exists=False)
+    found = said(sagemaker, document, budget, {"MaxSteps": "9"}).text
+    assert "every step that runs as long as it may, on demand" in found
+    champion = said(sagemaker, document, budget, {"ChampionArn": "none"})
     assert "as long as its longest earlier run" in champion.text
