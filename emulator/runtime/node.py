@@ -57,8 +57,10 @@ def base_environment(region: str, nodes: int) -> dict[str, str]:
     job's own nodes, since results differ in their last digits with the number of threads, and must
     not with what else runs. Another job, or another emulator, may run nevertheless. So a thread
     that waits for its team sleeps: the default is to spin, which keeps the very thread that it
-    waits for from its core, and made work on a shared machine some 20 times slower. OpenBLAS,
-    which NumPy and SciPy bring, has threads of its own that cannot be put to sleep: it gets one.
+    waits for from its core, and made work on a shared machine some 20 times slower. On quiet cores
+    sleeping costs 7 % of a batch of 16 small samples, and of a single one all that a second thread
+    wins. OpenBLAS, which NumPy and SciPy bring, has threads of its own that cannot be put to sleep:
+    it gets one.
     """
     return {name: os.environ[name] for name in PROCESSOR if name in os.environ} | {
         "PATH": f"{Path(sys.executable).parent}:{SYSTEM_PATH}",
