@@ -61,6 +61,11 @@ def _check_slices(recipe: Recipe, settings: BaseModel) -> None:
             raise RecipeError(
                 f"evaluate.slices: {name!r} is no slice of workload {recipe.workload.name}; {there}"
             )
+        if name == recipe.workload_spec.folder_slice and not recipe.shard.by_folder:
+            raise RecipeError(
+                f"evaluate.slices: {name!r} is the folder that an example's raw data lay in, which "
+                "the shards do not keep; set shard.by_folder to true"
+            )
 
 
 def _refuse_secrets(recipe: Recipe) -> None:

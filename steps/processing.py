@@ -25,10 +25,9 @@ from steps.context import StepContext
 CODE = "/opt/ml/processing/input/code"
 
 
-def input_folder(name: str, uri: str | PipelineVariable, *, sharded: bool = False):
-    """An S3 prefix that appears as ``/opt/ml/processing/input/<name>``.
+def input_folder(name: str, uri: str | PipelineVariable):
+    """An S3 prefix that appears as ``/opt/ml/processing/input/<name>`` on every instance.
 
-    ``sharded``: each instance gets its part of the objects (``ShardedByS3Key``), not all of them.
     FastFile is refused for processing jobs by the service (#4711), so the mode is always File.
     """
     return ProcessingInput(
@@ -38,7 +37,7 @@ def input_folder(name: str, uri: str | PipelineVariable, *, sharded: bool = Fals
             s3_data_type="S3Prefix",
             local_path=f"/opt/ml/processing/input/{name}",
             s3_input_mode="File",
-            s3_data_distribution_type="ShardedByS3Key" if sharded else "FullyReplicated",
+            s3_data_distribution_type="FullyReplicated",
         ),
     )
 

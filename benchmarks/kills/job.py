@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from steps.shard.progress import FOLDERS
+from steps.shard.plan import SPLITS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SETTINGS = {"context_length": 64, "layers": 1, "heads": 1, "dim": 8}
@@ -67,9 +67,9 @@ class Job:
 
     def files(self) -> list[Path]:
         """Everything in the output folder that is there under its final name."""
-        folders = [self.output / name for name in FOLDERS]
-        paths = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
-        return [path for path in paths if not path.name.startswith(".")]
+        folders = [self.output / name for name in (*SPLITS, "quarantine", "progress", "scratch")]
+        paths = [path for folder in folders if folder.is_dir() for path in folder.rglob("*")]
+        return [path for path in paths if not path.name.startswith(".") and path.is_file()]
 
 
 def workers(job: subprocess.Popen) -> list[psutil.Process]:

@@ -13,4 +13,5 @@ class EvaluateConfig(ProcessingCompute):
 
     slices: tuple[str, ...] = ()
     """Parts of the test split that the gate may look at one by one. A language model knows
-    ``source`` (the first part of the raw object's path), the tabular workload its categories."""
+    ``source`` (the first folder of the raw data: shard.by_folder), the tabular workload its
+    categories."""

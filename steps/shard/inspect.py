@@ -74,10 +74,9 @@ def counts_table(datasets: dict[str, Dataset]) -> Table:
     for name, dataset in datasets.items():
         union = dataset.union
         size = union.bytes.sum(axis=1)
-        left_out = [
-            sum(getattr(s, n) for s in union.sources) for n in ("duplicates", "quarantined")
-        ]
-        counts = [len(dataset), dataset.records, len(union.sources), *left_out, len(union.files)]
+        left_out = [sum(union.raw[name]) for name in ("duplicates", "quarantined")]
+        counts = [len(dataset), dataset.records, len(union.raw["name"]), *left_out]
+        counts.append(len(union.files))
         balance = f"{size.max() / size.mean():.2f}"
         table.add_row(
             name, *(f"{count:,}" for count in counts), f"{size.sum() / 1e6:,.1f}", balance

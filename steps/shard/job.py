@@ -1,33 +1,38 @@
-"""Shard this instance's part of the raw objects.
+"""Shard the raw objects: this instance's part of what they become.
 
 python -m steps.shard.job --workload language_model --workload_config '{…}' --key key
 
-On a file system that every instance mounts (FSx for Lustre), name its folders: every instance then
-takes its part of the files, and writes into the same output folder.
+On a file system that every instance mounts (FSx for Lustre), name its folders: all instances then
+write into the same output folder.
 
 python -m steps.shard.job --workload … --input /fsx/raw --output /fsx/dataset
 
-Killed at any moment and run again, the job does what is missing. The dataset is the same whatever
-the number of instances and processes, and in whatever order the files are listed.
+Every instance reads all files, and packs its part of the units that their distinct records are cut
+into. Killed at any moment and run again, the job does what is missing. The dataset is the same
+whatever the number of instances and processes, and however the records lie in files.
 """
 
 import argparse
 import json
 import logging
 import os
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from errors import DataError
 from steps.edge import run
-from steps.shard import manifests, progress, raw
-from steps.shard.plan import Plan
-from steps.shard.pool import room_on, shard_all
-from steps.shard.progress import FOLDERS, Progress
+from steps.shard import manifests, progress, raw, survey
+from steps.shard.plan import SPLITS, Plan
+from steps.shard.pool import Pool, Task, room_on
+from steps.shard.progress import Packed, Read
 from steps.shard.quarantine import NAMED, check_share, summary
 from steps.shard.raw import RawObject
+from steps.shard.survey import STEM, Survey
+from steps.shard.unit import Unit
 from training.data.manifest import write_atomically
 from training.workloads import read_settings
 
@@ -49,62 +54,112 @@ def shard(options: argparse.Namespace) -> None:
         DataError: no raw data; objects that cannot be read; too many bad records.
         TrainyardError: a worker died, or the output is full.
     """
-    plan, cluster = _plan(options), _cluster(options.root)
+    cluster = _cluster(options.root)
+    plan = _plan(options, cluster.current_host)
     objects = _objects(options, plan, cluster)
-    for folder in FOLDERS:
+    for folder in (*SPLITS, "quarantine"):
         (plan.output / folder).mkdir(parents=True, exist_ok=True)
     manifests.refuse_strangers(plan.output, cluster.hosts)
-    done = progress.taken_over(objects, plan, options.processes)
-    missing = [one for one in objects if one not in done]
-    host = cluster.current_host
-    if not missing:
+    done = progress.already_read(objects, plan)
+    found = progress.read(Survey, STEM, survey.identity(objects, plan), plan.progress)
+    if len(done) == len(objects) and found:
         check_share(done, plan.max_bad_share)
-        if manifests.stand(manifests.contents(manifests.build(done, plan), plan, host)):
+        own = _own(found.units(plan), cluster)
+        packed = progress.already_packed(own, plan, options.processes)
+        if len(packed) == len(own) and _stand(done, found, packed, plan):
             log.info("%d raw objects: all is done already, nothing to do", len(done))
+            _clear(plan)
             return
-    manifests.remove(plan.output, host)
-    with room_on(plan.output):
-        done |= _shard(missing, done, plan, options.processes)
-        _finish(done, plan, host)
+    from steps.shard import runs, surveying  # pyarrow: not for one who has nothing to do
+
+    manifests.remove(plan.output, plan.host)
+    with room_on(plan.output), Pool(plan, options.processes) as pool:
+        for folder in (plan.scratch, plan.progress):
+            folder.mkdir(parents=True, exist_ok=True)
+        done = _read(objects, done, plan, pool)
+        found = surveying.survey(done, plan)
+        progress.write(found, STEM, plan)
+        packed = _pack(_own(found.units(plan), cluster), plan, pool)
+        _finish(done, found, packed, plan)
+    runs.opened.cache_clear()
+    _clear(plan)
 
 
-def _shard(
-    missing: list[RawObject], done: Mapping[RawObject, Progress], plan: Plan, processes: int
-) -> dict[RawObject, Progress]:
-    """Shard what is missing; its progress records."""
+def _read(
+    objects: list[RawObject], done: Mapping[RawObject, Read], plan: Plan, pool: Pool
+) -> dict[RawObject, Read]:
+    """Read the raw objects that were not, or of which a sorted run is missing; all records."""
+    done = progress.with_runs(done, plan, pool.processes)
+    missing = [one for one in objects if one not in done]
+    progress.remove_leftovers(missing, plan)
+    _work_off("raw objects", missing, pool)
+    done |= progress.already_read(missing, plan)
+    check_share(done, plan.max_bad_share)
+    return done
+
+
+def _pack(units: list[Unit], plan: Plan, pool: Pool) -> dict[Unit, Packed]:
+    """Pack the units that were not; all records."""
+    done = progress.already_packed(units, plan, pool.processes)
     if done:
-        log.info("%d raw objects are done already", len(done))
-    progress.remove_leftovers(missing, plan.output)
-    damaged = shard_all(missing, plan, processes)
+        log.info("%d units are done already", len(done))
+    missing = [one for one in units if one not in done]
+    progress.remove_half_packed(missing, plan)
+    _work_off("units", missing, pool)
+    return done | {
+        one: progress.read(Packed, one.stem, one.identity, plan.progress) for one in missing
+    }
+
+
+def _work_off(what: str, missing: Sequence[Task], pool: Pool) -> None:
+    damaged = pool.work_off(what, missing) if missing else []
     if damaged:
         more = f"; and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
         raise DataError("; ".join(damaged[:NAMED]) + more)
-    return {one: progress.read(one, plan) for one in missing}
 
 
-def _finish(done: Mapping[RawObject, Progress], plan: Plan, host: str) -> None:
-    check_share(done, plan.max_bad_share)
-    write_atomically(plan.output / f"quarantine/summary-{host}.json", summary(done))
-    built = manifests.build(done, plan)
-    manifests.write(manifests.contents(built, plan, host))
+def _own(units: list[Unit], cluster: Cluster) -> list[Unit]:
+    """What this instance packs of the units that all instances know."""
+    hosts = sorted(cluster.hosts)
+    return units[hosts.index(cluster.current_host) :: len(hosts)]
+
+
+def _stand(
+    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[Unit, Packed], plan: Plan
+) -> bool:
+    built = manifests.build(done, found, packed, plan)
+    return manifests.stand(manifests.contents(built, plan, plan.host))
+
+
+def _finish(
+    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[Unit, Packed], plan: Plan
+) -> None:
+    write_atomically(plan.output / f"quarantine/summary-{plan.host}.json", summary(done))
+    built = manifests.build(done, found, packed, plan)
+    manifests.write(manifests.contents(built, plan, plan.host))
     for manifest in built:
         manifests.log_balance(manifest)
 
 
+def _clear(plan: Plan) -> None:
+    """The sorted runs are needed no longer; the folder of all instances goes with the last."""
+    shutil.rmtree(plan.scratch, ignore_errors=True)
+    with suppress(OSError):
+        plan.scratch.parent.rmdir()
+
+
 def _objects(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> list[RawObject]:
-    """What this instance shards: all that it was given, or its part of a shared folder."""
+    """All raw objects."""
     folder = options.input or options.root / "processing/input/raw"
     if plan.output.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"{plan.output}: lies in the input {folder}; name an output elsewhere")
-    objects = raw.find(folder, plan.settings)
-    if options.input:
-        objects = raw.part_of(objects, cluster.current_host, cluster.hosts)
-    if not objects and len(cluster.hosts) == 1:
+    objects = raw.shared(raw.find(folder, plan.settings), plan.host, cluster.hosts)
+    if not objects:
         raise DataError("0 files in the raw input; upload data under data.input")
     return objects
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(options: argparse.Namespace, host: str) -> Plan:
     return Plan(
         workload=options.workload,
         config=read_settings("".join(options.workload_config)),
@@ -115,7 +170,9 @@ def _plan(options: argparse.Namespace) -> Plan:
         shard_bytes=max(1, int(options.shard_mb * 1e6)),
         max_bad_share=options.max_bad_share,
         unique=None if options.unique is None else tuple(options.unique),
+        by_folder=options.by_folder,
         output=options.output or options.root / "processing/output",
+        host=host,
     )
 
 
@@ -155,6 +212,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--shard_mb", type=_positive, default=64, help="largest shard, 10^6 bytes")
     parser.add_argument("--max_bad_share", type=_share, default=0.001)
     parser.add_argument("--unique", nargs="*", metavar="COLUMN", help="of duplicates; none: keep")
+    parser.add_argument("--by_folder", action="store_true", help="no sample of two first folders")
     parser.add_argument("--processes", type=_count, default=cores())
     parser.add_argument("--tokenizer", type=Path, help="a Hugging Face tokenizer.json")
     parser.add_argument("--input", type=Path, help="a folder that every instance sees")

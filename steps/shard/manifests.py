@@ -6,29 +6,56 @@ from pathlib import Path
 
 from errors import DataError
 from steps.shard.plan import SPLITS, Plan
-from steps.shard.progress import Progress
+from steps.shard.progress import Packed, Read
 from steps.shard.raw import RawObject
-from training.data.manifest import Files, Manifest, Shards, Source, manifest_json, write_atomically
+from steps.shard.survey import Survey
+from steps.shard.unit import Unit
+from training.data.manifest import (
+    Files,
+    Manifest,
+    Raw,
+    Shards,
+    Source,
+    manifest_json,
+    write_atomically,
+)
 
 log = logging.getLogger(__name__)
 
 
-def build(done: Mapping[RawObject, Progress], plan: Plan) -> list[Manifest]:
-    """One for each split; the objects stand in the order of their names."""
-    return [_build(done, plan, split) for split in SPLITS]
+def build(
+    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[Unit, Packed], plan: Plan
+) -> list[Manifest]:
+    """One for each split; raw objects and units stand in the order of their names."""
+    lost = dict(zip(found.names, found.lost, strict=True))
+    objects = sorted(done, key=lambda one: one.name)
+    raw = [_raw(one, done[one], lost[one.name]) for one in objects]
+    return [_build(raw, len(found.units(plan)), packed, plan, split) for split in SPLITS]
 
 
-def _build(done: Mapping[RawObject, Progress], plan: Plan, split: str) -> Manifest:
+def _build(
+    raw: list[Raw], units: int, packed: Mapping[Unit, Packed], plan: Plan, split: str
+) -> Manifest:
     packing = plan.packing
     shards = Shards(values={n: Files() for n, f in packing.fields.items() if f.shape is None})
     sources = []
-    for number, raw in enumerate(sorted(done, key=lambda one: one.name)):
-        sources.append(_source(raw.name, done[raw], split))
-        _append(shards, done[raw].splits[split].shards, number)
+    for number, unit in enumerate(sorted(packed, key=lambda one: one.name)):
+        part = packed[unit].splits[split]
+        sources.append(
+            Source(
+                name=unit.name,
+                records=part.records,
+                samples=part.samples,
+                statistics=part.statistics,
+            )
+        )
+        _append(shards, part.shards, number)
     return Manifest(
         split=split,
         fields=dict(packing.fields),
         workload=packing.info,
+        raw=raw,
+        units=units,
         sources=sources,
         shards=shards,
     )
@@ -95,15 +122,12 @@ def log_balance(manifest: Manifest) -> None:
     log.info("%s: %s", manifest.split, counts)
 
 
-def _source(name: str, progress: Progress, split: str) -> Source:
-    part = progress.splits[split]
-    return Source(
-        name=name,
-        records=part.records,
-        duplicates=progress.duplicates,
-        quarantined=progress.quarantined,
-        samples=part.samples,
-        statistics=part.statistics,
+def _raw(one: RawObject, read: Read, lost: int) -> Raw:
+    return Raw(
+        name=one.name,
+        records=read.records,
+        duplicates=read.duplicates + lost,
+        quarantined=read.quarantined,
     )
 
 

@@ -3,8 +3,10 @@
 import logging
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from steps.shard.raw import RawObject
+if TYPE_CHECKING:
+    from steps.shard.pool import Task
 
 log = logging.getLogger(__name__)
 
@@ -14,8 +16,8 @@ INTERVAL = 10  # seconds between two lines
 class Pace:
     """Counts what is done, and logs it when it is told something and the time has come."""
 
-    def __init__(self, objects: Sequence[RawObject]) -> None:
-        self._objects, self._bytes = len(objects), sum(one.bytes for one in objects)
+    def __init__(self, what: str, tasks: Sequence["Task"]) -> None:
+        self._what, self._tasks, self._bytes = what, len(tasks), sum(one.bytes for one in tasks)
         self._done = self._done_bytes = self._read = 0
         self._started = self._logged = time.monotonic()
 
@@ -24,10 +26,10 @@ class Pace:
         self._read += size
         self.tick()
 
-    def done(self, raw: RawObject) -> None:
-        """This object is finished, or given up."""
+    def done(self, task: "Task") -> None:
+        """This task is finished, or given up."""
         self._done += 1
-        self._done_bytes += raw.bytes
+        self._done_bytes += task.bytes
         self.tick()
 
     def tick(self) -> None:
@@ -35,12 +37,13 @@ class Pace:
             self.log()
 
     def log(self) -> None:
-        """Such as ``12 of 40 objects, 1,234.5 of 5,678.9 MB; 2,345.6 MB of records, 87.6 MB/s``."""
+        """Such as ``12 of 40 units, 1,234.5 of 5,678.9 MB; 2,345.6 MB of records, 87.6 MB/s``."""
         self._logged = time.monotonic()
         log.info(
-            "%d of %d objects, %s of %s MB; %s MB of records, %s MB/s",
+            "%d of %d %s, %s of %s MB; %s MB of records, %s MB/s",
             self._done,
-            self._objects,
+            self._tasks,
+            self._what,
             _mega(self._done_bytes),
             _mega(self._bytes),
             _mega(self._read),

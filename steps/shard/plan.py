@@ -1,4 +1,4 @@
-"""What every raw object is sharded with; workers are handed this and nothing else."""
+"""What the raw data are sharded with; workers are handed this and nothing else."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from typing import Any
 from training.workloads import Column, Packing, load_packing
 
 SPLITS = ("train", "validation", "test")
-FORMAT = 1  # of what this step writes; raise it when equal settings begin to give other shards
+FORMAT = 2  # of what this step writes; raise it when equal settings begin to give other shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,19 @@ class Plan:
     shard_bytes: int
     max_bad_share: float
     unique: tuple[str, ...] | None
+    by_folder: bool
     output: Path
+    host: str
+
+    @property
+    def scratch(self) -> Path:
+        """Folder of this instance's sorted runs; it is gone when the job has succeeded."""
+        return self.output / "scratch" / self.host
+
+    @property
+    def progress(self) -> Path:
+        """Folder of this instance's progress records."""
+        return self.output / "progress" / self.host
 
     @cached_property
     def packing(self) -> Packing:
@@ -59,21 +71,22 @@ class Plan:
 
     @cached_property
     def settings(self) -> str:
-        """SHA-256 over all that decides what a raw object becomes, but for this step's code."""
+        """SHA-256 over all that decides what the raw data become, but for this step's code."""
         decides = {
             "format": FORMAT,
             "workload": [self.workload, self.config, self.packing.info],
             "fields": [[n, f.dtype, f.shape] for n, f in self.packing.fields.items()],
-            "columns": [[n, c.kind, c.required] for n, c in self.columns.items()],
+            "columns": [[n, c.kind, c.required, str(c.limit)] for n, c in self.columns.items()],
             "split": [self.key, self.validation_share, self.test_share],
             "shard_bytes": self.shard_bytes,
             "identity": self.identity,
+            "by_folder": self.by_folder,
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
     @cached_property
     def code(self) -> str:
-        """SHA-256 over the modules that turn a raw object into shards.
+        """SHA-256 over the modules that turn raw data into shards.
 
         A rerun with other code does not take over what the code before it wrote.
         """

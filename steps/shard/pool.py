@@ -1,4 +1,4 @@
-"""Shards raw objects on all cores, and knows which object a worker had that died.
+"""Works on all cores, and knows which raw object or unit a worker had that died.
 
 ``ProcessPoolExecutor`` was tried. A worker that was killed while others were still being started
 left it waiting for ever (benchmarks/kills found it, Python 3.11: it joins a worker that it never
@@ -26,11 +26,11 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Protocol
 
 from errors import DataError, TrainyardError
 from steps.shard.pace import INTERVAL, Pace
 from steps.shard.plan import Plan
-from steps.shard.raw import RawObject
 
 log = logging.getLogger(__name__)
 
@@ -39,27 +39,82 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 SPAWN = multiprocessing.get_context("spawn")
 
 
-def shard_all(objects: Sequence[RawObject], plan: Plan, processes: int) -> list[str]:
-    """Shard every object, in their order. What is wrong with those that cannot be read, by name.
+class Task(Protocol):
+    """A raw object to be read, or a unit to be packed."""
 
-    Raises:
-        TrainyardError: a worker died, or the output is full.
-    """
-    count = max(1, min(processes, len(objects)))
-    threads = max(1, processes // count)
-    log.info("%d raw objects, %d processes of %d threads", len(objects), count, threads)
-    pace = Pace(objects)
-    if count == 1:
-        _set_threads(threads)
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    def begin(self, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
+        """Do all of it but to wait for the disk, which the function that is returned does."""
+
+
+class Pool:
+    """Works off tasks; its processes stay for more, and end with it."""
+
+    def __init__(self, plan: Plan, processes: int) -> None:
+        self._plan, self.processes = plan, processes
+        self._crew: list[_Worker] = []
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """What a killed worker had begun is begun again by the next run."""
+        for worker in self._crew:
+            worker.process.kill()
+            worker.process.join()
+            worker.pipe.close()
+        self._crew = []
+
+    def work_off(self, what: str, tasks: Sequence[Task]) -> list[str]:
+        """Do every task, in their order. What is wrong with the data of those that fail, by name.
+
+        Args:
+            what: the tasks are, in the log.
+
+        Raises:
+            TrainyardError: a worker died, or the output is full.
+        """
+        count = max(1, min(self.processes, len(tasks)))
+        threads = max(1, self.processes // count)
+        log.info("%d %s, %d processes of %d threads", len(tasks), what, count, threads)
+        pace = Pace(what, tasks)
         damaged = {}
-        for raw, message in _each(objects, plan, pace.read):
+        for task, message in self._done(tasks, pace, count, threads):
+            pace.done(task)
             if message:
-                damaged[raw.name] = message
-            pace.done(raw)
-    else:
-        damaged = _pooled(objects, plan, pace, count, threads)
-    pace.log()
-    return [damaged[name] for name in sorted(damaged)]
+                damaged[task.name] = message
+        pace.log()
+        return [damaged[name] for name in sorted(damaged)]
+
+    def _done(
+        self, tasks: Sequence[Task], pace: Pace, count: int, threads: int
+    ) -> Iterator[tuple[Task, str | None]]:
+        """Each task when it is finished, and what is wrong with its data."""
+        if count == 1:
+            _set_threads(threads)
+            return _each(tasks, self._plan, pace.read)
+        return self._pooled(tasks, pace, count, threads)
+
+    def _pooled(
+        self, tasks: Sequence[Task], pace: Pace, count: int, threads: int
+    ) -> Iterator[tuple[Task, str | None]]:
+        if len(self._crew) != count:
+            self.__exit__()
+            for _ in range(count):
+                self._crew.append(_Worker(self._plan, threads))
+        waiting = deque(tasks)
+        for worker in self._crew:
+            worker.give(waiting.popleft())
+        while busy := {worker.pipe: worker for worker in self._crew if worker.busy}:
+            for pipe in wait(list(busy), INTERVAL):
+                if found := busy[pipe].hear(pace, waiting):
+                    yield found
+            pace.tick()
 
 
 @contextmanager
@@ -77,34 +132,31 @@ def room_on(output: Path) -> Iterator[None]:
 
 
 def _each(
-    objects: Iterable[RawObject], plan: Plan, advance: Callable[[int], None]
-) -> Iterator[tuple[RawObject, str | None]]:
-    """Shard one object after the other; each when it is finished, and what is wrong with it.
+    tasks: Iterable[Task], plan: Plan, advance: Callable[[int], None]
+) -> Iterator[tuple[Task, str | None]]:
+    """Do one task after the other; each when it is finished, and what is wrong with its data.
 
-    While the disk takes the last shards of one object the next is read, but no further than one
+    While the disk takes the last files of one task the next is begun, but no further than one
     shard's worth of it: what waits for the disk is in memory.
     """
-    # Only who shards pays for pandas and the readers (0.5 s), not the job that waits for it.
-    from steps.shard import unit
-
-    before: tuple[RawObject, Future] | None = None
+    before: tuple[Task, Future] | None = None
     with ThreadPoolExecutor(1) as disk:
-        for raw in objects:
+        for task in tasks:
             hold = _Hold(advance, before and before[1], plan.shard_bytes)
-            with _named(raw, plan.output):
+            with _named(task, plan.output):
                 try:
-                    rest = unit.shard(raw, plan, hold.advance)
+                    rest = task.begin(plan, hold.advance)
                 except DataError as error:
                     rest = partial(str, error)
             if before:
                 yield _ended(*before, plan)
-            before = raw, disk.submit(rest)
+            before = task, disk.submit(rest)
         if before:
             yield _ended(*before, plan)
 
 
 class _Hold:
-    """Holds up who reads an object when it has read so much while that before is unfinished."""
+    """Holds up who is at a task when it has read so much while that before is unfinished."""
 
     def __init__(self, advance: Callable[[int], None], before: Future | None, limit: int) -> None:
         self._advance, self._before, self._left = advance, before, limit
@@ -116,50 +168,50 @@ class _Hold:
         self._advance(size)
 
 
-def _ended(raw: RawObject, rest: Future, plan: Plan) -> tuple[RawObject, str | None]:
-    with _named(raw, plan.output):
-        return raw, rest.result()
+def _ended(task: Task, rest: Future, plan: Plan) -> tuple[Task, str | None]:
+    with _named(task, plan.output):
+        return task, rest.result()
 
 
 @contextmanager
-def _named(raw: RawObject, output: Path) -> Iterator[None]:
-    """What is raised within names the object, or that there is no room."""
+def _named(task: Task, output: Path) -> Iterator[None]:
+    """What is raised within names the task, or that there is no room."""
     try:
         with room_on(output):
             yield
     except Exception as error:
-        error.add_note(f"The raw object was {raw.name}.")
+        error.add_note(f"It was over {task.name}.")
         raise
 
 
 class _Worker:
-    """A process, and the pipe through which it is given one object after the other."""
+    """A process, and the pipe through which it is given one task after the other."""
 
     def __init__(self, plan: Plan, threads: int) -> None:
         self.pipe, theirs = SPAWN.Pipe()
-        self.raw: RawObject | None = None
-        """It is read."""
-        self.written: RawObject | None = None
-        """It was read, and is on its way to the disk."""
+        self.task: Task | None = None
+        """It is done."""
+        self.written: Task | None = None
+        """It was done, and is on its way to the disk."""
         self.process = SPAWN.Process(target=_serve, args=(theirs, plan, threads), daemon=True)
         self.process.start()
         theirs.close()  # else the pipe would not end with the worker
 
     @property
     def busy(self) -> bool:
-        return bool(self.raw or self.written)
+        return bool(self.task or self.written)
 
-    def give(self, raw: RawObject | None) -> None:
-        """An object, or word that there is none any more."""
-        self.raw = raw
+    def give(self, task: Task | None) -> None:
+        """A task, or word that there is none any more."""
+        self.task = task
         try:
-            self.pipe.send(raw)
+            self.pipe.send(task)
         except OSError:
             pass  # it is dead: reading from the pipe will say so
 
-    def hear(self, pace: Pace, waiting: deque[RawObject]) -> tuple[str, str] | None:
-        """One message: of progress, or that an object was read, and it gets another of those that
-        wait. What is wrong with an object: its name and the message.
+    def hear(self, pace: Pace, waiting: deque[Task]) -> tuple[Task, str | None] | None:
+        """One message: of progress, or that a task was done, and it gets another of those that
+        wait, or that a task is finished: that task, and what is wrong with its data.
 
         Raises:
             TrainyardError: the worker cannot go on, or is dead.
@@ -175,68 +227,46 @@ class _Worker:
         if kind == "failed":
             raise content
         if kind == "next":
-            self.written = self.raw
+            self.written = self.task
             self.give(waiting.popleft() if waiting else None)
             return None
-        raw, self.written = self.written, None
-        pace.done(raw)
-        return (raw.name, content) if content else None
+        task, self.written = self.written, None
+        return task, content
 
     def _obituary(self) -> str:
         self.process.join()
         status = self.process.exitcode
         end = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        raw = self.raw or self.written
+        task = self.task or self.written
         return (
-            f"{raw.name} ({raw.bytes / 1e6:,.1f} MB): a worker process died over it "
+            f"{task.name} ({task.bytes / 1e6:,.1f} MB): a worker process died over it "
             f"({end}). SIGKILL most often means out of memory: take an instance type with more "
             "of it for each core, or lower shard.processes"
         )
 
 
-def _pooled(
-    objects: Sequence[RawObject], plan: Plan, pace: Pace, count: int, threads: int
-) -> dict[str, str]:
-    """Object → what is wrong with it."""
-    waiting, damaged = deque(objects), {}
-    crew: list[_Worker] = []
-    try:
-        for _ in range(count):
-            crew.append(_Worker(plan, threads))
-            crew[-1].give(waiting.popleft())
-        while busy := {worker.pipe: worker for worker in crew if worker.busy}:
-            for pipe in wait(list(busy), INTERVAL):
-                if found := busy[pipe].hear(pace, waiting):
-                    name, message = found
-                    damaged[name] = message
-            pace.tick()
-    finally:  # what a killed worker had begun is begun again by the next run
-        for worker in crew:
-            worker.process.kill()
-            worker.process.join()
-            worker.pipe.close()
-    return damaged
-
-
 def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
-    """What a worker does, until there is nothing more to do or it is killed."""
+    """What a worker does until it is killed."""
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends us
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
     _set_threads(threads)
     try:
-        for _, message in _each(_given(pipe), plan, lambda size: pipe.send(("read", size))):
-            pipe.send(("done", message))
+        while True:
+            for _, message in _each(_given(pipe), plan, lambda size: pipe.send(("read", size))):
+                pipe.send(("done", message))
+    except EOFError:  # the job is dead
+        return
     except TrainyardError as error:
         pipe.send(("failed", error))
     except Exception:  # noqa: BLE001 (the job raises it again, with this traceback)
         pipe.send(("failed", RuntimeError(traceback.format_exc())))
 
 
-def _given(pipe: Connection) -> Iterator[RawObject]:
-    """The objects that the job gives this worker; the next one when it asks for it."""
-    while (raw := pipe.recv()) is not None:
-        yield raw
+def _given(pipe: Connection) -> Iterator[Task]:
+    """Tasks of one kind that the job gives this worker; the next one when it asks for it."""
+    while (task := pipe.recv()) is not None:
+        yield task
         pipe.send(("next", None))
 
 

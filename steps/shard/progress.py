@@ -1,12 +1,16 @@
-"""One record for each raw object that is done, so that a run goes on where another was killed."""
+"""Records of what is done, so that a run goes on where another was killed.
+
+One for each raw object that was read, one of the survey, one for each unit that was packed. All
+are of one instance: on a file system that several share, each has a folder of its own.
+"""
 
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -15,13 +19,55 @@ from steps.shard.raw import RawObject
 from training.data.manifest import Shards, write_atomically
 from training.data.verify import sha256_of
 
+if TYPE_CHECKING:
+    from steps.shard.unit import Unit
+
 log = logging.getLogger(__name__)
 
-FOLDERS = (*SPLITS, "quarantine", "progress")
+
+class Record(BaseModel):
+    """A record of any kind."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    identity: dict[str, str | int | bool]
+    """What it was made of: it counts for the same only."""
+
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+class RunFile(BaseModel):
+    """A sorted run that was written."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    records: int
+    bytes: int
+    """Of the records' content, as ``Keys.size`` counts it."""
+    sha256: str
+
+
+class Read(Record):
+    """What was found in one raw object."""
+
+    records: int
+    """Good, equal and bad ones."""
+    duplicates: int
+    """Records that equal another one of the same run."""
+    quarantined: int
+    reasons: list[str]
+    """Why the first of them were quarantined."""
+    quarantine: str | None
+    """SHA-256 of the quarantine file, if there is one."""
+    content: str
+    """SHA-256 over the good records, in their order."""
+    runs: list[RunFile]
 
 
 class Part(BaseModel):
-    """What a raw object gave to one split."""
+    """What a unit gave to one split."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,26 +77,13 @@ class Part(BaseModel):
     shards: Shards
 
 
-class Progress(BaseModel):
-    """What became of one raw object."""
+class Packed(Record):
+    """What became of one unit."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    identity: dict[str, str | int]
-    records: int
-    """Good, equal and bad ones."""
-    duplicates: int
-    quarantined: int
-    reasons: list[str]
-    """Why the first of them were quarantined."""
-    quarantine: str | None
-    """SHA-256 of the quarantine file, if there is one."""
     splits: dict[str, Part]
 
-    def files(self, raw: RawObject) -> Iterator[tuple[str, str]]:
+    def files(self) -> Iterator[tuple[str, str]]:
         """(path below the output folder, SHA-256) of every file that was written."""
-        if self.quarantine:
-            yield f"quarantine/{raw.unit}.jsonl", self.quarantine
         for split, part in self.splits.items():
             for row, file in enumerate(part.shards.file):
                 yield f"{split}/{file}", part.shards.sha256[row]
@@ -59,77 +92,105 @@ class Progress(BaseModel):
                     yield f"{split}/{name}", values.sha256[row]
 
 
-class Sealed(BaseModel):
-    """A record as it is on the disk: with the hash of itself."""
-
-    sha256: str
-    progress: Progress
-
-
-def identity(raw: RawObject, plan: Plan) -> dict[str, str | int]:
+def identity(raw: RawObject, plan: Plan) -> dict[str, str | int | bool]:
     """What a record must have been made of to count for ``raw`` now."""
     return {
         "source": raw.name,
         "bytes": raw.bytes,
         "modified": raw.modified,
+        "own": raw.own,
         "settings": plan.settings,
         "code": plan.code,
     }
 
 
-def write(progress: Progress, raw: RawObject, plan: Plan) -> None:
-    """All of the object's files must be on the disk: the record comes last."""
-    sealed = Sealed(sha256=_seal(progress), progress=progress)
-    path = plan.output / "progress" / f"{raw.unit}.json"
-    write_atomically(path, sealed.model_dump_json().encode())
+def write(record: Record, stem: str, plan: Plan) -> None:
+    """All files that it names must have been written: the record comes last."""
+    body = record.model_dump_json()
+    write_atomically(plan.progress / f"{stem}.json", f"{_seal(body)}\n{body}".encode())
 
 
-def read(raw: RawObject, plan: Plan) -> Progress | None:
-    """The record of ``raw``, or None when there is none that is whole and of these settings."""
+def read(kind: type[Kind], stem: str, identity: Mapping[str, Any], folder: Path) -> Kind | None:
+    """The record, or None when there is none that is whole and of this identity."""
     try:
-        content = (plan.output / "progress" / f"{raw.unit}.json").read_bytes()
-        sealed = Sealed.model_validate_json(content)
-    except (FileNotFoundError, ValidationError):
+        content = (folder / f"{stem}.json").read_text(encoding="utf-8")
+        seal, _, body = content.partition("\n")
+        record = kind.model_validate_json(body)
+    except (FileNotFoundError, ValidationError, UnicodeDecodeError):
         return None
-    whole = _seal(sealed.progress) == sealed.sha256
-    return sealed.progress if whole and sealed.progress.identity == identity(raw, plan) else None
+    return record if seal == _seal(body) and record.identity == identity else None
 
 
-def taken_over(
-    objects: Sequence[RawObject], plan: Plan, processes: int
-) -> dict[RawObject, Progress]:
-    """The objects that an earlier run finished, and whose files still are what it wrote.
+def already_read(objects: Sequence[RawObject], plan: Plan) -> dict[RawObject, Read]:
+    """The objects that an earlier run has read; nobody asks here whether their runs are there."""
+    found = {raw: read(Read, raw.unit, identity(raw, plan), plan.progress) for raw in objects}
+    return {
+        raw: one
+        for raw, one in found.items()
+        if one and (not one.quarantine or _is(_quarantine(raw, plan), one.quarantine))
+    }
 
-    Every file is read and hashed, in threads: hashing does not hold Python's lock.
-    """
-    if next((plan.output / "progress").glob("*.json"), None):
-        log.info("an earlier run left finished objects: reading all of their files again")
+
+def with_runs(done: Mapping[RawObject, Read], plan: Plan, processes: int) -> dict[RawObject, Read]:
+    """Those of the objects whose sorted runs are what was written; every one is hashed, in threads:
+    hashing does not hold Python's lock."""
+
+    def whole(one: Read) -> bool:
+        return all(_is(plan.scratch / run.name, run.sha256) for run in one.runs)
+
+    if done:
+        log.info(
+            "%d raw objects are done already: looking at the runs that they were left as", len(done)
+        )
     with ThreadPoolExecutor(processes) as pool:
-        found = pool.map(lambda raw: _read_checked(raw, plan), objects)
-        return {raw: one for raw, one in zip(objects, found, strict=True) if one is not None}
+        found = zip(done.items(), pool.map(whole, done.values()), strict=True)
+        return dict(item for item, good in found if good)
 
 
-def remove_leftovers(objects: Iterable[RawObject], output: Path) -> None:
+def already_packed(units: Sequence["Unit"], plan: Plan, processes: int) -> dict["Unit", Packed]:
+    """The units that an earlier run packed, and whose files still are what it wrote."""
+
+    def checked(unit: "Unit") -> Packed | None:
+        one = read(Packed, unit.stem, unit.identity, plan.progress)
+        whole = one and all(_is(plan.output / name, sha256) for name, sha256 in one.files())
+        return one if whole else None
+
+    with ThreadPoolExecutor(processes) as pool:
+        found = zip(units, pool.map(checked, units), strict=True)
+        return {unit: one for unit, one in found if one is not None}
+
+
+def remove_leftovers(objects: Iterable[RawObject], plan: Plan) -> None:
     """Delete whatever there is of these objects, whole or half; each folder is listed once."""
-    units = {raw.unit for raw in objects}
-    for folder in FOLDERS:
-        for entry in os.scandir(output / folder):
-            if entry.name.lstrip(".")[:16] in units:
+    own = {raw.unit for raw in objects if raw.own}
+    _remove({raw.unit for raw in objects}, [plan.scratch, plan.progress])
+    _remove(own, [plan.output / "quarantine"])
+
+
+def remove_half_packed(units: Iterable["Unit"], plan: Plan) -> None:
+    """The same of units."""
+    folders = [plan.progress, *(plan.output / split for split in SPLITS)]
+    _remove({unit.stem for unit in units}, folders)
+
+
+def _remove(stems: set[str], folders: Iterable[Path]) -> None:
+    for folder in folders:
+        for entry in os.scandir(folder):
+            if entry.name.lstrip(".")[:16] in stems:
                 # One that was believed dead may delete its own temporary file just now.
                 Path(entry.path).unlink(missing_ok=True)
 
 
-def _read_checked(raw: RawObject, plan: Plan) -> Progress | None:
-    progress = read(raw, plan)
-    if progress is None:
-        return None
+def _quarantine(raw: RawObject, plan: Plan) -> Path:
+    return plan.output / "quarantine" / f"{raw.unit}.jsonl"
+
+
+def _is(path: Path, sha256: str) -> bool:
     try:
-        files = progress.files(raw)
-        whole = all(sha256_of(plan.output / name) == sha256 for name, sha256 in files)
+        return sha256_of(path) == sha256
     except FileNotFoundError:
-        whole = False
-    return progress if whole else None
+        return False
 
 
-def _seal(progress: Progress) -> str:
-    return hashlib.sha256(progress.model_dump_json().encode()).hexdigest()
+def _seal(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()

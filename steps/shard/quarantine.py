@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from errors import DataError
-from steps.shard.progress import Progress
+from steps.shard.progress import Read
 from steps.shard.raw import RawObject
+from training.data.verify import sha256_of
 
 if TYPE_CHECKING:
     from steps.shard.readers import Bad
@@ -23,13 +24,13 @@ class Quarantine:
     """The bad records of one raw object, streamed into ``<folder>/<unit>.jsonl``.
 
     A line is ``{"source": …, "line": …, "reason": …, "excerpt": …}``. Without bad records there is
-    no file.
+    no file. Without a folder they are only counted: another instance writes them down.
     """
 
-    def __init__(self, folder: Path, unit: str, source: str, limit: float) -> None:
+    def __init__(self, folder: Path | None, unit: str, source: str, limit: float) -> None:
         self.count = 0
         self.reasons: list[str] = []
-        self.path = folder / f"{unit}.jsonl"
+        self.path = None if folder is None else folder / f"{unit}.jsonl"
         self._source, self._limit = source, limit
         self._file: IO[str] | None = None
 
@@ -51,6 +52,8 @@ class Quarantine:
     def _write(self, one: "Bad") -> None:
         if len(self.reasons) < REASONS:
             self.reasons.append(f"line {one.line}: {one.reason}")
+        if self.path is None:
+            return
         line = {"source": self._source, "line": one.line, "reason": one.reason}
         if self._file is None:
             self._file = self._open()
@@ -68,6 +71,10 @@ class Quarantine:
             self._file.close()
             Path(self._temporary).replace(self.path)
 
+    def sha256(self) -> str | None:
+        """Of the file, after ``close``; None if there is none."""
+        return sha256_of(self.path) if self.path and self.count else None
+
     def discard(self) -> None:
         """The object failed: nothing of it stays."""
         if self._file is not None:
@@ -81,8 +88,8 @@ class Quarantine:
         return open(descriptor, "w", encoding="utf-8")
 
 
-def check_share(done: Mapping[RawObject, Progress], limit: float) -> None:
-    """Look whether few enough of an instance's records are bad.
+def check_share(done: Mapping[RawObject, Read], limit: float) -> None:
+    """Look whether few enough of the records are bad.
 
     Raises:
         DataError: more than ``limit`` of them are; says how many of which objects, and why.
@@ -104,8 +111,8 @@ def check_share(done: Mapping[RawObject, Progress], limit: float) -> None:
     )
 
 
-def summary(done: Mapping[RawObject, Progress]) -> bytes:
-    """JSON of how many records of an instance were bad, for each object that has some.
+def summary(done: Mapping[RawObject, Read]) -> bytes:
+    """JSON of how many records were bad, for each object that has some.
 
     It is written even when there are none: an output folder of the step is then never empty.
     """

@@ -1,12 +1,16 @@
-"""The raw objects that this instance shards."""
+"""The raw objects."""
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from errors import DataError
+
+if TYPE_CHECKING:
+    from steps.shard.plan import Plan
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +29,20 @@ class RawObject:
     modified: int
     """Nanoseconds since 1970."""
     unit: str
-    """16 hex digits of its name and the settings; the names of all that it becomes begin so."""
+    """16 hex digits of its name and the settings; the names of its runs and records begin so."""
+    own: bool = True
+    """Whether this instance writes down what is bad in it: every instance reads every object."""
+
+    @property
+    def folder(self) -> str:
+        """The first part of its name."""
+        return self.name.split("/")[0]
+
+    def begin(self, plan: "Plan", advance: Callable[[int], None]) -> Callable[[], None]:
+        """See ``reading.sort``."""
+        from steps.shard import reading  # the job that waits for its workers needs no pandas
+
+        return reading.sort(self, plan, advance)
 
 
 def find(folder: Path, settings: str) -> list[RawObject]:
@@ -72,15 +89,22 @@ def _files(folder: Path, within: tuple[Path, ...]) -> Iterator[tuple[Path, bool]
             raise DataError(f"{path}: is {what}; delete it, or begin its name with _")
 
 
-def part_of(objects: Sequence[RawObject], host: str, hosts: Sequence[str]) -> list[RawObject]:
-    """What ``host`` takes of a folder that all ``hosts`` see; every object goes to one of them."""
-    return list(objects[sorted(hosts).index(host) :: len(hosts)])
+def shared(objects: Sequence[RawObject], host: str, hosts: Sequence[str]) -> list[RawObject]:
+    """The same; each is the ``own`` of one of the instances."""
+    names = sorted(one.name for one in objects)
+    owner = {name: sorted(hosts)[number % len(hosts)] for number, name in enumerate(names)}
+    return [replace(one, own=owner[one.name] == host) for one in objects]
 
 
 def _raw_object(name: str, path: Path, settings: str) -> RawObject:
     try:
-        unit = hashlib.sha256(f"{name}\n{settings}".encode()).hexdigest()[:16]
+        unit = stem(name, settings)
     except UnicodeEncodeError:
         raise DataError(f"{name!r}: the file's name is no UTF-8, as S3's are; rename it") from None
     status = path.stat()
     return RawObject(name, path, status.st_size, status.st_mtime_ns, unit)
+
+
+def stem(name: str, settings: str) -> str:
+    """What the names of files begin with, 16 hex digits."""
+    return hashlib.sha256(f"{name}\n{settings}".encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Declares the shard step: N instances, each over its own part of the raw objects."""
+"""Declares the shard step: N instances, each of which reads all raw objects and packs its part."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def shard_step(
 
     ``quarantine`` takes the records that could not be read, and a summary for each instance.
     """
-    inputs = [input_folder("raw", context.parameters["InputUri"], sharded=True)]
+    inputs = [input_folder("raw", context.parameters["InputUri"])]
     arguments = [*workload_arguments, *_arguments(config)]
     if tokenizer_uri:
         inputs.append(input_folder("tokenizer", tokenizer_uri))
@@ -52,4 +52,6 @@ def _arguments(config: ShardConfig) -> list[str]:
             arguments += [f"--{name}", str(getattr(config, name))]
     if config.unique is not None:
         arguments += ["--unique", *config.unique]
+    if config.by_folder:
+        arguments.append("--by_folder")
     return arguments

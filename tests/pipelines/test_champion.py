@@ -21,7 +21,7 @@ GROUP = "trainyard-laptop"
 
 @pytest.fixture(scope="module")
 def compiled():
-    recipe = load(Path("recipes/laptop.yaml"), ["evaluate.slices=[source]"])
+    recipe = load(Path("recipes/laptop.yaml"), ["evaluate.slices=[source]", "shard.by_folder=true"])
     return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
 
 
@@ -181,6 +181,7 @@ def test_a_plan_looks_at_the_run_that_start_would_start(definition):
     ("recipe", "slices", "expected"),
     [
         ("laptop", "[sources]", "'sources' is no slice of workload language_model; nearest"),
+        ("laptop", "[source]", "'source' is the folder .*; set shard.by_folder to true"),
         ("flights", "[carier]", "nearest valid name: carrier"),
         ("flights", "[temp]", "'temp' is no slice of workload tabular"),
     ],

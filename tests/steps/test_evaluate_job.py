@@ -197,30 +197,18 @@ def test_a_champion_of_other_samples_is_a_reason(inputs, tmp_path, monkeypatch):
     assert "made for {'kind': 'of another tokenizer'}" in evaluation["champion"]["error"]
 
 
-def copied(rows: int):
-    """The test split's first rows come back in the train split."""
-
-    def change(champion: Path) -> None:
-        from tests.training.trainings import write_dataset
-
-        test = Dataset(champion.parent / "test")
-        samples = test.read(np.arange(rows))
-        write_dataset(champion.parent / "train", samples, test.fields, host="leak",
-                      workload={"kind": "ragged"})  # fmt: skip
-
-    return change
-
-
 def test_leaked_examples_are_counted(inputs, tmp_path):
     """At the level of the datasets: the job itself refuses a train split it was not trained on."""
+    from tests.training.trainings import write_dataset
     from training.workloads import load
 
-    folder = tmp_path / "input"
-    shutil.copytree(inputs, folder)
-    before = leakage(load("toys.ragged", {}), Dataset(folder / "train"), Dataset(folder / "test"))
-    copied(5)(folder / "champion")
-    workload, test = load("toys.ragged", {}), Dataset(folder / "test")
-    train = Dataset(folder / "train")
+    workload, test = load("toys.ragged", {}), Dataset(inputs / "test")
+    before = leakage(workload, Dataset(inputs / "train"), test)
+    for host, part in (("train", Dataset(inputs / "train")), ("leak", test)):
+        rows = np.arange(len(part) if host == "train" else 5)
+        write_dataset(tmp_path, part.read(rows), part.fields, host=host,
+                      workload={"kind": "ragged"})  # fmt: skip
+    train = Dataset(tmp_path)
     found = leakage(workload, train, test)
     test_rows, train_rows = (
         [row.tobytes() for row in d.read(np.arange(len(d)))["numbers"]] for d in (test, train)

@@ -63,8 +63,9 @@ def shard(root: Path, workload: dict) -> None:
         (container / "config").mkdir()
         cluster = {"current_host": f"algo-{number}", "hosts": ["algo-1", "algo-2"]}
         (container / "config/resourceconfig.json").write_text(json.dumps(cluster))
-        text = "".join(json.dumps(record) + "\n" for record in records[number - 1 :: 2])
-        (container / f"processing/input/raw/part-{number}.jsonl").write_text(text)
+        for part in (0, 1):  # every instance is given all files
+            text = "".join(json.dumps(record) + "\n" for record in records[part::2])
+            (container / f"processing/input/raw/part-{part}.jsonl").write_text(text)
         shard_job.main([*_named(workload), "--key", "key", "--root", str(container)])
         for split in SPLITS:
             output = container / "processing/output" / split

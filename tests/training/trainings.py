@@ -50,10 +50,12 @@ def read_manifests(folder: Path) -> dict[str, Manifest]:
     found = {}
     for path in sorted(folder.glob("manifest-*.json")):
         whole = json.loads(path.read_text())
-        columns, shards = whole["sources"], whole["shards"]
-        whole["sources"] = [
-            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-        ]
+        shards = whole["shards"]
+        for name in ("raw", "sources"):
+            columns = whole[name]
+            whole[name] = [
+                dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+            ]
         shards["file"] = shards["file"].split()
         for table in (shards, *shards["values"].values()):
             table["sha256"] = re.findall("." * 64, table["sha256"])

@@ -16,9 +16,13 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from errors import DataError
-from training.data.manifest import BLANK, SUFFIX, Field, Head, Source
+from training.data.manifest import BLANK, SUFFIX, Field, Head, Raw, Source
 
-TABLES = {"sources": tuple(Source.model_fields), "values": ("bytes", "sha256")}
+TABLES = {
+    "raw": tuple(Raw.model_fields),
+    "sources": tuple(Source.model_fields),
+    "values": ("bytes", "sha256"),
+}
 TABLES["shards"] = (*TABLES["values"], "file", "samples", "source", "values")
 
 
@@ -29,6 +33,10 @@ class Columns:
     split: str
     fields: Mapping[str, Field]
     workload: Mapping[str, Any]
+    raw: Mapping[str, list]
+    """The fields of ``Raw``, each as a column."""
+    units: int | None
+    """Rows of ``sources`` in all manifests together."""
     sources: Mapping[str, list]
     """The fields of ``Source``, each as a column."""
     files: np.ndarray
@@ -97,6 +105,8 @@ def _columns(whole: Any) -> Columns:
         split=head.split,
         fields=head.fields,
         workload=head.workload,
+        raw=_named("raw", _table("raw", head.raw)),
+        units=head.units,
         sources=_sources(sources),
         files=files,
         samples=_numbers("shards.samples", shards["samples"], count),
@@ -124,10 +134,16 @@ def _check_keys(place: str, found: Any, keys: Collection[str]) -> None:
         raise _Wrong(f"{place}.{key}", found.get(key, "nothing"), expected)
 
 
+def _named(kind: str, table: Mapping[str, Any]) -> Mapping[str, list]:
+    """A table of names and counts."""
+    names = _typed(f"{kind}.name", table["name"], str)
+    for name in table.keys() - {"name", "statistics"}:
+        _numbers(f"{kind}.{name}", table[name], len(names))
+    return table
+
+
 def _sources(table: Mapping[str, Any]) -> Mapping[str, list]:
-    names = _typed("sources.name", table["name"], str)
-    for name in ("records", "duplicates", "quarantined", "samples"):
-        _numbers(f"sources.{name}", table[name], len(names))
+    names = _named("sources", table)["name"]
     statistics = _typed("sources.statistics", table["statistics"], dict)
     _check_length("sources.statistics", statistics, len(names))
     return table

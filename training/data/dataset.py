@@ -23,7 +23,7 @@ class Passage:
 
     samples: Samples
     sources: np.ndarray
-    """Of each sample: which raw object it comes from (``Dataset.source_name``), int64 (n,)."""
+    """Of each sample: which unit it comes from (``Dataset.source_name``), int64 (n,)."""
 
 
 class Dataset:
@@ -72,7 +72,7 @@ class Dataset:
 
     @property
     def statistics(self) -> list[dict[str, Any]]:
-        """What the workload counted in each raw object, in the order of the objects' names."""
+        """What the workload counted in each unit, in the order of their names."""
         return [source.statistics for source in self.union.sources]
 
     def read(self, indices: Sequence[int] | np.ndarray) -> Samples:
@@ -105,7 +105,7 @@ class Dataset:
     def stream(self, size: int) -> Iterator[Passage]:
         """Everything once, in the order in which it was packed, ``size`` samples at a time.
 
-        Raw objects come in the order of their names, and what one gave lies together, also where
+        Units come in the order of their names, and what one gave lies together, also where
         several shards hold it. Memory holds one passage: a shard is closed when it is
         read to its end.
         """
@@ -121,7 +121,7 @@ class Dataset:
                 self._tables.close()
 
     def source_name(self, source: int) -> str:
-        """The raw object's path below the input prefix."""
+        """The unit's name; it begins with a raw folder's where records were kept apart by it."""
         return self.union.told["name"][source]
 
     def check(self) -> None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic import Field as Constraint
 from pydantic_core import to_json
 
-FORMAT = 3
+FORMAT = 4
 
 SUFFIX = ".npy"
 """What the name of a shard's file ends with."""
@@ -55,17 +55,26 @@ class Field(Frozen):
     """Of one sample: () for a number; None for a flat array whose width varies."""
 
 
-class Source(Frozen):
-    """What one raw object gave to this split."""
+class Raw(Frozen):
+    """What was found in one raw object, for all splits together."""
 
     name: str
-    """The object's path below the input prefix."""
+    """Its path below the input prefix."""
+    records: Count
+    """Good, equal and bad ones."""
+    duplicates: Count = 0
+    """Records that were left out because an equal one, of whatever object, stays."""
+    quarantined: Count = 0
+    """Records that could not be read."""
+
+
+class Source(Frozen):
+    """What one unit gave to this split: some of the records, packed together."""
+
+    name: str
+    """``<number>-of-<count>``; before it a raw folder's name, if records were kept apart by it."""
     records: Count
     """Records that went into this split."""
-    duplicates: Count = 0
-    """Records that were left out, in all splits, because an earlier one was equal."""
-    quarantined: Count = 0
-    """Records that could not be read, in all splits."""
     samples: Count
     statistics: dict[str, Any] = {}
     """What the workload counted over the records of this split."""
@@ -111,12 +120,15 @@ class Shards(Files):
 class Head(Frozen):
     """A manifest in JSON, its tables not yet looked at."""
 
-    format: Literal[3] = FORMAT
+    format: Literal[4] = FORMAT
     split: str
     fields: dict[FieldName, Field]
     """Fields of a sample, in the order in which they stand in a row."""
     workload: dict[str, Any]
     """What the workload needs to know again to read its samples (tokenizer and the like)."""
+    raw: Any
+    units: Count | None = None
+    """Units of all instances together; None: nobody counted."""
     sources: Any
     shards: Any
 
@@ -124,6 +136,7 @@ class Head(Frozen):
 class Manifest(Head):
     """What one instance wrote for one split, as it is put together to be written."""
 
+    raw: list[Raw] = []
     sources: list[Source]
     shards: Shards
 
@@ -160,9 +173,9 @@ def manifest_json(manifest: Manifest) -> bytes:
     the order of their hashes, so nobody has to sort what one instance wrote.
     """
     whole = manifest.model_dump(mode="json")
-    whole["sources"] = {
-        name: [source[name] for source in whole["sources"]] for name in Source.model_fields
-    }
+    for table, kind in (("raw", Raw), ("sources", Source)):
+        rows = whole[table]
+        whole[table] = {name: [row[name] for row in rows] for name in kind.model_fields}
     shards = whole["shards"]
     rows = sorted(range(len(manifest.shards)), key=shards["sha256"].__getitem__)
     for table in (shards, *shards["values"].values()):

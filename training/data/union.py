@@ -33,7 +33,7 @@ class Union:
     samples: np.ndarray
     """Samples in each shard, int64."""
     source: np.ndarray
-    """Row of ``told`` that each shard comes from, int64."""
+    """Row of ``told`` of the unit that each shard comes from, int64."""
     bytes: np.ndarray
     """Sizes of each shard's files, shape (shards, 1 + variable-width fields), int64."""
     sha256: np.ndarray
@@ -41,9 +41,9 @@ class Union:
     fingerprint: str
     """SHA-256 over what a sample is and the hashes of all shards: names the dataset."""
     told: Mapping[str, Sequence]
-    """The fields of ``Source`` as columns: what the manifests tell of the raw objects."""
-    copies: frozenset[str]
-    """Names of raw objects that are not read, because they are copies of another one."""
+    """The fields of ``Source`` as columns: what the manifests tell of the units."""
+    raw: Mapping[str, Sequence]
+    """The fields of ``Raw`` as columns: what they tell of the raw objects."""
 
     @functools.cached_property
     def files(self) -> np.ndarray:
@@ -52,8 +52,8 @@ class Union:
 
     @functools.cached_property
     def sources(self) -> Sequence[Source]:
-        """Every raw object that is read, by name: a copy of another one is not among them."""
-        rows = {name: row for row, name in enumerate(self.told["name"]) if name not in self.copies}
+        """Every unit, by name."""
+        rows = {name: row for row, name in enumerate(self.told["name"])}
         return [
             Source(**{field: column[rows[name]] for field, column in self.told.items()})
             for name in sorted(rows)
@@ -61,10 +61,7 @@ class Union:
 
 
 def unite(place: object, manifests: Mapping[str, Columns]) -> Union:
-    """The union of manifests given by file name.
-
-    A raw object that was uploaded twice, under two names, gives the same shards twice: it is read
-    once.
+    """The union of manifests given by file name; what two of them name is read once.
 
     Raises:
         DataError: there is none, or they do not make one dataset together.
@@ -81,12 +78,13 @@ def unite(place: object, manifests: Mapping[str, Columns]) -> Union:
     parts = list(manifests.values())
     told = {name: _chained([part.sources[name] for part in parts]) for name in Source.model_fields}
     _check_sources(place, told)
+    _check_raw(place, parts)
+    _check_complete(place, parts, told["name"])
     table = _joined(parts)
     table["digest"] = _digests(table["sha256"])
     rows = _order(table)
-    copies: set[str] = set()
     if rows is None:
-        rows, copies = _chosen(place, table, told["name"])
+        rows = _chosen(place, table)
     if rows is not ALL:
         table = {name: column[rows] for name, column in table.items()}
     return Union(
@@ -100,7 +98,7 @@ def unite(place: object, manifests: Mapping[str, Columns]) -> Union:
         sha256=table["sha256"],
         fingerprint=_fingerprint(*kinds, table["digest"]),
         told=told,
-        copies=frozenset(copies),
+        raw=parts[0].raw,
     )
 
 
@@ -122,6 +120,26 @@ def _check_sources(place: object, told: Mapping[str, Sequence]) -> None:
             raise DataError(
                 f"{place}: two manifests tell different things of {name}, so they are "
                 "of two different runs; empty the folder and shard the data again"
+            )
+
+
+def _check_raw(place: object, parts: Sequence[Columns]) -> None:
+    """Every instance has read all raw objects, and found the same."""
+    if any(part.raw != parts[0].raw for part in parts[1:]):
+        raise DataError(
+            f"{place}: the manifests tell different things of the raw objects, so they are of "
+            "different runs, or the instances were given different data; empty the folder and "
+            "shard the data again"
+        )
+
+
+def _check_complete(place: object, parts: Sequence[Columns], names: Sequence[str]) -> None:
+    """Without a manifest its units would be missing, and nobody would know."""
+    for part in parts:
+        if part.units is not None and part.units != len(set(names)):
+            raise DataError(
+                f"{place}: its {len(parts)} manifests tell of {len(set(names))} units of "
+                f"{part.units}; copy the manifests and shards of all instances"
             )
 
 
@@ -200,16 +218,12 @@ def _mixed(names: np.ndarray) -> np.ndarray:
     return mixed
 
 
-def _chosen(
-    place: object, table: Mapping[str, np.ndarray], sources: Sequence[str]
-) -> tuple[np.ndarray, set[str]]:
-    """Which rows are read, by hash, then by name; and the raw objects that are not read."""
+def _chosen(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Which rows are read, by hash, then by name."""
     files = [name.decode() for name in table["names"].tolist()]
     hashes = [digest.tobytes() for digest in table["digest"]]
-    owners = [sources[source] for source in table["source"].tolist()]
-    rows = _without_copies(_without_repeats(place, files, hashes), owners, hashes)
-    rows.sort(key=lambda row: (hashes[row], files[row]))
-    return np.array(rows, np.int64), set(owners) - {owners[row] for row in rows}
+    rows = _without_repeats(place, files, hashes)
+    return np.array(sorted(rows, key=lambda row: (hashes[row], files[row])), np.int64)
 
 
 def _without_repeats(place: object, files: Sequence[str], hashes: Sequence[bytes]) -> list[int]:
@@ -226,20 +240,6 @@ def _without_repeats(place: object, files: Sequence[str], hashes: Sequence[bytes
                 "different runs; empty the folder and shard the data again"
             )
     return rows
-
-
-def _without_copies(
-    rows: Sequence[int], sources: Sequence[str], hashes: Sequence[bytes]
-) -> list[int]:
-    """Leave out every raw object that gave the very shards of another one."""
-    given: dict[str, list[bytes]] = {}
-    for row in rows:
-        given.setdefault(sources[row], []).append(hashes[row])
-    originals: dict[tuple[bytes, ...], str] = {}
-    for name in sorted(given):
-        originals.setdefault(tuple(sorted(given[name])), name)
-    kept = set(originals.values())
-    return [row for row in rows if sources[row] in kept]
 
 
 def _fingerprint(kind: str, digests: np.ndarray) -> str:

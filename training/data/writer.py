@@ -34,7 +34,7 @@ def write_dataset(
     split: str = "train",
     workload: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """Samples in memory as one raw object's shards, with the manifest of the instance ``host``."""
+    """Samples in memory as one unit's shards, with the manifest of the instance ``host``."""
     writer = ShardWriter(folder, host, fields, shard_bytes)
     writer.add(samples)
     shards = writer.close()
@@ -47,7 +47,7 @@ def write_dataset(
 
 
 class ShardWriter:
-    """Collects the samples that one raw object gives to one split, and writes them as shards.
+    """Collects the samples that one unit gives to one split, and writes them as shards.
 
     No shard is larger than ``shard_bytes`` (unless one sample is), and none much smaller than half
     of that unless there are not enough samples: a shard is written when two are waiting, and what

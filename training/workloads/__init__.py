@@ -71,6 +71,10 @@ class WorkloadSpec:
     sketched: bool = False
     """Whether its examples have sketches, by which nearly equal ones are found."""
 
+    folder_slice: str | None = None
+    """The one of the slices that is the first folder of the raw data; ``shard.by_folder`` keeps
+    folders apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:

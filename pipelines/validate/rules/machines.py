@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pipelines.config import nearest
 from pipelines.machines import MACHINES, Machine
 from pipelines.validate.rules.jobs import Job, containers, processing, training
-from pipelines.validate.rules.ours import PROCESSES, ranks_per_node
+from pipelines.validate.rules.ours import PROCESSES, ranks_per_node, shards
 from pipelines.validate.rules.rule import Violation, rule
 
 
@@ -84,7 +84,7 @@ def idle_gpus(job: Job) -> Iterator[Violation]:
 def instances_share_no_work(job: Job) -> Iterator[Violation]:
     inputs = [item.get("S3Input") for _, item in job.items("ProcessingInputs")]
     modes = [i.get("S3DataDistributionType") for i in inputs if isinstance(i, dict)]
-    if job.nodes > 1 and modes and "ShardedByS3Key" not in modes:
+    if job.nodes > 1 and modes and "ShardedByS3Key" not in modes and not shards(job):
         problem = f"{job.nodes} instances, and every input is FullyReplicated"
         yield job.at(job.resource("InstanceCount"), problem)
 

@@ -5,17 +5,25 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipelines.validate.document import UNKNOWN, Document
-from pipelines.validate.rules.jobs import Job, known_text, training
+from pipelines.validate.rules.jobs import Job, as_list, known_text, training
 from training.config import TrainConfig
 
 MARKS = ("workload", "strategy", "global_batch", "micro_batch")
 PROCESSES = "PET_NPROC_PER_NODE"
 """Where a definition says how many processes a node has; without it, one a GPU."""
 
+SHARD = ["/opt/ml/processing/input/code/steps/container.sh", "shard"]
+"""Our shard step's entry point, without the shell before it."""
+
 
 def our_training(document: Document) -> list[Job]:
     """For ``over``: training jobs with our hyperparameters, all of them known before the run."""
     return [job for job in training(document) if _is_ours(job.hyperparameters)]
+
+
+def shards(job: Job) -> bool:
+    """Whether it is our shard step: its instances read the same data, and pack parts of it."""
+    return as_list(job.get("AppSpecification.ContainerEntrypoint"))[-2:] == SHARD
 
 
 def _is_ours(values: dict[str, Any]) -> bool:

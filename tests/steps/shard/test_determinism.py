@@ -1,9 +1,12 @@
-"""The dataset depends on the input and the settings: not on instances, processes or order."""
+"""The dataset depends on the distinct records and the settings, not on how they lie in files, on
+instances, processes or order."""
 
+import json
 import random
-import shutil
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,50 +14,116 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steps.shard import job
+from steps.shard import job, reading, surveying
 from steps.shard.plan import SPLITS
-from tests.steps.shard.conftest import ARGUMENTS, container, five_objects
+from tests.conftest import CHECKOUT
+from tests.steps.shard.conftest import (
+    ARGUMENTS,
+    RECORDS,
+    as_csv,
+    as_parquet,
+    container,
+    five_objects,
+    lines,
+)
 from training.data.dataset import Dataset
 
-FILES = five_objects()
+WRITERS = {"jsonl": lines, "csv": as_csv, "parquet": as_parquet}
 
 
-def dataset(folder: Path, parts: Sequence[Sequence[str]], *arguments: str) -> dict:
-    """The union of what instances make of their parts: split → (fingerprint, all samples)."""
-    hosts = [f"algo-{number + 1}" for number in range(len(parts))]
-    for host, part in zip(hosts, parts, strict=True):
-        root = container(folder / host, {name: FILES[name] for name in part}, host, hosts)
-        job.main([*ARGUMENTS, *arguments, "--root", str(root)])
-        for split in SPLITS:
-            source = root / "processing/output" / split
-            shutil.copytree(source, folder / split, dirs_exist_ok=True)
+def dataset(folder: Path, files: Mapping[str, bytes], *arguments: str, instances: int = 1) -> dict:
+    """What instances that share a folder make of files: split → (fingerprint, all samples)."""
+    hosts = [f"algo-{number + 1}" for number in range(instances)]
+    source = container(folder / "raw", files, "", []) / "processing/input/raw"
+    places = ["--input", str(source), "--output", str(folder / "out")]
+    for host in hosts:
+        root = container(folder / host, {}, host, hosts)
+        job.main([*ARGUMENTS, *arguments, *places, "--root", str(root)])
     found = {}
     for split in SPLITS:
-        one = Dataset(folder / split)
+        one = Dataset(folder / "out" / split)
         found[split] = one.fingerprint, one.read(np.arange(len(one)))["tokens"].tobytes()
+    return found
+
+
+def documents(folder: Path) -> Counter[str]:
+    """How often each text stands in the splits together."""
+    found: Counter[str] = Counter()
+    for split in SPLITS:
+        one = Dataset(folder / "out" / split)
+        texts = bytearray()
+        for number in np.unique(one.union.source):  # in the order in which it was packed
+            rows = [p.samples["tokens"][p.sources == number] for p in one.stream(64)]
+            samples = np.concatenate(rows)
+            stream = [samples[0, 0], *samples[:, 1:].ravel()]
+            texts += bytes(token if token < 256 else 0 for token in stream)
+        found.update(text for text in texts.decode().split("\0") if text)
     return found
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory) -> dict:
-    return dataset(tmp_path_factory.mktemp("expected"), [sorted(FILES)])
+    return dataset(tmp_path_factory.mktemp("expected"), five_objects())
 
 
 @settings(max_examples=12)
-@given(owners=st.tuples(*[st.integers(0, 3)] * 5), order=st.permutations(sorted(FILES)))
-def test_any_partition_over_instances_gives_the_same_dataset(expected, owners, order):
-    instances = max(owners) + 1
-    parts = [[name for name, owner in zip(order, owners, strict=True) if owner == number]
-             for number in range(instances)]  # fmt: skip
+@given(data=st.data())
+def test_any_arrangement_of_records_with_repetitions_gives_the_same_dataset(expected, data):
+    """In files of any number and kind, in folders or not, in any order, some of them often."""
+    again = data.draw(st.lists(st.sampled_from(RECORDS), max_size=60))
+    source = random.Random(data.draw(st.integers(0, 10**6)))
+    records = [*RECORDS, *again]
+    source.shuffle(records)
+    count = data.draw(st.integers(1, 6))
+    parts = [[r for r in records if source.random() < 0.3] for _ in range(count - 1)] + [records]
+    kinds = [source.choice(sorted(WRITERS)) for _ in parts]
+    names = [f"{source.choice(['', 'x/', 'y/z/'])}{n}.{kind}" for n, kind in enumerate(kinds)]
+    files = {name: WRITERS[kind](part or [records[0]])
+             for name, kind, part in zip(names, kinds, parts, strict=True)}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        assert dataset(Path(folder), parts) == expected
+        instances = data.draw(st.integers(1, 3))
+        assert dataset(Path(folder), files, instances=instances) == expected
 
 
-@pytest.mark.parametrize(("instances", "processes"), [(1, 3), (2, 2), (4, 1)])
+def test_ten_overlapping_dumps_hold_each_document_once(tmp_path):
+    """Dumps that overlap by 90 %, as one file and as ten, in 1, 2 and 4 instances."""
+    corpus = [{"key": f"page-{n}", "text": f"page {n} of the corpus " * 3} for n in range(300)]
+    dumps = [(corpus * 2)[30 * number : 30 * number + 270] for number in range(10)]
+    one = {"all.jsonl": lines([record for dump in dumps for record in dump])}
+    ten = {f"dump-{number}/a.jsonl": lines(dump) for number, dump in enumerate(dumps)}
+    found = [
+        dataset(tmp_path / f"{len(files)} {instances}", files, instances=instances)
+        for files in (one, ten)
+        for instances in (1, 2, 4)
+    ]
+    assert all(other == found[0] for other in found)
+    for folder in ("1 1", "10 4"):
+        assert documents(tmp_path / folder) == Counter(record["text"] for record in corpus)
+    raw = Dataset(tmp_path / "10 4/out/train").union.raw
+    assert sum(raw["records"]) - sum(raw["duplicates"]) == 300
+    assert raw["records"] == [270] * 10
+
+
+def test_of_equal_texts_with_other_keys_always_the_same_stays(tmp_path):
+    """So the split, which follows from the key, does not hang on who came first."""
+    first = [{"key": f"a-{n}", "text": f"text {n}"} for n in range(100)]
+    second = [{"key": f"b-{n}", "text": f"text {n}"} for n in range(100)]
+    there = dataset(tmp_path / "there", {"1.jsonl": lines(first), "2.jsonl": lines(second)})
+    back = dataset(tmp_path / "back", {"1.jsonl": lines(second[::-1] + first)})
+    assert there == back
+
+
+@pytest.mark.parametrize(("instances", "processes"), [(1, 3), (2, 2)])
 def test_instances_and_processes_give_the_same_dataset(tmp_path, expected, instances, processes):
-    names = sorted(FILES)
-    parts = [names[number::instances] for number in range(instances)]
-    assert dataset(tmp_path, parts, "--processes", str(processes)) == expected
+    found = dataset(tmp_path, five_objects(), "--processes", str(processes), instances=instances)
+    assert found == expected
+
+
+def test_the_size_of_runs_and_of_what_is_looked_at_changes_nothing(tmp_path, monkeypatch, expected):
+    monkeypatch.setattr(reading, "RUN_BYTES", 700)
+    monkeypatch.setattr(surveying, "ROWS", 7)
+    monkeypatch.setattr("steps.shard.runs.MAPS", 2)
+    assert dataset(tmp_path, five_objects()) == expected
 
 
 def test_the_order_of_listing_does_not_matter(tmp_path, expected, monkeypatch):
@@ -66,9 +135,67 @@ def test_the_order_of_listing_does_not_matter(tmp_path, expected, monkeypatch):
         return iter(paths)
 
     monkeypatch.setattr(Path, "iterdir", shuffled)
-    assert dataset(tmp_path, [sorted(FILES, reverse=True)]) == expected
+    assert dataset(tmp_path, dict(reversed(five_objects().items()))) == expected
 
 
-def test_an_object_under_two_names_is_read_once(tmp_path, expected, monkeypatch):
-    monkeypatch.setitem(FILES, "z/copy of a.jsonl", FILES["a.jsonl"])
-    assert dataset(tmp_path, [sorted(FILES)]) == expected
+def test_an_object_under_two_names_is_read_once_also_where_equal_records_stay(
+    tmp_path, monkeypatch
+):
+    files = five_objects()
+    once = dataset(tmp_path / "once", files, "--unique")
+    copied = {"z/copy of a.jsonl": files["a.jsonl"], **files}
+    assert dataset(tmp_path / "twice", copied, "--unique") == once
+    raw = Dataset(tmp_path / "twice/out/train").union.raw
+    assert dict(zip(raw["name"], raw["duplicates"], strict=True))["z/copy of a.jsonl"] == 40
+    document = (CHECKOUT / "docs/shards.md").read_text(encoding="utf-8")
+    found: dict = {}
+    monkeypatch.chdir(tmp_path / "twice/out")
+    exec(re.search(r"```python\n(.*?)```", document, re.DOTALL)[1], found)
+    assert found["tokens"].tobytes() == once["train"][1]
+
+
+def test_by_folder_no_sample_holds_text_of_two_folders(tmp_path):
+    files = {"web/1.jsonl": lines(RECORDS[:100]), "books/1.jsonl": lines(RECORDS[80:])}
+    found = dataset(tmp_path / "two", files, "--by_folder", instances=2)
+    split_up = {"web/1.jsonl": lines(RECORDS[:50]), "web/2.csv": as_csv(RECORDS[50:100]),
+                "books/b/1.jsonl": lines(RECORDS[80:][::-1])}  # fmt: skip
+    assert dataset(tmp_path / "four", split_up, "--by_folder") == found
+    train = Dataset(tmp_path / "two/out/train")
+    text = {"web": "", "books": ""}
+    for passage in train.stream(1):
+        tokens = passage.samples["tokens"][0]
+        folder = train.source_name(int(passage.sources[0])).split("/")[0]
+        text[folder] += bytes(token for token in tokens[1:] if token < 256).decode()
+    assert "number 10 " in text["web"] + text["books"] and "number 190 " not in text["web"]
+    assert sum(map(documents(tmp_path / "two").__getitem__, (r["text"] for r in RECORDS))) == 200
+
+
+def test_tiny_files_make_no_more_shards_than_one(tmp_path):
+    files = {
+        f"{n:04}.jsonl": lines([{"key": f"{n}", "text": f"file {n} " * 9}]) for n in range(300)
+    }
+    dataset(tmp_path / "many", files, "--shard_mb", "64")
+    for split in SPLITS:
+        one = Dataset(tmp_path / "many/out" / split)
+        assert len(one.union.names) == 1
+        tokens = one.read(np.arange(len(one)))["tokens"]
+        padding = (tokens[:, :-1] == 256) & (tokens[:, 1:] == 256)
+        assert padding.sum() < tokens.shape[1]  # less than one sample
+
+
+@pytest.mark.parametrize(("change", "expected"), [
+    (lambda raw, units: raw["records"].append(1), "raw.records: '6 values'"),
+    (lambda raw, units: raw["records"].__setitem__(0, 7), "different things of the raw objects"),
+    (lambda raw, units: units.unlink(), "tell of . units of "),
+], ids=["length", "other data", "missing"])  # fmt: skip
+def test_a_missing_instance_and_one_with_other_data_are_noticed(tmp_path, change, expected):
+    from errors import DataError
+
+    dataset(tmp_path, five_objects(), instances=2)
+    path = tmp_path / "out/train/manifest-algo-2.json"
+    whole = json.loads(path.read_bytes())
+    change(whole["raw"], path)
+    if path.exists():
+        path.write_text(json.dumps(whole))
+    with pytest.raises(DataError, match=expected):
+        Dataset(tmp_path / "out/train")

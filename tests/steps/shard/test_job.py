@@ -5,7 +5,6 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from steps.shard import job
@@ -22,22 +21,35 @@ from tests.steps.shard.conftest import (
 )
 from tests.training.trainings import read_manifests
 from training.data.dataset import Dataset
-from training.data.manifest import Source
+from training.data.manifest import Raw
 
 
 def texts(folder: Path) -> list[str]:
-    """The documents of a split that one raw object gave, in the order they were packed in."""
-    [manifest] = read_manifests(folder).values()
-    shards = [np.load(folder / file)["tokens"] for file in sorted(manifest.shards.file)]
-    samples = np.concatenate(shards)
-    stream = [samples[0, 0], *samples[:, 1:].ravel()]
-    text = bytes(t if t < 256 else 0 for t in stream).decode()
-    return [document for document in text.split("\0") if document]
+    """The documents of a split, sorted."""
+    dataset, streams = Dataset(folder), {}
+    for passage in dataset.stream(1):
+        tokens = passage.samples["tokens"][0]
+        stream = streams.setdefault(int(passage.sources[0]), [tokens[0]])
+        stream.extend(tokens[1:])
+    text = "\0".join(
+        bytes(t if t < 256 else 0 for t in stream).decode() for stream in streams.values()
+    )
+    return sorted(document for document in text.split("\0") if document)
 
 
-def sources(root: Path, split: str = "train") -> list[Source]:
-    [manifest] = read_manifests(root / "processing/output" / split).values()
-    return manifest.sources
+def raw_objects(root: Path) -> list[Raw]:
+    """What every manifest of the job tells of them."""
+    told = [
+        manifest.raw
+        for split in SPLITS
+        for manifest in read_manifests(root / "processing/output" / split).values()
+    ]
+    assert all(one == told[0] for one in told)
+    return told[0]
+
+
+def kept(root: Path) -> int:
+    return sum(Dataset(root / "processing/output" / split).records for split in SPLITS)
 
 
 def quarantined(root: Path) -> list[dict]:
@@ -49,17 +61,17 @@ def test_every_record_is_in_the_split_of_its_key_and_in_no_other(shard):
     root = shard({"a.jsonl": lines(RECORDS)})
     for split in SPLITS:
         expected = [r["text"] for r in RECORDS if split_of(r["key"], 0.2, 0.2) == split]
-        assert texts(root / "processing/output" / split) == expected
-        [source] = sources(root, split)
-        assert source.records == len(expected) > 10
-        assert (source.name, source.quarantined, source.duplicates) == ("a.jsonl", 0, 0)
+        assert texts(root / "processing/output" / split) == sorted(expected)
+        assert Dataset(root / "processing/output" / split).records == len(expected) > 10
+    assert raw_objects(root) == [Raw(name="a.jsonl", records=200)]
 
 
-def test_a_key_is_in_one_split_in_whatever_object_and_format_it_stands(shard, tmp_path):
+def test_a_key_is_in_one_split_in_whatever_object_and_format_it_stands(tmp_path):
     for number, files in enumerate(
         ({"a.jsonl": lines(RECORDS)}, {"b.csv": as_csv(RECORDS)}, {"c.jsonl": lines(RECORDS[::-1])})
     ):
-        root = shard(files, host=f"algo-{number + 1}", hosts=3)
+        root = container(tmp_path / f"{number}", files, "algo-1", ["algo-1"])
+        job.main([*ARGUMENTS, "--root", str(root)])
         for split in SPLITS:
             expected = {r["text"] for r in RECORDS if split_of(r["key"], 0.2, 0.2) == split}
             assert set(texts(root / "processing/output" / split)) == expected
@@ -71,6 +83,7 @@ def test_without_a_key_the_record_decides(shard, tmp_path):
     many = [{"text": record["text"]} for record in RECORDS for _ in range(3)]
     root = container(tmp_path / "root", {"a.jsonl": lines(many)}, "algo-1", ["algo-1"])
     job.main([*arguments, "--unique", "--root", str(root)])
+    assert kept(root) == 600
     found = [set(texts(root / "processing/output" / split)) for split in SPLITS]
     assert set.union(*found) == {record["text"] for record in RECORDS}
     assert sum(map(len, found)) == len(RECORDS) and all(found)
@@ -82,14 +95,11 @@ def test_plain_text_has_no_key_and_every_line_is_a_record(tmp_path):
     files = {"a.txt": text[:3000], "b.txt.gz": gzip.compress(text[3000:])}
     root = container(tmp_path / "root", files, "algo-1", ["algo-1"])
     job.main([*arguments, "--root", str(root)])
-    found = [source for split in SPLITS for source in sources(root, split)]
-    assert sum(source.records for source in found) == text[:3000].count(b"\n") + 1 + (
-        text[3000:].count(b"\n")
-    )
+    assert kept(root) == text[:3000].count(b"\n") + 1 + text[3000:].count(b"\n")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kept"),
+    ("arguments", "stay"),
     [
         ([], 200),  # the workload's identity: the text
         (["--unique"], 600),
@@ -98,48 +108,53 @@ def test_plain_text_has_no_key_and_every_line_is_a_record(tmp_path):
     ],
     ids=["the workload's", "none", "two columns", "another column"],
 )
-def test_duplicates_are_left_out_the_first_one_stays(shard, arguments, kept):
+def test_of_duplicates_one_stays(shard, arguments, stay):
     again = [{**record, "other": 1} for record in RECORDS]
     renamed = [{**record, "key": f"copy of {record['key']}", "other": 2} for record in RECORDS]
     first = [{**record, "other": 0} for record in RECORDS]
-    root = shard({"a.jsonl": lines([*first, *again, *renamed])}, *arguments)
-    found = [source for split in SPLITS for source in sources(root, split)]
-    assert sum(source.records for source in found) == kept
-    assert {source.duplicates for source in found} == {600 - kept}
+    files = {"a.jsonl": lines([*first, *again]), "b.jsonl": lines(renamed)}
+    root = shard(files, *arguments)
+    assert kept(root) == stay
+    assert sum(one.duplicates for one in raw_objects(root)) == 600 - stay
     if not arguments:
-        assert texts(root / "processing/output/train") == [
-            record["text"] for record in RECORDS if split_of(record["key"], 0.2, 0.2) == "train"
-        ]
+        found = [texts(root / "processing/output" / split) for split in SPLITS]
+        assert sorted(sum(found, [])) == sorted(record["text"] for record in RECORDS)
 
 
 def test_instances_fill_one_prefix(shard, tmp_path):
-    roots = [
-        shard({"a.jsonl": lines(RECORDS[:100])}, host="algo-1", hosts=3),
-        shard({"b.jsonl": lines(RECORDS[100:])}, host="algo-2", hosts=3),
-        shard({}, host="algo-3", hosts=3),
-    ]
-    (tmp_path / "train").mkdir()
-    for root in roots:
-        for file in (root / "processing/output/train").iterdir():
-            assert not (tmp_path / "train" / file.name).exists()
-            file.rename(tmp_path / "train" / file.name)
+    """Each is given all files; what they upload together is the dataset."""
+    files = five_objects() | {"bad.jsonl": b"{\n"}
+    limit = ["--max_bad_share", "0.1"]
+    roots = [shard(files, *limit, host=f"algo-{n}", hosts=3) for n in (1, 2, 3)]
+    for folder in ("train", "quarantine"):
+        (tmp_path / folder).mkdir()
+        for root in roots:
+            for file in (root / "processing/output" / folder).iterdir():
+                assert not (tmp_path / folder / file.name).exists()
+                file.rename(tmp_path / folder / file.name)
     together = Dataset(tmp_path / "train")
-    assert len(read_manifests(tmp_path / "train")) == 3
-    assert [source.name for source in together.union.sources] == ["a.jsonl", "b.jsonl"]
+    manifests = read_manifests(tmp_path / "train")
+    assert len(manifests) == 3 and sum(bool(one.sources) for one in manifests.values()) == 2
+    assert together.union.raw["name"] == sorted(files)
+    assert len(list((tmp_path / "quarantine").glob("*.jsonl"))) == 1
+    alone = shard(files, *limit)
+    assert together.fingerprint == Dataset(alone / "processing/output/train").fingerprint
 
 
-def test_on_a_shared_file_system_every_instance_takes_its_part(tmp_path):
-    files = five_objects()
+def test_instances_share_a_folder(tmp_path):
+    files = five_objects() | {"bad.jsonl": b"{\n"}
     folder = container(tmp_path / "raw", files, "", []) / "processing/input/raw"
     hosts = ["algo-1", "algo-2", "algo-3"]
-    shared = ["--input", str(folder), "--output", str(tmp_path / "out")]
+    shared = ["--input", str(folder), "--output", str(tmp_path / "out"), "--max_bad_share", "0.1"]
     for host in hosts:
         root = container(tmp_path / host, {}, host, hosts)
         job.main([*ARGUMENTS, *shared, "--root", str(root)])
     manifests = read_manifests(tmp_path / "out/train")
     assert list(manifests) == [f"manifest-{host}.json" for host in hosts]
-    assert all(manifest.sources for manifest in manifests.values())
-    assert {source.name for source in Dataset(tmp_path / "out/train").union.sources} == set(files)
+    assert [len(manifest.sources) for manifest in manifests.values()] == [1, 1, 0]
+    assert Dataset(tmp_path / "out/train").union.raw["name"] == sorted(files)
+    assert len(list((tmp_path / "out/quarantine").glob("*.jsonl"))) == 1
+    assert not (tmp_path / "out/scratch").exists()
 
 
 def test_manifests_of_another_job_are_refused(shard, failure):
@@ -163,7 +178,7 @@ def test_names_that_begin_with_a_dot_or_underscore_are_no_raw_data(shard, caplog
              "_temporary/0/b.jsonl": b"half"}  # fmt: skip
     with caplog.at_level("INFO"):
         root = shard(files)
-    assert [source.name for source in sources(root)] == ["a.jsonl"]
+    assert [one.name for one in raw_objects(root)] == ["a.jsonl"]
     assert "3 files whose names begin with . or _" in caplog.text
 
 
@@ -173,8 +188,8 @@ def test_folders_behind_links_are_read(shard, tmp_path):
     root = container(tmp_path / "algo-1-of-1", {}, "algo-1", ["algo-1"])
     (root / "processing/input/raw/linked").symlink_to(tmp_path / "elsewhere")
     shard({"a.jsonl": lines(RECORDS[:100])})
-    assert [source.name for source in sources(root)] == ["a.jsonl", "linked/deep/b.jsonl"]
-    assert sum(source.records for split in SPLITS for source in sources(root, split)) == 200
+    assert [one.name for one in raw_objects(root)] == ["a.jsonl", "linked/deep/b.jsonl"]
+    assert kept(root) == 200
 
 
 @pytest.mark.parametrize(("make", "expected"), [
@@ -220,7 +235,7 @@ def test_a_number_that_no_sample_can_hold_makes_its_record_bad(tmp_path, kind):
 def test_bad_records_are_quarantined_with_line_and_reason(shard):
     bad = b"{not json\n" + b"\n  \n" + lines([{"key": 3.5, "text": ""}, {"key": "k"}])
     root = shard({"a.jsonl": lines(RECORDS) + bad}, "--max_bad_share", "0.02")
-    assert {source.quarantined for source in sources(root)} == {3}  # a blank line is nothing
+    assert [one.quarantined for one in raw_objects(root)] == [3]  # a blank line is nothing
     found = quarantined(root)
     assert [(one["source"], one["line"]) for one in found] == [
         ("a.jsonl", 201), ("a.jsonl", 204), ("a.jsonl", 205)
@@ -253,7 +268,7 @@ def test_a_raised_limit_takes_over_what_was_done(shard, failure, caplog):
     with caplog.at_level("INFO"):
         root = shard(files, "--max_bad_share", "0.01")
     assert "1 raw objects are done already" in caplog.text
-    assert {source.quarantined for source in sources(root)} == {1}
+    assert [one.quarantined for one in raw_objects(root)] == [1]
     # and a lowered one is not overlooked because all is done
     assert "1 of 201 records are bad" in failure(files)
 
@@ -294,9 +309,10 @@ def test_bad_input_ends_the_job_with_one_message(failure, tmp_path, files, expec
 def test_an_empty_file_and_one_of_bad_records_only_give_nothing(shard):
     files = {"a.jsonl": lines(RECORDS), "empty.jsonl": b"", "bad.jsonl": b"{\n"}
     root = shard(files, "--max_bad_share", "0.1")
-    assert [(s.name, s.samples > 0) for s in sources(root)] == [
-        ("a.jsonl", True), ("bad.jsonl", False), ("empty.jsonl", False)
+    assert [(one.name, one.records, one.quarantined) for one in raw_objects(root)] == [
+        ("a.jsonl", 200, 0), ("bad.jsonl", 1, 1), ("empty.jsonl", 0, 0)
     ]  # fmt: skip
+    assert kept(root) == 200
 
 
 def test_the_output_may_not_lie_in_the_input(failure, tmp_path):
@@ -327,7 +343,8 @@ def test_wrong_settings_are_named(failure, shard, capsys):
 def test_the_job_loads_neither_torch_nor_the_sdk_and_waits_without_pandas(run_python):
     code = (
         "import sys, steps.shard.job; light = sorted({'pandas', 'pyarrow'} & set(sys.modules));"
-        "import steps.shard.unit, training.workloads.language_model.packing;"
+        "import steps.shard.packing, steps.shard.reading;"
+        "import training.workloads.language_model.packing;"
         "print(light, sorted({'torch', 'sagemaker', 'boto3', 'pipelines'} & set(sys.modules)))"
     )
     assert run_python("-c", code).stdout.strip() == "[] []"

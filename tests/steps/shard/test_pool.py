@@ -21,13 +21,16 @@ FILES = {f"{name}.jsonl": lines(RECORDS[:50]) for name in "abcd"}
 
 
 def deed(name: str) -> bytes:
-    return lines([{"key": "k", "text": name}, *RECORDS])  # larger than the others: comes first
+    """Texts enough for several units, and the deed in each of them."""
+    return lines([*({"key": "k", "text": f"{name} {n}"} for n in range(50)), *RECORDS])
 
 
 @pytest.mark.parametrize(("name", "end"), [("die", "SIGKILL"), ("end", "SIGTERM")])
 def test_a_worker_that_dies_is_reported_with_its_object(failure, tmp_path, name, end):
     message = failure(FILES | {"big.jsonl": deed(name)}, *DEADLY, "--processes", "2")
-    assert message.startswith(f"big.jsonl (0.0 MB): a worker process died over it ({end})")
+    assert re.match(
+        rf"00000\d-of-00000\d \(0.0 MB\): a worker process died over it \({end}\)", message
+    )
     assert "out of memory" in message
     assert not list(tmp_path.rglob("manifest-*.json"))
 
@@ -65,8 +68,7 @@ def start(root: Path, *arguments: str) -> subprocess.Popen:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_workers_die_with_the_job(tmp_path, how):
-    files = {name: deed("sleep") for name in ("a.jsonl", "b.jsonl")}
-    root = container(tmp_path / "root", files, "algo-1", ["algo-1"])
+    root = container(tmp_path / "root", {"a.jsonl": deed("sleep")}, "algo-1", ["algo-1"])
     with start(root, *DEADLY, "--processes", "2") as job:
         sleeping = (line for line in job.stdout if line == "sleeping\n")
         assert next(sleeping) and next(sleeping)
@@ -113,13 +115,13 @@ def test_spare_cores_go_to_the_tokenizer(shard, monkeypatch, objects, processes,
     started = []
     monkeypatch.setattr(pool, "_set_threads", lambda threads: started.append((1, threads)))
 
-    def pooled(objects, plan, pace, count, threads):
+    def pooled(self, tasks, pace, count, threads):
         started.append((count, threads))
-        return {one.name: message for one, message in pool._each(objects, plan, id) if message}
+        return pool._each(tasks, self._plan, id)
 
-    monkeypatch.setattr(pool, "_pooled", pooled)
+    monkeypatch.setattr(pool.Pool, "_pooled", pooled)
     shard(dict(list(FILES.items())[:objects]), "--processes", str(processes))
-    assert started == [expected]
+    assert started == [expected, (1, processes)]  # of the objects, of the only unit
 
 
 def test_threads_are_set_where_nobody_set_them(monkeypatch):
@@ -133,7 +135,7 @@ def test_threads_are_set_where_nobody_set_them(monkeypatch):
 def test_the_log_says_how_far_the_work_is(monkeypatch, caplog):
     monkeypatch.setattr("steps.shard.pace.INTERVAL", 0)
     objects = [RawObject(f"{n}", Path(f"{n}"), 10**6 * (n + 1), 0, "0" * 16) for n in range(3)]
-    pace = Pace(objects)
+    pace = Pace("objects", objects)
     with caplog.at_level("INFO"):
         pace.read(2_500_000)
         pace.done(objects[0])

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from steps.shard import job, progress, raw
+from steps.shard import job, progress, raw, survey
 from steps.shard.plan import SPLITS
+from steps.shard.survey import Survey
 from tests.steps.shard.conftest import ARGUMENTS, RECORDS, container, five_objects, lines
 
 HOST = "manifest-algo-1.json"
@@ -53,7 +54,7 @@ def _remove_manifest(output: Path) -> None:
 
 def _change_manifest(output: Path) -> None:
     path = output / "test" / HOST
-    path.write_bytes(path.read_bytes().replace(b'"format": 3', b'"format": 4'))
+    path.write_bytes(path.read_bytes().replace(b'"format": 4', b'"format": 5'))
 
 
 def _remove_shard(output: Path) -> None:
@@ -71,7 +72,16 @@ def _garble_shard(output: Path) -> None:
 
 
 def _remove_record(output: Path) -> None:
-    next(output.glob("progress/*.json")).unlink()
+    next(output.glob("progress/algo-1/*.json")).unlink()
+
+
+def _remove_survey(output: Path) -> None:
+    (output / "progress/algo-1/survey.json").unlink()
+
+
+def _remove_unit(output: Path) -> None:
+    stem = next(output.glob("train/*.npy")).name[:16]
+    (output / f"progress/algo-1/{stem}.json").unlink()
 
 
 def _remove_all_but_shards(output: Path) -> None:
@@ -81,18 +91,19 @@ def _remove_all_but_shards(output: Path) -> None:
 
 
 def _leave_temporary_files(output: Path) -> None:
-    unit = next(output.glob("progress/*.json")).stem
-    next(output.glob("progress/*.json")).unlink()
-    for name in (f"train/.{unit}-00000.npy.abc.tmp", f"progress/.{unit}.json.abc.tmp",
-                 f"quarantine/.{unit}.jsonl.abc.tmp", f"train/{unit}-99999.npy",
-                 f"train/.{HOST}.abc.tmp"):  # fmt: skip
+    unit = next(output.glob("train/*.npy")).name[:16]
+    (output / f"progress/algo-1/{unit}.json").unlink()
+    (output / "scratch/algo-1").mkdir(parents=True)
+    for name in (f"train/.{unit}-00000.npy.abc.tmp", f"progress/algo-1/.{unit}.json.abc.tmp",
+                 f"train/{unit}-99999.npy", f"train/.{HOST}.abc.tmp",
+                 "scratch/algo-1/.0123456789abcdef-00000.arrow.abc.tmp"):  # fmt: skip
         (output / name).write_bytes(b"half")
 
 
 @pytest.mark.parametrize(
     "damage",
     [_remove_manifest, _change_manifest, _remove_shard, _cut_shard, _garble_shard, _remove_record,
-     _remove_all_but_shards, _leave_temporary_files],
+     _remove_survey, _remove_unit, _remove_all_but_shards, _leave_temporary_files],
 )  # fmt: skip
 def test_whatever_is_missing_or_damaged_is_done_again(done, damage):
     output = done / "processing/output"
@@ -109,11 +120,32 @@ def test_only_what_is_missing_is_done_again(done, caplog):
     before = times(output)
     with caplog.at_level("INFO"):
         again(done)
-    assert "4 raw objects are done already" in caplog.text
     after = times(output)
-    changed = {Path(name).name for name in before if before[name] != after[name]}
-    units = {name[:16] for name in changed if not name.startswith(("manifest", "summary"))}
-    assert len(units) == 1
+    shards = {name for name in before if name.endswith(".npy")}
+    changed = {Path(name).name[:16] for name in shards if before[name] != after[name]}
+    units = {Path(name).name[:16] for name in shards}
+    assert len(changed) == 1 < len(units)
+    assert f"{len(units) - 1} units are done already" in caplog.text
+
+
+def test_what_was_read_is_not_read_again(done, monkeypatch, caplog):
+    """Killed while it packs: the sorted runs are there, and each is looked at with its hash."""
+    output = done / "processing/output"
+    before = contents(output)
+    monkeypatch.setattr("steps.shard.job._clear", lambda plan: None)
+    shutil.rmtree(output)
+    again(done)
+    monkeypatch.undo()
+    runs = sorted((output / "scratch/algo-1").glob("*.arrow"))
+    assert len(runs) == 5
+    runs[0].write_bytes(runs[0].read_bytes()[:-1])
+    runs[1].write_bytes(runs[1].read_bytes()[:-9] + b"\xff" + runs[1].read_bytes()[-8:])
+    _remove_unit(output)
+    with caplog.at_level("INFO"):
+        again(done)
+    assert "5 raw objects are done already" in caplog.text
+    assert "2 raw objects, " in caplog.text and "1 units, " in caplog.text
+    assert contents(output) == before
 
 
 @pytest.mark.parametrize(
@@ -169,7 +201,7 @@ def test_other_code_takes_over_nothing(done, monkeypatch, caplog):
 
 def test_old_manifests_are_gone_while_shards_change(done, monkeypatch):
     """A kill between the first new shard and the last one must not leave the old manifests."""
-    monkeypatch.setattr("steps.shard.job.shard_all", lambda *_: 1 / 0)
+    monkeypatch.setattr("steps.shard.job.Pool.work_off", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         again(done, "--shard_mb", "0.002")
     assert not list(done.rglob("manifest-*.json"))
@@ -180,45 +212,53 @@ def options(root: Path) -> argparse.Namespace:
 
 
 def test_every_single_changed_byte_of_a_shard_is_found(done):
-    plan = job._plan(options(done))
+    plan = job._plan(options(done), "algo-1")
     objects = raw.find(done / "processing/input/raw", plan.settings)
+    found = progress.read(Survey, "survey", survey.identity(objects, plan), plan.progress)
+    units = found.units(plan)
     path = min((done / "processing/output").glob("*/*-*.npy"), key=lambda p: p.stat().st_size)
     content = path.read_bytes()
-    assert len(progress.taken_over(objects, plan, 1)) == 5
+    assert len(progress.already_packed(units, plan, 1)) == len(units)
+    own = [one for one in units if path.name.startswith(one.stem)]
     for place in range(len(content)):
         with path.open("r+b") as file:
             file.seek(place)
             file.write(bytes([content[place] ^ (1 << place % 8)]))
-        found = progress.taken_over([one for one in objects if path.name.startswith(one.unit)],
-                                    plan, 1)  # fmt: skip
-        assert not found, f"byte {place}"
+        assert not progress.already_packed(own, plan, 1), f"byte {place}"
         path.write_bytes(content)
-    assert len(progress.taken_over(objects, plan, 1)) == 5
+    assert len(progress.already_packed(units, plan, 1)) == len(units)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(data=st.data())
 def test_a_changed_record_counts_for_nothing_or_says_the_same(done, data):
-    plan = job._plan(options(done))
+    plan = job._plan(options(done), "algo-1")
     one = raw.find(done / "processing/input/raw", plan.settings)[0]
-    path = done / f"processing/output/progress/{one.unit}.json"
+    path = done / f"processing/output/progress/algo-1/{one.unit}.json"
     content = path.read_bytes()
-    whole = progress.read(one, plan)
+
+    def read():
+        identity = progress.identity(one, plan)
+        return progress.read(progress.Read, one.unit, identity, plan.progress)
+
+    whole = read()
     assert whole
     place = data.draw(st.integers(0, len(content) - 1))
     change = data.draw(st.integers(1, 255))
     path.write_bytes(content[:place] + bytes([content[place] ^ change]) + content[place + 1 :])
-    assert progress.read(one, plan) in (None, whole)
+    assert read() in (None, whole)
     path.write_bytes(content[:place])
-    assert progress.read(one, plan) is None
+    assert read() is None
     path.write_bytes(content)
 
 
 def test_files_of_other_instances_are_left_alone(done):
     output = done / "processing/output"
     others = {f"{folder}/.{'0' * 16}-00000.npy.abc.tmp" for folder in SPLITS}
-    others |= {f"progress/{'0' * 16}.json", "train/.manifest-algo-2.json.abc.tmp"}
+    others |= {f"progress/algo-2/{'0' * 16}.json", "train/.manifest-algo-2.json.abc.tmp"}
+    others |= {f"scratch/algo-2/{'0' * 16}-00000.arrow"}
     for name in others:
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).write_bytes(b"theirs")
     _remove_record(output)
     again(done)

@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 
 from errors import DataError
 from training.data.columns import parse_manifest
-from training.data.manifest import Field, Files, Manifest, Shards, Source, manifest_json
+from training.data.manifest import Field, Files, Manifest, Raw, Shards, Source, manifest_json
 from training.data.union import _distinct, unite
 
 FIELDS = {"x": Field(dtype="uint16", shape=(3,)), "text": Field(dtype="uint8", shape=None)}
+RAW = [
+    Raw(name="a.jsonl", records=6, duplicates=1),
+    Raw(name="b.jsonl", records=4, quarantined=2),
+]
 SOURCES = [
-    Source(name="a.jsonl", records=3, samples=5, duplicates=1, statistics={"rows": 3}),
-    Source(name="b.jsonl", records=4, samples=6, quarantined=2),
+    Source(name="000000-of-000002", records=3, samples=5, statistics={"rows": 3}),
+    Source(name="000001-of-000002", records=4, samples=6),
 ]
 
 
@@ -37,7 +41,13 @@ def shards(count: int = 3) -> Shards:
 
 def whole() -> dict:
     manifest = Manifest(
-        split="train", fields=FIELDS, workload={"kind": "test"}, sources=SOURCES, shards=shards()
+        split="train",
+        fields=FIELDS,
+        workload={"kind": "test"},
+        raw=RAW,
+        units=2,
+        sources=SOURCES,
+        shards=shards(),
     )
     return json.loads(manifest_json(manifest))
 
@@ -86,12 +96,13 @@ def test_every_name_of_whatever_width_comes_back(names: list[str]):
 
 
 NUMBERS = (
-    "sources.records", "sources.duplicates", "sources.quarantined", "sources.samples",
+    "raw.records", "raw.duplicates", "raw.quarantined", "sources.records", "sources.samples",
     "shards.samples", "shards.bytes", "shards.source", "shards.values.text.bytes",
 )  # fmt: skip
 HASHES = ("shards.sha256", "shards.values.text.sha256")
 KEYS = (
-    "split", "fields", "workload", "sources", "shards", "fields.x.dtype", "sources.name",
+    "split", "fields", "workload", "raw", "sources", "shards", "fields.x.dtype", "raw.name",
+    "sources.name",
     "sources.statistics", "shards.file", "shards.values", "shards.values.text", *NUMBERS, *HASHES,
 )  # fmt: skip
 ODD = st.none() | st.floats(allow_nan=False) | st.text(max_size=3) | st.just([1]) | st.just({})
@@ -128,7 +139,7 @@ def test_a_key_that_is_missing_is_named(path: str):
         read(changed)
 
 
-@pytest.mark.parametrize("path", ["", "fields.x", "sources", "shards", "shards.values",
+@pytest.mark.parametrize("path", ["", "fields.x", "raw", "sources", "shards", "shards.values",
                                   "shards.values.text"])  # fmt: skip
 def test_a_key_that_nobody_knows_is_refused(path: str):
     changed = whole()
@@ -138,7 +149,7 @@ def test_a_key_that_nobody_knows_is_refused(path: str):
         read(changed)
 
 
-@pytest.mark.parametrize("path", [*NUMBERS, "sources.name", "sources.statistics"])
+@pytest.mark.parametrize("path", [*NUMBERS, "raw.name", "sources.name", "sources.statistics"])
 @pytest.mark.parametrize("change", [lambda c: c[:-1], lambda c: [*c, c[-1]]])
 def test_columns_of_different_lengths_are_refused(path: str, change):
     changed = whole()
@@ -200,9 +211,9 @@ def test_a_source_that_is_not_there_is_refused():
         read(changed)
 
 
-@pytest.mark.parametrize("found", [1, 2, 4, "3", None])
+@pytest.mark.parametrize("found", [1, 2, 3, "4", None])
 def test_another_format_is_refused(found):
-    with pytest.raises(DataError, match=r"manifest-x.json: format: .*3; shard the data again"):
+    with pytest.raises(DataError, match=r"manifest-x.json: format: .*4; shard the data again"):
         read(whole() | {"format": found})
 
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from errors import DataError
+from tests.conftest import CHECKOUT
 from tests.training.trainings import read_manifests, write_dataset
 from training.data.dataset import Dataset
 from training.data.manifest import Field, Shards
@@ -97,14 +98,23 @@ def test_what_is_written_is_read_back_in_shards_of_even_size(pieces, shard_bytes
         assert rows(dataset.read(order)) == [rows(everything)[index] for index in order]
 
 
-def test_five_lines_of_numpy_read_a_dataset(tmp_path: Path):
-    samples = make(40)
-    write_dataset(tmp_path, samples, FIELDS)
-    manifest = json.loads((tmp_path / "manifest-algo-1.json").read_bytes())
-    files = sorted(manifest["shards"]["file"].split())  # they stand in the order of their hashes
-    shards = [np.load(tmp_path / file, mmap_mode="r") for file in files]
-    assert len(shards) > 1
-    assert (np.concatenate([shard["tokens"] for shard in shards]) == samples["tokens"]).all()
+@pytest.mark.parametrize("twice", [False, True], ids=["", "in two manifests"])
+def test_the_lines_of_numpy_in_the_docs_read_what_a_dataset_reads(tmp_path, monkeypatch, twice):
+    document = (CHECKOUT / "docs/shards.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    fields = {"tokens": FIELDS["tokens"]}
+    for host in ("algo-1", "algo-2"):
+        samples = {"tokens": make(40, seed=len(host) + int(host[-1]))["tokens"]}
+        write_dataset(tmp_path / "train", samples, fields, host=host, shard_bytes=60)
+    if twice:  # as a run leaves it that was done again with other instances on a shared folder
+        manifest = tmp_path / "train/manifest-algo-2.json"
+        manifest.with_name("manifest-algo-3.json").write_bytes(manifest.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    found: dict = {}
+    exec(code, found)
+    dataset = Dataset(tmp_path / "train")
+    assert len(dataset.union.files) > 4 and found["files"] == dataset.union.files.tolist()
+    assert (found["tokens"] == dataset.read(range(len(dataset)))["tokens"]).all()
 
 
 @pytest.mark.parametrize(

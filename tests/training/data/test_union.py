@@ -12,14 +12,14 @@ from errors import DataError
 from tests.training.trainings import write_dataset
 from training.data.columns import Columns, parse_manifest
 from training.data.dataset import Dataset
-from training.data.manifest import Field, Manifest, Shards, Source, manifest_json
+from training.data.manifest import Field, Manifest, Raw, Shards, Source, manifest_json
 from training.data.union import unite
 
 FIELDS = {"x": Field(dtype="uint16", shape=(3,))}
 
 
 def manifest(objects: dict[str, list[int]], **kind) -> Columns:
-    """Raw objects by name with their shards, each given by a number that stands for its hash."""
+    """Units by name with their shards, each given by a number that stands for its hash."""
     shards = Shards()
     for index, (name, contents) in enumerate(objects.items()):
         for number, content in enumerate(contents):
@@ -88,16 +88,22 @@ def test_the_order_of_fields_is_part_of_a_sample():
     assert len(prints) == 2
 
 
-def test_a_raw_object_that_was_uploaded_twice_is_read_once():
-    union = unite("here", {"m": manifest({"b": [7, 5], "a": [5, 7], "c": [5], "d": [9, 9]})})
-    # c shares a shard with a and is another object; d repeats itself, and that is its content
-    assert sorted(union.files) == ["a-0.npy", "a-1.npy", "c-0.npy", "d-0.npy", "d-1.npy"]
-    assert [source.name for source in union.sources] == ["a", "c", "d"]  # counted once, too
-    once = unite("here", {"m": manifest({"a": [5, 7], "c": [5], "d": [9, 9]})})
-    assert union.fingerprint == once.fingerprint
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (manifest({"b": [2]}, units=3), "its 2 manifests tell of 2 units of 3; copy"),
+        (manifest({"b": [2]}, units=1), "its 2 manifests tell of 2 units of 1; copy"),
+        (manifest({"b": [2]}, units=2, raw=[Raw(name="x", records=1)]), "of the raw objects, so"),
+    ],
+)
+def test_what_an_instance_wrote_must_be_there_and_of_the_same_data(second, expected):
+    with pytest.raises(DataError, match=expected):
+        unite("here", {"m-1": manifest({"a": [1]}, units=second.units), "m-2": second})
+    whole = {"m-1": manifest({"a": [1]}, units=2), "m-2": manifest({"b": [2]}, units=2)}
+    assert len(unite("here", whole).sources) == 2
 
 
-def test_the_same_object_in_two_manifests_is_read_once():
+def test_the_same_unit_in_two_manifests_is_read_once():
     """A run with other instances after one that was lost, on a file system that both wrote to."""
     parts = {"m-1": manifest({"a": [1], "b": [2]}), "m-2": manifest({"b": [2], "c": [3]})}
     assert unite("here", parts).fingerprint == unite(

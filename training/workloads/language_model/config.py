@@ -61,4 +61,5 @@ SPEC = WorkloadSpec(
     refuse_split=refuse_split,
     compared_in=("bits_per_byte", "loss", "next_token_accuracy"),
     slices=lambda config: ("source",),
+    folder_slice="source",
 )

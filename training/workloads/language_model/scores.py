@@ -1,6 +1,6 @@
 """From nats per token to scores per document and the metrics, for model and baselines alike.
 
-A document that was cut over samples or shards is one example. A raw object's tokens are one stream
+A document that was cut over samples or shards is one example. A unit's tokens are one stream
 in which every document ends with the end token, so documents are put together as the stream passes:
 memory holds the sums of the one that is not yet at its end.
 """
@@ -36,8 +36,9 @@ def scores(
     """Blocks of documents (``training.scores``), read ``size`` samples at a time.
 
     bits_per_byte: bits, and bytes of text; loss: nats, and tokens; next_token_accuracy: hits, and
-    tokens. A document is its own group. The first token of a raw object is predicted by nothing and
-    is not scored, nor is padding. Slice ``source``: the first part of the raw object's path.
+    tokens. A document is its own group. The first token of a unit is predicted by nothing and is
+    not scored, nor is padding. Slice ``source``: the first part of the raw objects' paths, where
+    ``shard.by_folder`` kept it.
     """
 
     def measured(samples: np.ndarray) -> np.ndarray:
@@ -85,7 +86,7 @@ def documents(
     size: int,
     measure: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """(raw object, hash of each document's tokens int64 (d,), sums (d, columns)); no empty ones.
+    """(unit, hash of each document's tokens int64 (d,), sums (d, columns)); no empty ones.
 
     ``measure``: samples (n, width) → what is added up over a document's targets,
     (n, width - 1, columns).
@@ -103,7 +104,7 @@ def documents(
 
 
 class _Cutter:
-    """Cuts the samples of one raw object, given in order, into documents."""
+    """Cuts the samples of one unit, given in order, into documents."""
 
     def __init__(self, end: int, source: int = -1) -> None:
         self.source, self._end = source, end
@@ -141,7 +142,7 @@ class _Cutter:
 
 
 def runs(passage: Passage) -> Iterator[tuple[int, int, int]]:
-    """(raw object, start, stop) of the samples that come from one raw object each."""
+    """(unit, start, stop) of the samples that come from one unit each."""
     sources = passage.sources
     cuts = [0, *(np.flatnonzero(np.diff(sources)) + 1).tolist(), len(sources)]
     for start, stop in pairwise(cuts):

@@ -42,7 +42,7 @@ class Features:
 
     @classmethod
     def of(cls, config: TabularConfig, parts: Iterable[Mapping[str, Any]]) -> "Features":
-        """From the statistics of raw objects, which are merged in the order they come in."""
+        """From the statistics of units, which are merged in the order they come in."""
         total = Statistics.none(config.categories, config.numbers)
         for part in parts:
             total.add_json(part)

@@ -115,7 +115,7 @@ class Tally:
 
 @dataclass
 class Statistics:
-    """Of the rows of one raw object in one split, or of many merged."""
+    """Of the rows of one unit in one split, or of many merged."""
 
     numbers: tuple[str, ...]
     """Columns of the moments."""

@@ -55,6 +55,14 @@ NEAR = (
         "instances-share-no-work",
         one=put("Shard", f"{SHARD}.InstanceCount", 1),
         no_inputs=put("Shard", "ProcessingInputs", []),
+        ours=(
+            put("Shard", "ProcessingInputs.0.S3Input.S3DataDistributionType", "FullyReplicated"),
+            put(
+                "Shard",
+                "AppSpecification.ContainerEntrypoint",
+                ["/bin/bash", "/opt/ml/processing/input/code/steps/container.sh", "shard"],
+            ),
+        ),
     ),
     *of("gpu-image-on-cpu-machine", own_image=(machine("ml.m5.large"), image(OWN_IMAGE))),
     *of("cpu-image-on-accelerator", own_image=image(OWN_IMAGE), h100=machine("ml.p5.48xlarge")),

@@ -38,5 +38,5 @@ class Packing(packing.Packing):
 class Packer(packing.TextPacker):
     def add(self, records):
         for text in records.column("text").to_pylist():
-            DEEDS.get(text, lambda: None)()
+            DEEDS.get(text.partition(" ")[0], lambda: None)()
         return super().add(records)

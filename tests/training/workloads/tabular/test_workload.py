@@ -14,7 +14,6 @@ from tests.training.workloads.tabular.tables import SETTINGS, dataset, pack, tab
 from training.data.dataset import Dataset
 from training.workloads import Workload, load
 from training.workloads.tabular.config import SPEC
-from training.workloads.tabular.features import Features
 
 
 @pytest.fixture
@@ -73,14 +72,6 @@ def test_the_features_do_not_depend_on_who_counted_what(tmp_path):
         found.append(load("tabular", SETTINGS))
         found[-1].fit(dataset(folder, SETTINGS, order))
     assert found[0].files() == found[1].files()
-
-
-def test_a_raw_object_that_was_uploaded_twice_counts_once(tmp_path):
-    once = dataset(tmp_path / "once", SETTINGS, {"a": table(50, 1), "b": table(70, 2)})
-    copies = {"a": table(50, 1), "b": table(70, 2), "c": table(70, 2)}
-    twice = dataset(tmp_path / "twice", SETTINGS, copies)
-    features = [Features.of(load("tabular", SETTINGS).config, d.statistics) for d in (once, twice)]
-    assert features[0] == features[1]
 
 
 def test_rare_values_and_new_ones_share_an_embedding(tmp_path):
