@@ -14,6 +14,7 @@ from errors import ServiceError
 from pipelines.service import client, error_code, service_errors
 
 DONE = ("Succeeded", "Failed", "Stopped")
+LONGEST = 3072  # characters of a PipelineExecutionDescription
 LOG_GROUPS = {
     "TrainingJob": "/aws/sagemaker/TrainingJobs",
     "ProcessingJob": "/aws/sagemaker/ProcessingJobs",
@@ -77,7 +78,7 @@ class Execution:
         with service_errors(f"stopping execution {self.arn}"):
             self._sagemaker.update_pipeline_execution(
                 PipelineExecutionArn=self.arn,
-                PipelineExecutionDescription="; ".join(filter(None, [said, why])),
+                PipelineExecutionDescription="; ".join(filter(None, [why, said]))[:LONGEST],
             )
             self._sagemaker.stop_pipeline_execution(PipelineExecutionArn=self.arn)
 

@@ -18,6 +18,8 @@ from errors import DefinitionError
 PACKAGES = "locks/packages.txt"
 
 _ENTRY = re.compile(r"^(?=[^\s#])", re.MULTILINE)
+_COMMENT = re.compile(r"(?:^|\s)#.*", re.MULTILINE)
+_HASH = re.compile("sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,8 @@ def merged(ours: Sequence[Entry], theirs: Sequence[Entry], where: str) -> list[E
 
 
 def _entry(block: str, where: str) -> Entry:
-    lines = block.splitlines()
-    comments = " ".join(line for line in lines if line.strip()[:1] == "#")
-    said = " ".join(line.strip(" \\") for line in lines if line.strip()[:1] != "#")
+    comments = " ".join(_COMMENT.findall(block))
+    said = _COMMENT.sub("", block).replace("\\\n", " ").strip()
     wanted, *options = re.split(r"\s+(?=--)", said)
     hashes = tuple(re.sub("^--hash[= ]", "", option) for option in options)
     try:
@@ -94,7 +95,7 @@ def _entry(block: str, where: str) -> Entry:
         [version] = [one.version for one in requirement.specifier if one.operator == "=="]
     except (InvalidRequirement, ValueError):
         version = ""
-    if not version or not hashes or not all(h.startswith("sha256:") for h in hashes):
+    if not version or not hashes or not all(map(_HASH.fullmatch, hashes)):
         raise DefinitionError(
             f"{where}: {wanted!r} is no name==version with --hash=sha256:…, so nobody knows what a "
             "job will get; write the file with `uv pip compile --universal --generate-hashes`"

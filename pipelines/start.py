@@ -29,14 +29,13 @@ from pipelines.cli import (
     run,
 )
 from pipelines.config import nearest
+from pipelines.execution import LONGEST
 from pipelines.plan import spending
 from pipelines.plan.history import values
 from pipelines.plan.overwritten import overwritten
 from pipelines.provenance import recorded_recipe
 from pipelines.service import client, service_errors
 from pipelines.watch import watch
-
-LONGEST = 3072  # characters of a PipelineExecutionDescription
 
 
 def start(

@@ -131,7 +131,8 @@ def test_what_the_lock_has_not_is_refused(root: str, found: str):
 
 @pytest.mark.parametrize(
     "line", ["einops", "einops>=0.8", f"einops>=0.8 --hash={HASH}", "einops==0.8.2",
-             "einops==0.8.2 --hash=md5:0", "-r other.txt", f"./einops.whl --hash={HASH}"],
+             "einops==0.8.2 --hash=md5:0", "-r other.txt", f"./einops.whl --hash={HASH}",
+             "einops==0.8.2 --hash=sha256:12", f"einops==0.8.2 --hash={HASH} --no-deps"],
 )  # fmt: skip
 def test_what_nobody_could_install_again_is_refused(line: str):
     with pytest.raises(DefinitionError, match="mine: .* is no name==version with --hash=sha256"):
@@ -168,3 +169,12 @@ ENTRIES = st.builds(
 def test_what_is_written_is_read_again(entries: list[Entry]):
     text = "".join(entry.line for entry in entries)
     assert [(e.name, e.line) for e in read(text, "it")] == [(e.name, e.line) for e in entries]
+
+
+@pytest.mark.parametrize("text", [
+    f"a==1 \\\n    --hash={HASH}\n    # via\n    #   b\n    #   c-d (pyproject.toml)\n",
+    f"a==1 --hash={HASH}  # via b, C_d\n",
+])  # fmt: skip
+def test_who_wants_a_package_stands_in_the_comment_however_uv_writes_it(text: str):
+    [entry] = read(f"# head\n{text}", "it")
+    assert (entry.version, entry.hashes, entry.wanted_by) == ("1", (HASH,), {"b", "c-d"})
