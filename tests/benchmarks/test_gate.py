@@ -32,7 +32,7 @@ def test_the_true_difference_is_what_the_world_says(kind, effect):
     batch = pair(World(kind=kind, groups=60_000, effect=effect), 0)
     challenger, champion, weight = (column.sum() for column in batch.metrics["score"])
     sign = 1 if kind == "accuracy" else -1
-    rough = {"lengths": 0.004, "disaster 1 %": 0.004, "disaster 5 %": 0.002}
+    rough = {"lengths": 0.02, "disaster 1 %": 0.004, "disaster 5 %": 0.002}
     found = sign * (challenger - champion) / weight
     assert found == pytest.approx(effect, abs=rough.get(kind, 0.0015))
 
