@@ -49,7 +49,7 @@ def _promotion(plot: Axes, data: dict[str, Any]) -> None:
         usual = [one["usual"]["rate"] for one in of_groups.values()]
         plot.plot(groups, usual, "x", color=colour, ms=5, alpha=0.7)
     plot.axhline(ALPHA, color=LIMIT, ls="--", lw=1)
-    plot.set(xscale="log", ylim=(0, 0.5), title="Promoted although not better")
+    plot.set(xscale="log", ylim=(0, 0.8), title="Promoted although not better")
     plot.set(xlabel="groups in the test split", ylabel="of simulated pairs, 95 % interval")
     numbers = [int(number) for number in next(iter(data.values()))]
     plot.set_xticks(numbers, [f"{number:,}" for number in numbers])
@@ -75,4 +75,4 @@ def _power(plot: Axes, data: dict[str, Any]) -> None:
     plot.set(xlabel="true improvement of a mean loss of 1")
     plot.plot([], [], ":", color=LIMIT, label="the usual limits")
     plot.plot([], [], "D", color="white", mec=LIMIT, ms=7, label="80 %, says the check of power")
-    plot.legend(loc="lower right", bbox_to_anchor=(1, 0.06), edgecolor="none", framealpha=0.9)
+    plot.legend(loc="lower right", edgecolor="none", framealpha=0.9, fontsize=8)
