@@ -190,3 +190,9 @@ def test_a_slice_that_the_workload_does_not_know_is_named(recipe, slices, expect
     with pytest.raises(RecipeError, match=f"evaluate.slices: .*{expected}"):
         load(Path(f"recipes/{recipe}.yaml"), [f"evaluate.slices={slices}"])
     assert load(Path("recipes/flights.yaml"), ["evaluate.slices=[carrier, origin]"])
+
+
+def test_near_duplicates_are_looked_for_where_examples_have_sketches():
+    with pytest.raises(RecipeError, match="max_near_duplicates: .*workload tabular have no sketch"):
+        load(Path("recipes/flights.yaml"), ["gate.max_near_duplicates=0"])
+    assert load(Path("recipes/laptop.yaml"), ["gate.max_near_duplicates=0"])

@@ -149,6 +149,8 @@ COMPARING = (
     "gate.superiority={next_token_accuracy: 0}",
     "gate.max_leaked_examples=0",
     "gate.max_artifact_mb=12.5",
+    "gate.max_near_duplicates=0.1",
+    "gate.max_group_influence=0.5",
     "gate.cold_start=reject",
     "gate.visible_checks=true",
 )
@@ -163,6 +165,9 @@ def test_the_gate_job_understands_what_the_step_tells_it():
     assert len(words) <= 100 and max(map(len, words)) <= 256  # what the service takes
     options = parse(words)
     assert (options.max_leaked_examples, options.max_artifact_mb) == (0, 12.5)
+    assert (options.max_near_duplicates, demands(options).max_group_influence) == (0.1, 0.5)
+    evaluate = steps(json.loads(definition.body))["Evaluate"]["Arguments"]["AppSpecification"]
+    assert "--near_duplicates" in evaluate["ContainerArguments"]
     demanded = demands(options)
     assert demanded.non_inferiority == {"bits_per_byte": 0.01, "loss": 0.02}
     assert demanded.superiority == {"next_token_accuracy": 0}

@@ -58,6 +58,7 @@ def test_every_field_is_documented():
         ("gate.cold_start=maybe", "gate.cold_start: is 'maybe'"),
         ("gate={superiority: {loss: 0}}", "gate.cold_start: is 'pass', so nothing would stand"),
         ("gate={cold_start: reject}", "gate: nothing to check"),
+        ("gate={max_loss: 9, max_group_influence: 0.5}", "gate.max_group_influence: there is no"),
         ("train.instance_count=0", "train.instance_count: is 0"),
         ("train.instance_type=p4d.24xlarge", "train.instance_type: is 'p4d.24xlarge'"),
         ("train.spot=true", "train: spot needs max_wait_minutes"),
