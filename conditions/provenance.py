@@ -26,18 +26,32 @@ def write(root: Path, gate: Mapping[str, Any]) -> None:
     known = _read(inputs / "provenance/provenance.json")
     evaluation = inputs / "evaluation/evaluation.json"
     found = known | observed(
-        _read(evaluation), gate, sha256(evaluation), sha256(output / "gate.json")
+        _read(evaluation),
+        gate,
+        sha256(evaluation),
+        sha256(output / "gate.json"),
+        {table.name: str(sha256(table)) for table in sorted((inputs / "scores").glob("*.parquet"))},
     )
-    text = json.dumps(found, indent=1, allow_nan=False)
-    files.write(output / "provenance.json", text)
-    told = record(found, hashlib.sha256(text.encode()).hexdigest())
-    files.write(output / "record.json", json.dumps(told, indent=1))
+    whole = json.dumps(found, indent=1, allow_nan=False)
+    files.write(output / "provenance.json", whole)
+    told = record(found, hashlib.sha256(whole.encode()).hexdigest())
+    files.write(output / "record.json", text(told))
 
 
 def observed(
-    evaluation: Any, gate: Mapping[str, Any], evaluation_sha256: str | None, gate_sha256: str | None
+    evaluation: Any,
+    gate: Mapping[str, Any],
+    evaluation_sha256: str | None,
+    gate_sha256: str | None,
+    scores_sha256: Mapping[str, str],
 ) -> dict[str, Any]:
-    """What only the run knows. ``evaluation``: evaluation.json, evidence from outside."""
+    """What only the run knows.
+
+    Args:
+        evaluation: evaluation.json, evidence from outside.
+        scores_sha256: of the score tables that the gate read; a gate that reads none believes
+            what the evaluation says of them.
+    """
     return {
         "artifact_sha256": _at(evaluation, "artifact", "sha256"),
         "artifact_bytes": _at(evaluation, "artifact", "bytes"),
@@ -47,8 +61,11 @@ def observed(
         "dataset_fingerprint": _at(evaluation, "dataset", "fingerprint"),
         "train_fingerprint": _at(evaluation, "dataset", "train_fingerprint"),
         "test_fingerprint": _at(evaluation, "dataset", "test_fingerprint"),
+        "train_manifests_sha256": _at(evaluation, "dataset", "train_manifests_sha256"),
+        "test_manifests_sha256": _at(evaluation, "dataset", "test_manifests_sha256"),
         "evaluation_sha256": evaluation_sha256,
         "gate_sha256": gate_sha256,
+        "scores_sha256": dict(scores_sha256) or _tables(evaluation),
         "verdict": gate.get("verdict"),
         "champion": gate.get("champion"),
     }
@@ -78,7 +95,23 @@ def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, s
 
 def sha256(path: Path) -> str | None:
     """Of the file; None when there is none."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def text(record: Mapping[str, str]) -> str:
+    """What record.json holds."""
+    return json.dumps(record, indent=1)
+
+
+def _tables(evaluation: Any) -> dict[str, str]:
+    """Name of a score table → its hash, as the evaluation says."""
+    told = evaluation.get("scores") if isinstance(evaluation, Mapping) else None
+    named = told if isinstance(told, Mapping) else {}
+    found = {str(name): _at(table, "sha256") for name, table in named.items()}
+    return {name: digest for name, digest in found.items() if isinstance(digest, str)}
 
 
 def _read(path: Path) -> dict[str, Any]:

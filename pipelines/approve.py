@@ -1,26 +1,36 @@
 """Approve a registered model, reject it, or go back to the one before it.
 
-python -m pipelines.approve MODEL_PACKAGE_ARN
+python -m pipelines.approve MODEL_PACKAGE_ARN [--reason TEXT] [--recipe FILE] [--deep]
+python -m pipelines.approve --execution ARN [--automatic]
 python -m pipelines.approve MODEL_PACKAGE_ARN --reject REASON
 python -m pipelines.approve --rollback GROUP --reject REASON
 
 The champion of a group is its newest Approved package. So an approval makes a champion, and
 rejecting the champion makes the Approved package before it the champion again: that is roll back.
+
+No run registers a package as Approved. Where the recipe says ``register.approval: automatic``, who
+waits for the run calls this (``--start --wait``, or ``--execution ARN --automatic``): the same
+checks, and no reason can be given, so a run with overrides stays pending until a person decides.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from errors import GateError, RecipeError
-from pipelines.champion import approved
-from pipelines.cli import console, run
+from pipelines.champion import NONE, approved
+from pipelines.cli import SetOption, console, run
+from pipelines.execution import Execution
+from pipelines.judged import check_champion, check_champions_model, compared_with
+from pipelines.overrides import overrides
+from pipelines.recipe import load
 from pipelines.service import client, service_errors
+from pipelines.summary import model_package
 from pipelines.verify.evidence import Absent, Evidence
-from pipelines.verify.verify import first_mismatch, verify
+from pipelines.verify.verify import before_approval
 
-NOBODY = ("none", "unresolved", None)
 LONGEST = 1024  # characters of an ApprovalDescription
 
 
@@ -34,30 +44,87 @@ class Approval:
     note: str
 
 
-def approve(arn: str) -> Approval:
+def approve(
+    arn: str, *, reason: str | None = None, recipe: Any = None, deep: bool = False
+) -> Approval:
     """Approve the package, if its evidence still holds and it was compared with today's champion.
+
+    Every byte of the artifact and of the evidence is hashed.
+
+    Args:
+        reason: why, in spite of overrides; recorded.
+        recipe: the approver's own, resolved, as JSON has it; what differs from the record's is an
+            override.
+        deep: every byte of the train split too.
 
     Raises:
         GateError: something does not match its record, the champion has moved since the verdict,
-            or somebody approved another package at the same time.
+            the run has overrides and there is no reason, or somebody approved another package at
+            the same time.
         ServiceError: there is no such package, or AWS refused.
     """
-    findings = verify(arn, quick=True)
-    if wrong := first_mismatch(findings):
-        raise GateError(
-            f"{arn}: not approved: {wrong.name} does not match its record: {wrong.detail}; "
-            "python -m pipelines.verify shows the rest"
-        )
     evidence = Evidence(arn)
+    before_etag = _etag(evidence)
+    count = _checked(evidence, deep)
     sagemaker, group = _registry(arn), evidence.package["ModelPackageGroupName"]
     before = approved(sagemaker, group)
     if arn in before:
         return Approval(arn, before[0], "it was Approved already")
+    champion = before[0] if before else None
+    found = overrides(evidence, champion, recipe)
+    _check_reason(arn, found, reason)
     judged = compared_with(evidence)
-    check_champion(arn, judged, before[0] if before else None)
-    note = f"{len(findings)} checks match; compared with {judged or 'no champion'}"
+    if not (judged == NONE and reason):
+        check_champion(arn, judged, champion)
+    check_champions_model(evidence, judged)
+    said = [f"reason: {reason}"] if reason else []
+    said += [f"{count} checks match", f"compared with {judged or 'no champion'}", *found]
+    note = "; ".join(said)
     _decide(sagemaker, arn, "Approved", note)
+    if _etag(evidence) != before_etag:
+        _decide(sagemaker, arn, "Rejected", "the artifact was replaced while it was approved")
+        raise GateError(f"{arn}: rejected: its artifact was replaced while it was approved")
     return Approval(arn, _only_change(sagemaker, group, arn, before), note)
+
+
+def approve_automatically(execution: str, region: str | None = None) -> Approval | None:
+    """Approve what the execution registered, if its recipe says so; None where it does not.
+
+    Raises:
+        GateError: it registered nothing, a person has decided already, or see ``approve``.
+    """
+    arn = registered_by(execution, region)
+    evidence = Evidence(arn)
+    if evidence.recipe.get("register", {}).get("approval") != "automatic":
+        return None
+    status = evidence.package.get("ModelApprovalStatus")
+    if status != "PendingManualApproval":
+        raise GateError(f"{arn}: is {status} already; nothing was changed")
+    return approve(arn)
+
+
+def approve_after(execution: str, region: str | None = None) -> None:
+    """What those do who waited for a run: say whether its model is approved, or why not."""
+    try:
+        done = approve_automatically(execution, region)
+    except GateError as why:
+        console.print(f"stays as it is: {why}", highlight=False, markup=False)
+        return
+    if done:
+        console.print(f"{done.package}: Approved, as the recipe says ({done.note})",
+                      highlight=False, markup=False)  # fmt: skip
+
+
+def registered_by(execution: str, region: str | None = None) -> str:
+    """ARN of the package that the execution registered.
+
+    Raises:
+        GateError: it registered none.
+    """
+    arn = model_package(Execution(execution, region).steps())
+    if arn is None:
+        raise GateError(f"{execution}: has registered no model package")
+    return arn
 
 
 def reject(arn: str, reason: str) -> Approval:
@@ -84,28 +151,28 @@ def roll_back(group: str, reason: str) -> Approval:
     return reject(found[0], reason)
 
 
-def compared_with(evidence: Evidence) -> str | None:
-    """The champion that the verdict rests on: an ARN or ``none``; None when it rests on none."""
-    try:
-        gate = evidence.json(evidence.source("Constraints")["S3Uri"])
-        evaluation = evidence.json(evidence.source("Statistics")["S3Uri"])
-    except Absent as why:
-        raise GateError(f"{evidence.arn}: not approved: {why}") from None
-    told = evaluation.get("champion")
-    found = gate.get("champion") or (told.get("arn") if isinstance(told, dict) else None)
-    return None if found == "unresolved" else found
+def _checked(evidence: Evidence, deep: bool) -> int:
+    """How many checks match; the first that does not ends them."""
+    count = 0
+    for finding in before_approval(evidence, deep=deep):
+        if finding.status == "mismatch":
+            raise GateError(
+                f"{evidence.arn}: not approved: {finding.name} does not match its record: "
+                f"{finding.detail}; python -m pipelines.verify shows the rest"
+            )
+        count += 1
+    return count
 
 
-def check_champion(arn: str, judged: str | None, champion: str | None) -> None:
-    """``judged``: whom the verdict rests on; ``champion``: who it is now."""
-    if judged is None or judged == champion or (judged in NOBODY and champion is None):
-        return
-    now = champion or "none: it was rejected, or deleted"
-    raise GateError(
-        f"{arn}: not approved: the champion has moved since the verdict. The gate compared with "
-        f"{judged}, the champion is now {now}; start the pipeline again, so that the gate compares "
-        "with that one"
-    )
+def _check_reason(arn: str, found: list[str], reason: str | None) -> None:
+    for override in found:
+        console.print(f"override: {override}", highlight=False, markup=False)
+    if found and not reason:
+        raise GateError(
+            f"{arn}: not approved: the run is not as its recipe says: {'; '.join(found)}. Say why "
+            "it is right all the same with --reason TEXT, which is recorded; or start the pipeline "
+            "without it"
+        )
 
 
 def _only_change(sagemaker: Any, group: str, arn: str, before: list[str]) -> str:
@@ -129,12 +196,35 @@ def _decide(sagemaker: Any, arn: str, status: str, why: str) -> None:
         )
 
 
+def _etag(evidence: Evidence) -> str | None:
+    """Which object the package's artifact is just now; None when there is none to look at."""
+    _ = evidence.package  # what is not there is no finding
+    try:
+        return evidence.head(evidence.container["ModelDataUrl"])["ETag"]
+    except (Absent, KeyError):
+        return None
+
+
 def _registry(arn: str | None) -> Any:
     return client("sagemaker", arn.split(":")[3] if arn and arn.count(":") >= 5 else None)
 
 
 def main(
     package: Annotated[str | None, typer.Argument(metavar="MODEL_PACKAGE_ARN")] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="Why, although the run has overrides; it is recorded.")
+    ] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Your recipe: what differs in the record is an override.")
+    ] = None,
+    overridden: SetOption = (),
+    deep: Annotated[bool, typer.Option("--deep", help="Hash the train split too.")] = False,
+    execution: Annotated[
+        str | None, typer.Option(metavar="ARN", help="The package that this execution registered.")
+    ] = None,
+    automatic: Annotated[
+        bool, typer.Option("--automatic", help="Only where the recipe says approval: automatic.")
+    ] = False,
     reject_for: Annotated[
         str | None, typer.Option("--reject", metavar="REASON", help="Reject it, and record why.")
     ] = None,
@@ -144,16 +234,28 @@ def main(
     ] = None,
 ) -> None:
     """Approve a model package after checking it again; or reject it; or roll back."""
-    if (package is None) == (rollback is None):
-        raise RecipeError("give a MODEL_PACKAGE_ARN, or --rollback GROUP")
+    if sum(given is not None for given in (package, execution, rollback)) != 1:
+        raise RecipeError("give a MODEL_PACKAGE_ARN, --execution ARN, or --rollback GROUP")
     if rollback is not None and not reject_for:
         raise RecipeError("--rollback: say why with --reject REASON; it is recorded")
-    if rollback is not None:
+    if automatic and (execution is None or reason or reject_for):
+        raise RecipeError("--automatic: goes with --execution ARN alone: nobody is there to decide")
+    if automatic:
+        done = approve_automatically(str(execution))
+        if done is None:
+            raise GateError(f"{execution}: its recipe says register.approval: manual")
+    elif rollback is not None:
         done = roll_back(rollback, str(reject_for))
     else:
-        done = reject(package, reject_for) if reject_for else approve(str(package))
+        arn = package or registered_by(str(execution))
+        ours = load(recipe, overridden).model_dump(mode="json", by_alias=True) if recipe else None
+        done = (
+            reject(arn, reject_for)
+            if reject_for
+            else approve(arn, reason=reason, recipe=ours, deep=deep)
+        )
     word = "Rejected" if reject_for else "Approved"
-    console.print(f"{done.package}: {word} ({done.note})", highlight=False)
+    console.print(f"{done.package}: {word} ({done.note})", highlight=False, markup=False)
     console.print(f"champion: {done.champion or 'none'}", highlight=False)
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 from pipelines.machines import MACHINES
 from steps.config import Section
 from steps.evaluate.config import EvaluateConfig
-from steps.gate.config import GateConfig
+from steps.gate.config import GateConfig, threshold_parameter
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
@@ -19,6 +19,13 @@ from steps.train.support import refuse_image
 from training.workloads import WorkloadSpec, spec
 
 S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
+
+
+OVERRIDABLE = (
+    *("InputUri", "MaxSteps"),
+    *("ShardInstanceCount", "TrainInstanceType", "TrainInstanceCount"),
+)
+"""Pipeline parameters that a recipe has when it says nothing of them."""
 
 
 class PipelineConfig(Section):
@@ -32,6 +39,11 @@ class PipelineConfig(Section):
 
     max_parallel_steps: int = Field(default=4, ge=1, le=50)
     """Steps that may run at the same time in one execution."""
+
+    overridable: tuple[str, ...] = OVERRIDABLE
+    """What whoever starts a run may change for that run: pipeline parameters. All else is constant
+    until the next upsert. Besides the default's, a threshold can be one: GateMaxBitsPerByte for
+    ``gate.max_bits_per_byte``. A run that changes any is approved only for a stated reason."""
 
 
 class Vpc(Section):
@@ -239,6 +251,17 @@ class Recipe(Section):
                 "gate: nothing to check; set a threshold such as "
                 f"max_{known.primary_metric}, or below_baseline"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _overridable_exist(self) -> Self:
+        known = [*OVERRIDABLE, *map(threshold_parameter, self.gate.thresholds)]
+        for name in self.pipeline.overridable:
+            if name not in known:
+                raise ValueError(
+                    f"pipeline.overridable: {name!r} is no parameter that a run may change; "
+                    f"{nearest(name, known)}"
+                )
         return self
 
     def _comparisons_fit(self, known: WorkloadSpec) -> None:

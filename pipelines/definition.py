@@ -41,7 +41,8 @@ from pipelines.starting import start_of, started
 from steps.config import ProcessingCompute
 from steps.context import StepContext
 from steps.evaluate.step import evaluate_step
-from steps.gate.step import gate_step, threshold_parameter
+from steps.gate.config import threshold_parameter
+from steps.gate.step import gate_step
 from steps.register.step import register_step
 from steps.shard.step import shard_step
 from steps.train.step import train_step
@@ -73,7 +74,7 @@ def build(
     prefix = f"{recipe.aws.prefix}/{recipe.pipeline.name}"
     session = CompileSession(account.region, account.bucket, prefix)
     no_champion = session.add(NO_CHAMPION)
-    parameters = {parameter.name: parameter for parameter in _parameters(recipe, no_champion)}
+    parameters = _parameters(recipe, no_champion)
     context = StepContext(
         session=session,
         parameters=parameters,
@@ -93,7 +94,7 @@ def build(
     training = train_parts(recipe, source)
     pipeline = Pipeline(
         name=recipe.pipeline.name,
-        parameters=list(parameters.values()),
+        parameters=[value for value in parameters.values() if isinstance(value, Parameter)],
         steps=_dag(recipe, account, context, training.name),
         sagemaker_session=session,
     )
@@ -203,27 +204,30 @@ def pieces(text: str, longest: int = 256) -> list[str]:
     return pieces
 
 
-def _parameters(recipe: Recipe, no_champion: str) -> list[Parameter]:
+def _parameters(recipe: Recipe, no_champion: str) -> dict[str, Parameter | str | int | float]:
     """What people change from run to run, without an upsert; and what ``start`` finds out.
 
-    ``no_champion``: the URI that stands for no champion's model.
+    What the recipe does not list as overridable is its value: whoever may start a run cannot
+    choose with which thresholds it is judged. ``no_champion``: the URI that stands for no
+    champion's model.
     """
-    thresholds = recipe.gate.thresholds.items()
-    return [
-        ParameterString("InputUri", default_value=recipe.data.input),
-        ParameterInteger("ShardInstanceCount", default_value=recipe.shard.instance_count),
-        ParameterString("TrainInstanceType", default_value=recipe.train.instance_type),
-        ParameterInteger("TrainInstanceCount", default_value=recipe.train.instance_count),
-        ParameterInteger("MaxSteps", default_value=recipe.train.loop.max_steps),
-        *(ParameterFloat(threshold_parameter(name), default_value=v) for name, v in thresholds),
-        ParameterString("ChampionArn", default_value=UNRESOLVED),
-        ParameterString("ChampionModelUri", default_value=no_champion),
-        ParameterString(
-            "ApprovalStatus",
-            default_value=recipe.register_.approval_status,
-            enum_values=["PendingManualApproval", "Approved", "Rejected"],
-        ),
-    ]
+    values = {
+        "InputUri": recipe.data.input,
+        "ShardInstanceCount": recipe.shard.instance_count,
+        "TrainInstanceType": recipe.train.instance_type,
+        "TrainInstanceCount": recipe.train.instance_count,
+        "MaxSteps": recipe.train.loop.max_steps,
+        **{threshold_parameter(name): value for name, value in recipe.gate.thresholds.items()},
+    }
+    told = {"ChampionArn": UNRESOLVED, "ChampionModelUri": no_champion}
+    kept = {n: value for n, value in values.items() if n not in recipe.pipeline.overridable}
+    parameters = {n: _parameter(n, v) for n, v in (values | told).items() if n not in kept}
+    return kept | parameters
+
+
+def _parameter(name: str, value: str | int | float) -> Parameter:
+    kind = {str: ParameterString, int: ParameterInteger, float: ParameterFloat}[type(value)]
+    return kind(name, default_value=value)
 
 
 def _code(

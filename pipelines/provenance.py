@@ -27,6 +27,8 @@ BLANK = "0" * 32
 _NAMED = re.compile(
     r'("InputName": "provenance",\s+"S3Input": \{\s+"S3Uri": "[^"]*/code/)[0-9a-f]{32}/'
 )
+FORMAT = 2
+"""Of provenance.json: 2 binds the tables of scores."""
 LOCKS = ("locks/packages.txt", "locks/torch.txt", "steps/requirements.txt", "pyproject.toml")
 """What says which packages a job gets beyond its image. What was installed where the model was
 trained, with the image's own, is packages.txt in the artifact."""
@@ -81,9 +83,11 @@ def sealed(
     every = every_step(json.loads(definition)["Steps"])
     steps = {step["Name"]: step for step in every if step["Type"] != "Condition"}
     record = {
-        "format": 1,
+        "format": FORMAT,
         "pipeline": recipe.pipeline.name,
         "workload": recipe.workload.name,
+        "primary_metric": recipe.workload_spec.primary_metric,
+        "directions": dict(recipe.workload_spec.metrics),
         "account": asdict(account),
         "commit": commit,
         "changes_sha256": origin.changes_sha256,

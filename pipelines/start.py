@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from errors import PlanError, RecipeError
+from pipelines.approve import approve_after
 from pipelines.champion import champion_parameters
 from pipelines.cli import (
     ChampionOption,
@@ -78,7 +79,10 @@ def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None
     known = [parameter["Name"] for parameter in definition.get("Parameters", ())]
     for name in parameters:
         if name not in known:
-            raise RecipeError(f"--parameter {name}: unknown parameter; {nearest(name, known)}")
+            raise RecipeError(
+                f"--parameter {name}: no run of this pipeline can change that: what its recipe's "
+                f"pipeline.overridable does not list is constant; {nearest(name, known)}"
+            )
     for name, value in parameters.items():
         try:
             values(definition, {name: value})
@@ -144,7 +148,10 @@ def main(
     given = {key: value for key, _, value in pairs}
     execution = start(name, given, champion=champion, region=region, over_budget=over_budget)
     if wait:
-        raise typer.Exit(watch(execution, region=region, stop_on_interrupt=stop_on_interrupt))
+        status = watch(execution, region=region, stop_on_interrupt=stop_on_interrupt)
+        if status == 0:
+            approve_after(execution, region)
+        raise typer.Exit(status)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import typer
 
 from errors import DefinitionError, PlanError, RecipeError
 from pipelines import deployed, lock, records
+from pipelines.approve import approve_after
 from pipelines.champion import champion_parameters
 from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption, console, run
 from pipelines.compiled import Definition
@@ -190,8 +191,10 @@ def main(
     if start_it or wait:
         execution = start(definition.name, {}, champion=champion, region=definition.region)
         if wait:
-            code = watch(execution, region=definition.region, stop_on_interrupt=stop_on_interrupt)
-            raise typer.Exit(code)
+            status = watch(execution, region=definition.region, stop_on_interrupt=stop_on_interrupt)
+            if status == 0:
+                approve_after(execution, definition.region)
+            raise typer.Exit(status)
 
 
 def _compiled(

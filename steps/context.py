@@ -19,8 +19,9 @@ class StepContext:
     session: PipelineSession
     """Compiles requests; uploads nothing."""
 
-    parameters: dict[str, Parameter]
-    """The pipeline's parameters by name."""
+    parameters: dict[str, Parameter | str | int | float]
+    """What the pipeline's parameters stand for, by name; those that the recipe makes constant are
+    their values."""
 
     role: str
     """ARN of the role that jobs assume."""
@@ -58,6 +59,11 @@ class StepContext:
 
     retries: tuple[RetryPolicy, ...]
     """Retry policies of the job steps."""
+
+    def text(self, name: str) -> PipelineVariable | str:
+        """The value of a parameter where only a string is taken."""
+        value = self.parameters[name]
+        return value.to_string() if isinstance(value, PipelineVariable) else str(value)
 
     def run_uri(self, *parts: str) -> PipelineVariable:
         """``<root_uri>/runs/<execution id>/<parts>``: known when the pipeline runs."""

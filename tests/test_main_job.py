@@ -26,6 +26,7 @@ SMALL = [
     "train.loop.checkpoint_interval=4",
     "train.loop.validation_samples=8",
     "gate={max_bits_per_byte: 8.5, visible_checks: true}",
+    "pipeline.overridable=[MaxSteps, GateMaxBitsPerByte]",
 ]
 RECIPE = ["--recipe", "recipes/laptop.yaml"]
 
@@ -164,6 +165,13 @@ def test_a_parameter_changes_one_run_without_an_upsert(deployed, verb):
     done = verb("start", "--parameter", "GateMaxBitsPerByte=0.2", "--wait")
     assert done.returncode != 0
     assert "at most 0.2" in done.stdout
+
+
+@pytest.mark.parametrize("given", ["ApprovalStatus=Approved", "TrainInstanceCount=1"])
+def test_what_the_recipe_does_not_list_is_constant(given, deployed, verb):
+    done = verb("start", "--parameter", given)
+    assert done.returncode == 1
+    assert "no run of this pipeline can change that" in done.stderr
 
 
 def test_an_unknown_parameter_is_named_with_the_nearest(deployed, verb):

@@ -7,148 +7,61 @@ import json
 import math
 import os
 import re
-import shutil
-import subprocess
-import sys
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
 from packaging.utils import canonicalize_name
 
+from benchmarks.tamperings.__main__ import named
+from benchmarks.tamperings.tamperings import KINDS, files, keys, tampered
 from errors import GateError
-from pipelines.approve import approve, approved, check_champion, reject, roll_back
+from pipelines.approve import approve, approve_automatically, approved, reject, roll_back
 from pipelines.assets import step_code
-from pipelines.corpora.stdlib import pack
+from pipelines.judged import check_champion
 from pipelines.locked import read
-from pipelines.verify import again, checks, training
+from pipelines.verify import again, training
 from pipelines.verify.data import split
 from pipelines.verify.evidence import Evidence
-from pipelines.verify.verify import QUICK, Finding, first_mismatch, run_checks, verify
-from tests.conftest import CHECKOUT, clean_environment
+from pipelines.verify.verify import (
+    BYTES,
+    QUICK,
+    Finding,
+    before_approval,
+    first_mismatch,
+    run_checks,
+    verify,
+)
+from tests.conftest import CHECKOUT
 from tests.infra.lifecycle import expires
+from tests.registered import (
+    BUCKET,
+    GROUP,
+    SETTINGS,
+    Registered,
+    another,
+    checkout_in,
+    git,
+    register,
+)
 from training.identity import Parts
 
 pytestmark = pytest.mark.slow
 
-GROUP = BUCKET = "trainyard-laptop"
-SETTINGS = [
-    "workload.config={context_length: 64, layers: 1, heads: 2, dim: 32}",
-    "shard.instance_count=1",
-    "shard.validation_share=0.2",
-    "shard.test_share=0.2",
-    "train.instance_count=1",
-    "train.loop.strategy=single",
-    "train.loop.max_steps=4",
-    "train.loop.warmup_steps=1",
-    "train.loop.validation_samples=8",
-    "gate={max_bits_per_byte: 8.5}",
-]
-ROOMS = (
-    *("pipelines", "steps", "training", "conditions", "language", "recipes", "locks"),
-    *("errors.py", "pyproject.toml"),
-)
-
-
-@dataclass(frozen=True)
-class Registered:
-    """A package that a pipeline registered, and the checkout that it was built from."""
-
-    arn: str
-    checkout: Path
-    state: Path
-    env: dict[str, str]
-    client: Callable[[str], Any]
-
-    @property
-    def package(self) -> dict[str, Any]:
-        return self.client("sagemaker").describe_model_package(ModelPackageName=self.arn)
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        return self.package["CustomerMetadataProperties"]
-
-    @property
-    def evaluation_uri(self) -> str:
-        return self.package["ModelMetrics"]["ModelQuality"]["Statistics"]["S3Uri"]
-
-    @property
-    def gate_uri(self) -> str:
-        return self.package["ModelMetrics"]["ModelQuality"]["Constraints"]["S3Uri"]
-
-    @property
-    def model_uri(self) -> str:
-        return self.package["InferenceSpecification"]["Containers"][0]["ModelDataUrl"]
-
-    def read(self, uri: str) -> bytes:
-        bucket, _, key = uri.removeprefix("s3://").partition("/")
-        return self.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
-
-    def write(self, uri: str, body: bytes) -> None:
-        bucket, _, key = uri.removeprefix("s3://").partition("/")
-        self.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
-
-    def python(self, *words: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=self.checkout,
-            env=clean_environment() | self.env | {"PYTHONPATH": str(self.checkout)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-
-def git(checkout: Path, *words: str) -> None:
-    who = ["-c", "user.name=test", "-c", "user.email=test@example.com"]
-    subprocess.run(["git", "-C", str(checkout), *who, *words], check=True, capture_output=True)
-
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
-    """A repository of its own, with nothing uncommitted, whatever this one is like."""
-    copy = tmp_path_factory.mktemp("checkout")
-    for room in ROOMS:
-        if (CHECKOUT / room).is_dir():
-            shutil.copytree(
-                CHECKOUT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__")
-            )
-        else:
-            shutil.copy(CHECKOUT / room, copy / room)
-    (copy / ".gitignore").write_text("__pycache__/\n")
-    git(copy, "init", "-q")
-    git(copy, "add", "-A")
-    git(copy, "commit", "-q", "-m", "all")
-    return copy
+    return checkout_in(tmp_path_factory.mktemp("checkout"))
 
 
 @pytest.fixture(scope="module")
 def registered(emulator, state, checkout) -> Iterator[Registered]:
-    def client(service: str):
-        return boto3.client(service, endpoint_url=emulator.url, region_name="us-east-1",
-                            aws_access_key_id="test", aws_secret_access_key="test")  # fmt: skip
-
-    s3 = client("s3")
-    s3.create_bucket(Bucket=BUCKET)
-    texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
-    for name, content in pack(iter(texts)).items():
-        s3.put_object(Bucket=BUCKET, Key=f"raw/python-stdlib/{name}", Body=content)
-    made = Registered("", checkout, state, emulator.env, client)
-    sets = [word for setting in SETTINGS for word in ("--set", setting)]
-    done = made.python("pipelines.upsert", "--recipe", "recipes/laptop.yaml", *sets,
-                       "--start", "--wait")  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    [package] = client("sagemaker").list_model_packages(ModelPackageGroupName=GROUP)[
-        "ModelPackageSummaryList"
-    ]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in emulator.env.items():
             patch.setenv(name, value)
-        yield Registered(package["ModelPackageArn"], checkout, state, emulator.env, client)
+        yield register(emulator, state, checkout)
 
 
 def first_wrong(registered: Registered) -> Finding | None:
@@ -156,8 +69,7 @@ def first_wrong(registered: Registered) -> Finding | None:
     local = again.checks(registered.checkout, named=True)
     del local["definition again"]
     data = {f"{name} split": split(name, deep=True) for name in ("train", "test")}
-    artifact = {"artifact's bytes": checks.artifact, "artifact's training": training.artifact}
-    chosen = {**QUICK, **artifact, **data, **local}
+    chosen = {**QUICK, **BYTES, **data, **local}
     return first_mismatch(run_checks(Evidence(registered.arn), chosen))
 
 
@@ -363,7 +275,7 @@ TAMPERINGS = {
         metadata_set(
             execution=f"arn:aws:sagemaker:us-east-1:123456789012:pipeline/{GROUP}/execution/x"
         ),
-        "artifact",
+        "execution",
     ),
     "model card edited": (package_edited(card_edited), "metrics"),
     "code changed": (object_edited(code_uri, lambda body: body + b"\n# changed"), "code"),
@@ -375,6 +287,29 @@ TAMPERINGS = {
     "ModelDataUrl points elsewhere": (package_edited(pointing_elsewhere), "artifact"),
     "other commit": (other_commit, "commit"),
 }
+
+
+def test_a_generated_tampering_with_what_the_record_covers_is_named(registered):
+    """Some, each harmed in one of four ways; all, in all four: python -m benchmarks.tamperings."""
+    evidence = Evidence(registered.arn)
+    found = [*files(evidence), *keys(evidence)]
+    many = [t for t in found if "/code/" in t.where or t.where in ("ModelCard", SPECIFICATION)]
+    targets = ([target for target in found if target not in many] + many[::16])[::2]
+    unnamed = []
+    for number, target in enumerate(targets):
+        kind = KINDS[number % len(KINDS)]
+        with tampered(registered.client, registered.arn, target, kind):
+            said = first_mismatch(before_approval(Evidence(registered.arn), deep=target.bulk))
+        if said is None or not named(f"{said.name}: {said.detail}", target, kind):
+            unnamed.append((kind, target, said))
+    assert len(targets) > 20 and unnamed == []
+
+
+def test_a_replaced_artifact_of_equal_length_is_not_approved(registered):
+    replaced = object_edited(lambda r: r.model_uri, lambda body: bytes(len(body)))
+    with replaced(registered), pytest.raises(GateError, match="artifact's bytes does not match"):
+        approve(registered.arn)
+    assert registered.package["ModelApprovalStatus"] == "PendingManualApproval"
 
 
 @pytest.mark.parametrize("name", TAMPERINGS)
@@ -414,7 +349,7 @@ def test_a_record_of_any_form_is_a_mismatch_not_a_traceback(text: str, registere
     with edited(registered), metadata_set(provenance_sha256=digest)(registered):
         findings = verify(registered.arn, deep=True)
     assert first_mismatch(findings).name == "evaluation"
-    assert [finding.status for finding in findings[:3]] == ["ok", "ok", "mismatch"]
+    assert [finding.status for finding in findings[:4]] == ["ok", "ok", "ok", "mismatch"]
 
 
 def test_another_checkout_is_no_fault_of_the_package(registered, tmp_path):
@@ -445,7 +380,7 @@ def begun_elsewhere(evaluation: dict) -> None:
 def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, registered):
     """All hashes hold: it is what the training said of itself that does not fit the record."""
     arn = resealed(registered, None, edit)
-    found = first_mismatch(run_checks(Evidence(arn), QUICK))
+    [found] = run_checks(Evidence(arn), {"training": training.history})
     assert found.name == "training" and found.detail.startswith(said)
 
 
@@ -500,6 +435,10 @@ def test_what_the_model_says_of_its_training_is_what_was_evaluated(edit, said, r
 # approve
 
 
+SPECIFICATION = "InferenceSpecification"
+WHY = "settings of a test"
+
+
 def resealed(
     registered: Registered, champion: str | None, edit: Callable[[dict], None] = lambda _: None
 ) -> str:
@@ -537,17 +476,20 @@ def resealed(
 def test_approval_rests_on_the_champion_of_the_verdict(registered):
     sagemaker = registered.client("sagemaker")
     newest = lambda: next(iter(approved(sagemaker, GROUP)), None)  # noqa: E731
-    one, rival = resealed(registered, "none"), resealed(registered, "none")
-    done = approve(one)
+    one, rival = another(), another()
+    done = approve(one, reason=WHY)
     assert done.champion == one == newest()
     described = sagemaker.describe_model_package(ModelPackageName=one)
     assert "checks match" in described["ApprovalDescription"]
     assert approve(one).note == "it was Approved already"
 
-    with pytest.raises(GateError, match=f"compared with none, the champion is now {one}"):
+    with pytest.raises(GateError, match=f"compared with no champion, and {one} is Approved"):
         approve(rival)
-    two = resealed(registered, one)
-    assert approve(two).champion == two
+    two = another(one)
+    assert approve(two, reason=WHY).champion == two
+    late = another(one)
+    with pytest.raises(GateError, match=f"compared with {one}, the champion is now {two}"):
+        approve(late, reason=WHY)
 
     assert roll_back(GROUP, "wrong on weekends").champion == one == newest()
     described = sagemaker.describe_model_package(ModelPackageName=two)
@@ -556,6 +498,48 @@ def test_approval_rests_on_the_champion_of_the_verdict(registered):
     assert reject(one, "too").champion is None
     with pytest.raises(GateError, match="nothing to undo"):
         roll_back(GROUP, "again")
+
+
+def test_a_run_with_overrides_is_approved_for_a_stated_reason_alone(registered):
+    """Of this run: its parameter; of the pipeline: what its upsert set."""
+    arn = another(TrainInstanceType="ml.m5.xlarge")
+    said = "parameter TrainInstanceType was ml.m5.xlarge, the pipeline's is ml.m5.large"
+    with pytest.raises(GateError, match=said) as refused:
+        approve(arn)
+    assert "--set train.loop.max_steps=4" in str(refused.value)
+    assert registered.client("sagemaker").describe_model_package(ModelPackageName=arn)[
+        "ModelApprovalStatus"
+    ] == "PendingManualApproval"  # fmt: skip
+    done = registered.python("pipelines.approve", arn, "--reason", "asked by the board")
+    assert done.returncode == 0 and "override: parameter TrainInstanceType was" in done.stdout
+    told = registered.client("sagemaker").describe_model_package(ModelPackageName=arn)
+    assert told["ApprovalDescription"].startswith("reason: asked by the board; ")
+    reject(arn, "a test")
+
+
+def test_a_recipe_of_the_approvers_own_names_what_differs(registered):
+    sets = [word for setting in SETTINGS[:-1] for word in ("--set", setting)]
+    ours = ["--recipe", "recipes/laptop.yaml", *sets, "--set", "gate={max_bits_per_byte: 1.5}"]
+    done = registered.python("pipelines.approve", registered.arn, *ours)
+    assert done.returncode == 1
+    assert "recipe gate.max_bits_per_byte was 8.5, yours is 1.5" in done.stderr
+
+
+def test_a_verdict_on_other_demands_than_the_recipes_is_no_verdict(registered, monkeypatch):
+    """The job that judged was asked for something else than the recipe in the record."""
+    evidence = Evidence(registered.arn)
+    given = evidence.job("Gate")["AppSpecification"]["ContainerArguments"]
+    given[given.index("max_bits_per_byte") + 1] = "99.0"
+    [finding] = run_checks(evidence, {"demands": QUICK["demands"]})
+    assert finding.status == "mismatch"
+    assert "--threshold max_bits_per_byte 99.0, the recipe in the record says 8.5" in finding.detail
+
+
+def test_nothing_is_approved_automatically_unless_the_recipe_says_so(registered):
+    execution = registered.metadata["execution"]
+    assert approve_automatically(execution) is None
+    done = registered.python("pipelines.approve", "--execution", execution, "--automatic")
+    assert done.returncode == 1 and "register.approval: manual" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -587,7 +571,7 @@ def test_two_approvals_at_once_are_told(registered, monkeypatch):
     """Somebody approves another package between our look and our write."""
     import pipelines.approve as module
 
-    mine, other = resealed(registered, "none"), resealed(registered, "none")
+    mine, other = another(), another()
     sagemaker, decide = registered.client("sagemaker"), module._decide
 
     def slow(client, arn, status, why):
@@ -596,7 +580,7 @@ def test_two_approvals_at_once_are_told(registered, monkeypatch):
 
     monkeypatch.setattr(module, "_decide", slow)
     with pytest.raises(GateError, match=f"Approved at the same time: {other}"):
-        approve(mine)
+        approve(mine, reason=WHY)
     monkeypatch.undo()
     for arn in (mine, other):
         reject(arn, "a test")
@@ -619,7 +603,7 @@ def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registere
     sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant])
     with pytest.raises(sagemaker.exceptions.ClientError, match="is PendingManualApproval"):
         sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
-    approve(registered.arn)
+    approve(registered.arn, reason=WHY)
     sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
     waiter = sagemaker.get_waiter("endpoint_in_service")
 

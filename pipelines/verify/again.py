@@ -5,23 +5,20 @@ Only code of the checkout is run, never code from S3, and only where it is the r
 
 import hashlib
 import json
-import math
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from errors import DefinitionError
 from pipelines.assets import step_code
 from pipelines.commit import changes_sha256, current_commit
-from pipelines.verify.checks import SHOWN, Mismatch, Unchecked
+from pipelines.verify.checks import SHOWN, Mismatch, Unchecked, difference
 from pipelines.verify.evidence import Evidence
 
 Check = Callable[[Evidence], str]
-TOLERANCE = 1e-9  # relative: another machine's arithmetic may differ in the last digits
 ML = "/opt/ml/"
 
 
@@ -51,7 +48,7 @@ def verdict(evidence: Evidence, checkout: Path) -> str:
             stored = evidence.json(evidence.source(kind)["S3Uri"]) if kind else evidence.provenance
             if kind is None:
                 again |= {"gate_sha256": stored.get("gate_sha256")}  # equal up to the last digits
-            if where := _differs(again, stored):
+            if where := difference(again, stored):
                 raise Mismatch(f"{file}: {where}; computed again on the same evidence")
     return "the same, computed again"
 
@@ -151,20 +148,3 @@ def _run(checkout: Path, words: list[str], environment: dict[str, str] | None = 
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]
         raise Unchecked(f"python -m {words[0]} failed: {' '.join(last)}")
     return done.stdout
-
-
-def _differs(found: Any, expected: Any, where: str = "") -> str | None:
-    """The first place at which two JSON documents differ, in words; None when none does."""
-    if isinstance(found, dict) and isinstance(expected, dict):
-        keys = sorted({*found, *expected})
-        parts = ((found.get(k), expected.get(k), f"{where}.{k}".lstrip(".")) for k in keys)
-        return next(filter(None, (_differs(*part) for part in parts)), None)
-    if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
-        pairs = enumerate(zip(found, expected, strict=True))
-        parts = ((a, b, f"{where}[{number}]") for number, (a, b) in pairs)
-        return next(filter(None, (_differs(*part) for part in parts)), None)
-    if isinstance(found, float) and isinstance(expected, float):
-        equal = math.isclose(found, expected, rel_tol=TOLERANCE)
-    else:
-        equal = found == expected
-    return None if equal else f"{where} is {expected}, and {found}"

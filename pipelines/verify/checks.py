@@ -6,15 +6,20 @@ says, and Unchecked when it cannot be computed here. A check trusts those before
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
 from conditions.provenance import UNKNOWN, record
 from pipelines.assets import Asset
 from pipelines.provenance import FOLDER, blanked
 from pipelines.verify.evidence import Evidence
+from steps.gate.arguments import arguments
+from steps.gate.config import GateConfig, threshold_parameter
 
 BOUND = ("execution", "provenance_uri", "pipeline", "workload", "provenance_sha256")
+TOLERANCE = 1e-9  # relative: another machine's arithmetic may differ in the last digits
 SHOWN = 12  # characters of a hash that a person is shown
 
 
@@ -30,6 +35,23 @@ def same(what: str, found: Any, expected: Any, where: str) -> None:
     """Raises Mismatch, in words, when the two differ."""
     if found != expected:
         raise Mismatch(f"{what} is {found}, {where} says {expected}")
+
+
+def difference(found: Any, expected: Any, where: str = "") -> str | None:
+    """The first place at which two JSON documents differ, in words; None when none does."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        keys = sorted({*found, *expected})
+        parts = ((found.get(k), expected.get(k), f"{where}.{k}".lstrip(".")) for k in keys)
+        return next(filter(None, (difference(*part) for part in parts)), None)
+    if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
+        pairs = enumerate(zip(found, expected, strict=True))
+        parts = ((a, b, f"{where}[{number}]") for number, (a, b) in pairs)
+        return next(filter(None, (difference(*part) for part in parts)), None)
+    if isinstance(found, float) and isinstance(expected, float):
+        equal = math.isclose(found, expected, rel_tol=TOLERANCE)
+    else:
+        equal = found == expected
+    return None if equal else f"{where} is {expected}, and {found}"
 
 
 def package(evidence: Evidence) -> str:
@@ -104,14 +126,6 @@ def artifact_place(evidence: Evidence) -> str:
     return f"{evidence.provenance['artifact_bytes']} bytes"
 
 
-def artifact(evidence: Evidence) -> str:
-    """model.tar.gz, every byte of it."""
-    found = evidence.sha256(evidence.container["ModelDataUrl"])
-    same("SHA-256 of the artifact", found, evidence.provenance.get("artifact_sha256"),
-         "provenance.json")  # fmt: skip
-    return _short(found)
-
-
 def definition(evidence: Evidence) -> str:
     """The execution ran the definition that the record names."""
     found = hashlib.sha256(blanked(evidence.definition).encode()).hexdigest()
@@ -125,7 +139,7 @@ def origin(evidence: Evidence) -> str:
     uri = evidence.job_inputs("Gate").get("provenance", {}).get("S3Uri", "")
     if f"/{FOLDER}/" not in uri or uri not in evidence.definition:
         raise Mismatch(f"the gate read its record from {uri or 'nowhere'}, not the definition's")
-    files = evidence.folder(uri)
+    files = evidence.origin
     same("name of the definition's record", uri.rstrip("/").rpartition("/")[2],
          Asset("", "", files).sha256[:32], "its content")  # fmt: skip
     known = json.loads(files["provenance.json"])
@@ -135,6 +149,27 @@ def origin(evidence: Evidence) -> str:
     same("SHA-256 of recipe.json", hashlib.sha256(files["recipe.json"]).hexdigest(),
          known["recipe"]["sha256"], "the definition's record")  # fmt: skip
     return f"{len(known)} fields"
+
+
+def demands(evidence: Evidence) -> str:
+    """The gate was asked for what the recipe demands, and told what the run was started with."""
+    given, config = evidence.parameters, GateConfig.model_validate(evidence.recipe["gate"])
+    named = {name: threshold_parameter(name) for name in config.thresholds}
+    expected = arguments(
+        config,
+        primary_metric=evidence.provenance["primary_metric"],
+        directions=evidence.provenance["directions"],
+        thresholds={n: str(given.get(named[n], value)) for n, value in config.thresholds.items()},
+        champion=given["ChampionArn"],
+    )
+    found = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
+    for position, (ours, theirs) in enumerate(zip_longest(expected, found)):
+        if ours is None or theirs is None or _number(ours) != _number(theirs):
+            before = " ".join(expected[max(0, position - 3) : position])
+            raise Mismatch(
+                f"the gate was asked for {before} {theirs}, the recipe in the record says {ours}"
+            )
+    return f"{len(evidence.json(evidence.source('Constraints')['S3Uri'])['checks'])} checks"
 
 
 def code(evidence: Evidence) -> str:
@@ -177,19 +212,3 @@ def _number(text: str) -> float | str:
 
 def _short(sha256: str) -> str:
     return sha256[:SHOWN]
-
-
-Check = Callable[[Evidence], str]
-QUICK: dict[str, Check] = {
-    "package": package,
-    "provenance": provenance,
-    "evaluation": evaluation,
-    "gate": gate,
-    "customer metadata": metadata,
-    "metrics": metrics,
-    "artifact": artifact_place,
-    "definition": definition,
-    "definition's record": origin,
-    "code": code,
-}
-"""What costs a few small reads; in the order of trust."""

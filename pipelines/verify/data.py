@@ -1,10 +1,12 @@
 """The dataset behind a model: its fingerprint from the manifests, and its bytes."""
 
+import hashlib
 from collections.abc import Callable
 
 from errors import DataError
 from pipelines.verify.checks import SHOWN, Mismatch, same
 from pipelines.verify.evidence import Evidence
+from pipelines.verify.files import alone
 
 
 def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
@@ -17,8 +19,15 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
         union: Union = _union(evidence, uri)
         expected = evidence.provenance.get(f"{name}_fingerprint")
         same(f"fingerprint of the {name} split", union.fingerprint, expected, "provenance.json")
-        checked = _check_files(evidence, uri, union, deep)
-        return f"{union.fingerprint[:SHOWN]}, {checked} files" + (", every byte" if deep else "")
+        names, manifests = _check_files(evidence, uri, union, deep), _manifests(evidence, uri)
+        alone(evidence, uri, {*names, *manifests})
+        lines = [
+            f"{n} {hashlib.sha256(evidence.read(f'{uri}/{n}')).hexdigest()}" for n in manifests
+        ]
+        same(f"SHA-256 of the manifests of the {name} split",
+             hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+             evidence.provenance.get(f"{name}_manifests_sha256"), "provenance.json")  # fmt: skip
+        return f"{union.fingerprint[:SHOWN]}, {len(names)} files" + (", every byte" if deep else "")
 
     return check
 
@@ -27,7 +36,7 @@ def _union(evidence: Evidence, uri: str):
     from training.data.columns import parse_manifest
     from training.data.union import unite
 
-    names = [n for n in evidence.listed(uri) if n.startswith("manifest-") and n.endswith(".json")]
+    names = _manifests(evidence, uri)
     try:
         parsed = {n: parse_manifest(f"{uri}/{n}", evidence.read(f"{uri}/{n}")) for n in names}
         return unite(uri, parsed)
@@ -35,11 +44,15 @@ def _union(evidence: Evidence, uri: str):
         raise Mismatch(str(error)) from None
 
 
-def _check_files(evidence: Evidence, uri: str, union, deep: bool) -> int:
-    """How many files the manifests name; each is there, of its size, and with its bytes."""
+def _manifests(evidence: Evidence, uri: str) -> list[str]:
+    return [n for n in evidence.listed(uri) if n.startswith("manifest-") and n.endswith(".json")]
+
+
+def _check_files(evidence: Evidence, uri: str, union, deep: bool) -> list[str]:
+    """The files that the manifests name; each is there, of its size, and with its bytes."""
     from training.data.verify import file_names
 
-    there, count = evidence.listed(uri), 0
+    there, named = evidence.listed(uri), []
     for file, sizes, hashes in zip(union.files, union.bytes, union.sha256, strict=True):
         for name, size, sha256 in zip(file_names(file, union), sizes, hashes, strict=True):
             same(f"size of shard {uri}/{name}", there.get(name, "missing"), int(size),
@@ -48,5 +61,5 @@ def _check_files(evidence: Evidence, uri: str, union, deep: bool) -> int:
                 found = evidence.sha256(f"{uri}/{name}")
                 same(f"SHA-256 of shard {uri}/{name}", found, sha256.tobytes().hex(),
                      "its manifest")  # fmt: skip
-            count += 1
-    return count
+            named.append(name)
+    return named

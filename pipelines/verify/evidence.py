@@ -11,12 +11,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from errors import ServiceError
+from language.steps import every_step
+from pipelines.cli import errors as terminal
 from pipelines.execution import Execution, Step
+from pipelines.plan.history import values
 from pipelines.service import client, error_code, service_errors
 
 BLOCK = 2**20  # bytes at a time
+LONG = 2**26  # bytes whose hashing is worth a progress bar
 THREADS = 8  # small reads wait for the network
 
 
@@ -38,6 +43,7 @@ class Evidence:
         self._sagemaker = client("sagemaker", self._region)
         self._s3 = client("s3", self._region)
         self._read: dict[str, bytes] = {}
+        self._jobs: dict[str, dict[str, Any]] = {}
 
     @cached_property
     def package(self) -> dict[str, Any]:
@@ -70,6 +76,16 @@ class Evidence:
         return self.json(self.metadata["provenance_uri"])
 
     @cached_property
+    def origin(self) -> dict[str, bytes]:
+        """What the definition knew of where the model comes from: provenance.json, recipe.json."""
+        return self.folder(self.job_inputs("Gate").get("provenance", {}).get("S3Uri", ""))
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The recipe as it was resolved."""
+        return json.loads(self.origin["recipe.json"])
+
+    @cached_property
     def definition(self) -> str:
         """The definition that the execution ran."""
         arn = self.metadata["execution"]
@@ -79,18 +95,58 @@ class Evidence:
             )["PipelineDefinition"]
 
     @cached_property
+    def declared(self) -> dict[str, dict[str, Any]]:
+        """The steps of that definition by name."""
+        return {
+            step["Name"]: dict(step) for step in every_step(json.loads(self.definition)["Steps"])
+        }
+
+    @cached_property
+    def given(self) -> dict[str, str]:
+        """The parameters that the execution was started with."""
+        arn = self.metadata["execution"]
+        with service_errors(f"reading the parameters of {arn}"):
+            pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
+            found = [p for page in pages.paginate(PipelineExecutionArn=arn)
+                     for p in page["PipelineParameters"]]  # fmt: skip
+        return {parameter["Name"]: parameter["Value"] for parameter in found}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Every parameter of the execution, in its type."""
+        return values(json.loads(self.definition), self.given)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What the parameters would have been."""
+        return values(json.loads(self.definition), {})
+
+    @cached_property
     def steps(self) -> dict[str, Step]:
         """The execution's steps by name."""
         found = Execution(self.metadata["execution"], self._region).steps()
         return {step.name: step for step in found}
 
     def job(self, step: str) -> dict[str, Any]:
-        """DescribeProcessingJob's answer for the step's job, an earlier run's when cached."""
-        found = self.steps.get(step)
-        if found is None or found.job is None or found.job[0] != "ProcessingJob":
-            raise Absent(f"the execution has no processing job of step {step}")
-        with service_errors(f"reading the job of step {step}"):
-            return self._sagemaker.describe_processing_job(ProcessingJobName=found.job[1])
+        """What the service says of the step's job, an earlier run's when cached."""
+        if step not in self._jobs:
+            found = self.steps.get(step)
+            if found is None or found.job is None:
+                raise Absent(f"the execution has no job of step {step}")
+            kind, name = found.job
+            describe = {"ProcessingJob": "describe_processing_job",
+                        "TrainingJob": "describe_training_job"}[kind]  # fmt: skip
+            with service_errors(f"reading the job of step {step}"):
+                self._jobs[step] = getattr(self._sagemaker, describe)(**{f"{kind}Name": name})
+        return self._jobs[step]
+
+    def output(self, step: str, name: str) -> str:
+        """S3 URI of the folder where the processing step's output lies."""
+        outputs = self.job(step).get("ProcessingOutputConfig", {}).get("Outputs", ())
+        found = {o["OutputName"]: o["S3Output"]["S3Uri"] for o in outputs}
+        if name not in found:
+            raise Absent(f"step {step} has no output {name}")
+        return found[name]
 
     def job_inputs(self, step: str) -> dict[str, dict[str, str]]:
         """Input name → its S3Input."""
@@ -113,10 +169,16 @@ class Evidence:
         return found
 
     def sha256(self, uri: str) -> str:
-        """Of the object, read block by block."""
+        """Of the object, read block by block; a long one shows how far it is."""
         body, digest = self._get(uri), hashlib.sha256()
-        while block := body.read(BLOCK):
-            digest.update(block)
+        size = getattr(body, "_content_length", None) or 0
+        columns = (TextColumn("hashing"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        shown = terminal.is_terminal and int(size) > LONG
+        with Progress(*columns, console=terminal, transient=True, disable=not shown) as progress:
+            task = progress.add_task(uri, total=int(size))
+            while block := body.read(BLOCK):
+                digest.update(block)
+                progress.advance(task, len(block))
         return digest.hexdigest()
 
     def member(self, uri: str, name: str) -> bytes:
@@ -132,10 +194,14 @@ class Evidence:
 
     def size(self, uri: str) -> int:
         """Bytes of the object."""
+        return self.head(uri)["ContentLength"]
+
+    def head(self, uri: str) -> dict[str, Any]:
+        """What S3 says of the object."""
         bucket, key = _split(uri)
         with service_errors(f"looking at {uri}"):
             try:
-                return self._s3.head_object(Bucket=bucket, Key=key)["ContentLength"]
+                return self._s3.head_object(Bucket=bucket, Key=key)
             except ClientError as error:
                 if error_code(error) in ("404", "NoSuchKey", "NoSuchBucket"):
                     raise Absent(f"{uri} is not there") from None
@@ -143,7 +209,11 @@ class Evidence:
 
     def listed(self, uri: str) -> dict[str, int]:
         """Name below the prefix → bytes, in the order of the names."""
-        bucket, prefix = _split(f"{uri.rstrip('/')}/")
+        return self.beginning_with(f"{uri.rstrip('/')}/")
+
+    def beginning_with(self, uri: str) -> dict[str, int]:
+        """The rest of each name that begins with ``uri`` → bytes: what a job's input gets of it."""
+        bucket, prefix = _split(uri)
         with service_errors(f"listing {uri}"):
             pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
             items = [item for page in pages for item in page.get("Contents", ())]

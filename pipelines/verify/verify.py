@@ -1,21 +1,45 @@
 """All checks of a package, one after the other, and what each found."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from errors import ServiceError
-from pipelines.verify import again, checks, training
-from pipelines.verify.checks import Check, Mismatch, Unchecked
+from pipelines.verify import again, checks, files, registration, training
+from pipelines.verify.checks import Mismatch, Unchecked
 from pipelines.verify.data import split
 from pipelines.verify.evidence import Absent, Evidence
 
-QUICK = {**checks.QUICK, "training": training.history}
-"""What costs a few small reads; in the order of trust."""
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 FOUNDATION = ("package", "provenance")
 """Without these nothing is known to compare with."""
+
+Check = Callable[[Evidence], str]
+QUICK: Mapping[str, Check] = {
+    "package": checks.package,
+    "provenance": checks.provenance,
+    "execution": registration.execution,
+    "evaluation": checks.evaluation,
+    "gate": checks.gate,
+    "customer metadata": checks.metadata,
+    "metrics": checks.metrics,
+    "artifact": checks.artifact_place,
+    "definition": checks.definition,
+    "definition's record": checks.origin,
+    "demands": checks.demands,
+    "record": files.outputs,
+    "registration": registration.request,
+    "code": checks.code,
+    "training": training.history,
+}
+"""What costs some small reads; in the order of trust."""
+BYTES: Mapping[str, Check] = {
+    "artifact's bytes": files.artifact,
+    "artifact's training": training.artifact,
+    "scores": files.scores,
+}
+"""Every byte of what would be deployed, and of what the verdict rests on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +67,26 @@ def verify(
     """
     evidence = Evidence(arn)
     _ = evidence.package  # what is not there is no finding
-    return list(run_checks(evidence, _chosen(checkout, quick=quick, deep=deep)))
+    return list(run_checks(evidence, chosen(checkout, quick=quick, deep=deep)))
 
 
-def _chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Check]:
+def chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Check]:
+    """The checks that ``verify`` makes, in their order."""
     if quick:
         return QUICK
     data = {f"{name} split": split(name, deep=deep) for name in ("train", "test")}
     local = again.checks((checkout or CHECKOUT).resolve(), named=checkout is not None)
-    artifact = {"artifact's bytes": checks.artifact, "artifact's training": training.artifact}
-    return {**QUICK, **artifact, **data, **local}
+    return {**QUICK, **BYTES, **data, **local}
+
+
+def before_approval(evidence: Evidence, *, deep: bool = False) -> Iterator[Finding]:
+    """What an approval rests on: every byte of the artifact, of the evidence and of the test split.
+
+    Of the train split, which nobody reads again, the manifests and every file's name and size;
+    ``deep``: every byte too.
+    """
+    data = {"test split": split("test", deep=True), "train split": split("train", deep=deep)}
+    return run_checks(evidence, {**QUICK, **BYTES, **data})
 
 
 def run_checks(evidence: Evidence, chosen: Mapping[str, Check]) -> Iterator[Finding]:

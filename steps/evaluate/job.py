@@ -24,6 +24,7 @@ from steps.evaluate.scores import Scores, write
 from training.cores import fit_threads
 from training.data.dataset import Dataset
 from training.data.manifest import write_atomically
+from training.data.verify import sha256_of
 from training.scores import Metrics
 from training.workloads import Workload, spec
 
@@ -38,11 +39,13 @@ def evaluate(options: argparse.Namespace) -> None:
     workload, description = challenger.workload, challenger.description
     evaluation = _scored(options, challenger, test) | {
         "baselines": workload.baselines(train, test, options.baseline_units),
-        "dataset": _dataset(train, test),
+        "dataset": _dataset(train, test)
+        | {f"{name}_manifests_sha256": _manifests(inputs / name) for name in ("train", "test")},
         "leakage": leakage(workload, train, test),
         **_near(options, workload, train, test),
         "latency": latency(workload, challenger.model, test),
         "artifact": challenger.artifact,
+        "scores": _tables(options.root / "processing/output/scores"),
         "model": {
             key: description[key]
             for key in ("steps", "parameters", "world_size", "packages_sha256")
@@ -113,6 +116,20 @@ def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dic
     }
 
 
+def _tables(folder: Path) -> dict[str, Any]:
+    """Name of a table of scores → its ``bytes`` and ``sha256``, which the gate's record binds."""
+    return {
+        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        for path in sorted(folder.glob("*.parquet"))
+    }
+
+
+def _manifests(folder: Path) -> str:
+    """Of all manifests, byte by byte: the fingerprint is of what samples depend on alone."""
+    files = sorted(folder.glob("manifest-*.json"))
+    return _together(*(f"{file.name} {sha256_of(file)}" for file in files))
+
+
 def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:
     return {
         "fingerprint": _together(train.fingerprint, test.fingerprint),
@@ -125,7 +142,7 @@ def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:
 
 
 def _together(*fingerprints: str) -> str:
-    """One fingerprint for several splits."""
+    """One hash for several."""
     return hashlib.sha256("\n".join(fingerprints).encode()).hexdigest()
 
 

@@ -15,11 +15,20 @@ Effects = dict[str, Annotated[FiniteFloat, Field(gt=0)]]
 PACKAGES = ("numpy", "pyarrow", "scipy")
 
 
+def threshold_parameter(threshold: str) -> str:
+    """The pipeline parameter of a threshold, where the recipe lists it as overridable:
+    ``max_bits_per_byte`` → ``GateMaxBitsPerByte``."""
+    return "Gate" + "".join(word.capitalize() for word in threshold.split("_"))
+
+
 class GateConfig(ProcessingCompute):
     """What a model must reach to be registered; docs/gate.md says what each check means.
 
     Besides the fields below, ``max_<metric>`` and ``min_<metric>`` set a ceiling or a floor, in the
     metric's own unit, for any metric of the recipe's workload: ``max_bits_per_byte: 2.5``.
+
+    All of them are constants of the pipeline: a run cannot change them, unless the recipe's
+    ``pipeline.overridable`` names a threshold.
     """
 
     model_config = ConfigDict(extra="allow")

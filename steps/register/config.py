@@ -1,8 +1,8 @@
 """The register step's settings."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from steps.config import Section
 
@@ -35,10 +35,21 @@ class RegisterConfig(Section):
     model_package_group: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}$")
     """Name of the model package group; made by the step when it does not exist."""
 
-    approval_status: Literal["PendingManualApproval", "Approved", "Rejected"] = (
-        "PendingManualApproval"
-    )
-    """The new package's approval status."""
+    approval: Literal["manual", "automatic"] = "manual"
+    """Who approves. A package is registered PendingManualApproval in any case; ``automatic``: who
+    waits for the run (``--start --wait``) then approves it as ``pipelines.approve`` would, and
+    leaves it pending when the run had overrides, or anything does not match its record."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_status(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "approval_status" in given:
+            raise ValueError(
+                f"approval_status is {given['approval_status']!r}; there is no such field any more:"
+                " no run registers a package as Approved. Leave it out, or write approval: "
+                "automatic, and the package is approved after the run, when it matches its record"
+            )
+        return given
 
     content_types: tuple[str, ...] = ("application/json",)
     """MIME types that the model accepts."""

@@ -25,6 +25,8 @@ RECORDED = (
 )
 """What of the gate's record.json (``conditions.provenance.record``) the customer metadata hold."""
 MOST_METADATA, LONGEST_METADATA = 50, 256  # CustomerMetadataMap, CustomerMetadataValue
+PENDING = "PendingManualApproval"
+"""Nothing registers as Approved: ``pipelines.approve`` decides, when the run is over."""
 EXECUTION_ID = 12  # characters, as AWS and the emulator make them
 ENTRY = {
     "SAGEMAKER_PROGRAM": "inference.py",  # the SDK says "", which the toolkit cannot import
@@ -75,7 +77,7 @@ def register_step(
         response_types=list(config.response_types),
         inference_instances=list(config.inference_instances),
         transform_instances=list(config.inference_instances),
-        approval_status=context.parameters["ApprovalStatus"],
+        approval_status=PENDING,
         model_metrics=ModelMetrics(model_statistics=statistics, model_constraints=constraints),
         drift_check_baselines=DriftCheckBaselines(
             model_statistics=statistics, model_constraints=constraints

@@ -159,7 +159,7 @@ def _hyperparameters(
     loop = {name: str(value) for name, value in config.loop.model_dump(mode="json").items()}
     start = config.start_from
     begun = {"start_from": start.model_dump_json(exclude_defaults=True)} if start else {}
-    return {**loop, "max_steps": context.parameters["MaxSteps"].to_string(), **workload, **begun}
+    return {**loop, "max_steps": context.text("MaxSteps"), **workload, **begun}
 
 
 def _start_channel(config: TrainStepConfig) -> Iterator[Channel]:

@@ -60,5 +60,5 @@ def test_any_evidence_leaves_a_record_with_every_key(tmp_path, bad):
 
 @given(JSON)
 def test_every_value_that_the_registry_is_told_is_a_string(evaluation):
-    told = record(observed(evaluation, GATE, None, None), "0" * 64)
+    told = record(observed(evaluation, GATE, None, None, {}), "0" * 64)
     assert all(isinstance(value, str) and value for value in told.values())

@@ -364,3 +364,18 @@ def test_settings_of_samples_that_make_no_configuration_are_an_error(monkeypatch
     monkeypatch.setattr(config, "SPEC", replace(config.SPEC, packed_with=("categories",)))
     with pytest.raises(RecipeError, match=r"workload tabular: SPEC.packed_with .*label"):
         compiled("recipes/flights.yaml")
+
+
+def test_who_starts_a_run_cannot_choose_how_it_is_judged_or_approved():
+    def parameters(*overrides: str) -> set[str]:
+        body = json.loads(compiled("recipes/flights.yaml", *overrides).body)
+        register = steps(body)["Register"]["Arguments"]
+        assert register["ModelApprovalStatus"] == "PendingManualApproval"
+        return {parameter["Name"] for parameter in body["Parameters"]}
+
+    told = {"ChampionArn", "ChampionModelUri"}
+    usual = {"InputUri", "MaxSteps", "ShardInstanceCount", "TrainInstanceType"}
+    assert parameters() == told | usual | {"TrainInstanceCount"}
+    assert parameters("pipeline.overridable=[]") == told
+    listed = parameters("pipeline.overridable=[MaxSteps, GateMinAuc]")
+    assert listed == told | {"MaxSteps", "GateMinAuc"}

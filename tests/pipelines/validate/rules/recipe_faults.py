@@ -100,7 +100,9 @@ RECIPE_FAULTS = (
     _of(FLIGHTS, "gate.below_baseline", "gate.below_baseline=bigram"),
     _of(FLIGHTS, "gate.max_bits_per_byte", "gate.max_bits_per_byte=1"),
     _of(FLIGHTS, "gate.min_auc", "gate.min_auc=.nan"),
-    _of(FLIGHTS, "register.approval_status", "register.approval_status=Maybe"),
+    _of(FLIGHTS, "approval_status", "register.approval_status=Approved"),
+    _of(FLIGHTS, "register.approval", "register.approval=Maybe"),
+    _of(FLIGHTS, "pipeline.overridable", "pipeline.overridable=[GateMaxAuc]"),
     _of(FLIGHTS, "workload.config", "workload.config.numbers=[arr_delay]"),
     _of(
         PROD,

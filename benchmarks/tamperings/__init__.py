@@ -1,0 +1,1 @@
+"""Does the record name every tampering with what it covers?"""
