@@ -31,7 +31,7 @@ class Demands:
     min_slice_groups: int = 10
     cold_start: Literal["pass", "reject"] = "pass"
     look: int = 1
-    """The how-manieth comparison with this champion on this test split it is."""
+    """The how-manieth comparison with this champion on this test split it is; 0: nobody counted."""
 
     @property
     def limits_at(self) -> float:

@@ -38,6 +38,8 @@ def judge(folder: Path, evaluation: Any, demands: Demands, champion: str) -> Sco
         return Scored(
             checks=undecided(demands, UNRESOLVED_CHAMPION, passed=False, compared_only=False)
         )
+    if demands.look < 1 and champion != NONE and demands.compared:
+        return Scored(checks=undecided(demands, UNCOUNTED, passed=False, compared_only=False))
     try:
         _refuse_other_champion(evaluation, demands, champion)
         tally = read(folder, _wanted(demands, champion))
@@ -68,6 +70,10 @@ def judge(folder: Path, evaluation: Any, demands: Demands, champion: str) -> Sco
 UNRESOLVED_CHAMPION = (
     "nobody looked for the champion in the registry: start the run with "
     "`python -m pipelines.start`, or give the parameters ChampionArn and ChampionModelUri"
+)
+UNCOUNTED = (
+    "nobody counted the looks at this test split: start the run with `python -m pipelines.start`, "
+    "which counts them in the ledger, or give the parameter Look"
 )
 COLD_START = (
     "there is no champion to compare with, so no comparison was made; the recipe's gate.cold_start "

@@ -26,10 +26,11 @@ from pipelines.execution import Execution
 from pipelines.judged import check_champion, check_champions_model, compared_with
 from pipelines.overrides import overrides
 from pipelines.recipe import load
+from pipelines.recount import judged_at, recount
 from pipelines.service import client, service_errors
 from pipelines.summary import model_package
 from pipelines.verify.evidence import Absent, Evidence
-from pipelines.verify.verify import before_approval
+from pipelines.verify.verify import CHECKOUT, before_approval
 
 LONGEST = 1024  # characters of an ApprovalDescription
 
@@ -59,8 +60,8 @@ def approve(
 
     Raises:
         GateError: something does not match its record, the champion has moved since the verdict,
-            the run has overrides and there is no reason, or somebody approved another package at
-            the same time.
+            the run has overrides and there is no reason, it would not pass as the look at its test
+            split that it was, or somebody approved another package at the same time.
         ServiceError: there is no such package, or AWS refused.
     """
     evidence = Evidence(arn)
@@ -77,8 +78,11 @@ def approve(
     if not (judged == NONE and reason):
         check_champion(arn, judged, champion)
     check_champions_model(evidence, judged)
+    looks = recount(evidence)
     said = [f"reason: {reason}"] if reason else []
-    said += [f"{count} checks match", f"compared with {judged or 'no champion'}", *found]
+    said += [f"{count} checks match", f"compared with {judged or 'no champion'}"]
+    said += [judged_at(evidence, looks, CHECKOUT)] if looks else []
+    said += found
     note = "; ".join(said)
     _decide(sagemaker, arn, "Approved", note)
     if _etag(evidence) != before_etag:

@@ -32,6 +32,7 @@ from pipelines.commit import changes_sha256, current_commit
 from pipelines.compiled import Definition
 from pipelines.config import Recipe
 from pipelines.images import inference_image, processing_image, training_image
+from pipelines.ledger import PARAMETER as LOOK
 from pipelines.machines import MACHINES
 from pipelines.policies import cache_config, retry_policies
 from pipelines.provenance import NOWHERE, Origin, blank_uri, sealed
@@ -220,6 +221,7 @@ def _parameters(recipe: Recipe, no_champion: str) -> dict[str, Parameter | str |
         **{threshold_parameter(name): value for name, value in recipe.gate.thresholds.items()},
     }
     told = {"ChampionArn": UNRESOLVED, "ChampionModelUri": no_champion}
+    told |= {LOOK: 0} if recipe.gate.comparisons else {}
     kept = {n: value for n, value in values.items() if n not in recipe.pipeline.overridable}
     parameters = {n: _parameter(n, v) for n, v in (values | told).items() if n not in kept}
     return kept | parameters

@@ -10,8 +10,8 @@ from typing import Any
 from pipelines.champion import NONE
 from pipelines.verify.evidence import Evidence
 
-TOLD = ("ChampionArn", "ChampionModelUri")
-"""Parameters that ``pipelines.start`` finds out; an approval compares them with the registry."""
+TOLD = ("ChampionArn", "ChampionModelUri", "Look")
+"""What ``pipelines.start`` finds out; an approval compares it with registry and ledger."""
 PLACES = "aws."
 """Settings of the recipe that say where it runs, not what: CI gives them at every upsert."""
 

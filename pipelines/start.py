@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from errors import PlanError, RecipeError
+from pipelines import ledger
 from pipelines.approve import approve_after
 from pipelines.champion import champion_parameters
 from pipelines.cli import (
@@ -68,11 +69,27 @@ def start(
         parameters = {**told, **parameters}
         given = [{"Name": name, "Value": value} for name, value in parameters.items()]
         why = _looked_at(sagemaker, definition, pipeline, parameters, over_budget)
+        given += _look(client("s3", region), definition, parameters)
         answer = sagemaker.start_pipeline_execution(
             PipelineName=pipeline, PipelineParameters=given, **why
         )
     console.print(f"started {answer['PipelineExecutionArn']}", highlight=False)
     return answer["PipelineExecutionArn"]
+
+
+def _look(
+    s3: Any, definition: Mapping[str, Any], parameters: Mapping[str, str]
+) -> list[dict[str, str]]:
+    """The number of this look at the test split, taken when nothing else stops the run."""
+    if ledger.PARAMETER in parameters:
+        raise RecipeError(
+            f"--parameter {ledger.PARAMETER}: the ledger says which look at the test split it is"
+        )
+    found = ledger.take(s3, definition, parameters)
+    if found is None:
+        return []
+    console.print(ledger.told(found), highlight=False)
+    return [{"Name": ledger.PARAMETER, "Value": str(found.number)}]
 
 
 def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ SETTINGS = [
     "gate={max_bits_per_byte: 8.5}",
 ]
 ROOMS = (
-    *("pipelines", "steps", "training", "conditions", "language", "recipes"),
+    *("pipelines", "steps", "training", "conditions", "language", "recipes", "locks"),
     *("errors.py", "pyproject.toml"),
 )
 

@@ -7,6 +7,7 @@ and one whose training data were corrupted for a single slice is better on avera
 
 import io
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import boto3
@@ -16,10 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from errors import GateError
 from pipelines.approve import approve
 from pipelines.execution import Execution
+from pipelines.recount import judged_at, recount
 from pipelines.start import start
+from pipelines.verify.evidence import Evidence
 from steps.shard.splits import split_of
+from tests.conftest import CHECKOUT
 
 pytestmark = pytest.mark.slow
 
@@ -136,7 +141,10 @@ class Run:
     def approve(self) -> str:
         """The ARN of the package that it registered, which is the champion from now on."""
         arn = self.steps["Register"].metadata["RegisterModel"]["Arn"]
-        return approve(arn, reason="a test's champion").champion
+        done = approve(arn, reason="a test's champion")
+        assert done.champion == arn
+        self.note = done.note
+        return arn
 
     def scores(self, model: str) -> pd.DataFrame:
         _, job = self.steps["Evaluate"].job
@@ -168,8 +176,20 @@ def first(cloud) -> tuple[Run, str]:
 def longer_and_corrupted(cloud, first) -> tuple[Run, Run]:
     """Two challengers of the first champion, at the same time."""
     corrupt = start(NAME, {"InputUri": f"s3://{BUCKET}/raw/corrupted"})
-    longer = start(NAME, {})
+    _, champion = first
+    longer = uncounted(cloud, champion)
     return Run(cloud, longer), Run(cloud, corrupt)
+
+
+def uncounted(cloud, champion: str) -> str:
+    """A run that was started past the ledger, and told that it is the first look."""
+    described = cloud.sagemaker.describe_model_package(ModelPackageName=champion)
+    [container] = described["InferenceSpecification"]["Containers"]
+    told = {"ChampionArn": champion, "ChampionModelUri": container["ModelDataUrl"], "Look": "1"}
+    return cloud.sagemaker.start_pipeline_execution(
+        PipelineName=NAME,
+        PipelineParameters=[{"Name": name, "Value": value} for name, value in told.items()],
+    )["PipelineExecutionArn"]
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +235,27 @@ def test_another_seed_is_as_good_and_no_better(other_seed, longer):
     assert abs(other_seed.improvement().mean()) < 0.02
     assert other_seed.passed == set(other_seed.checks) - {"superiority_log_loss"}
     assert other_seed.status == "Failed" and "superior" in other_seed.reason
+
+
+def test_who_tries_again_counts_as_trying_again(longer, slice_broken, other_seed, cloud):
+    """Whatever a run is told. A champion has looks of its own, and so has other raw data, as far as
+    a start can know; an approval sees that both were judged on the same test split."""
+    assert [run.gate["look"] for run in (slice_broken, longer, other_seed)] == [1, 1, 1]
+    split = longer.gate["test_fingerprint"]
+    assert split == slice_broken.gate["test_fingerprint"] == other_seed.gate["test_fingerprint"]
+    found = cloud.s3.list_objects_v2(Bucket=BUCKET, Prefix="trainyard/looks/")["Contents"]
+    assert [item["Key"].rpartition("/")[2] for item in found] == ["000001.json"] * 3
+    counted = recount(Evidence(longer.arn))
+    assert (counted.used, counted.due) == (1, 2)
+    told = "look 2 at its test split, judged as look 1, and again as it was due: pass"
+    assert told in longer.note
+
+
+def test_what_does_not_pass_as_the_look_that_it_was_is_not_approved(longer, other_seed):
+    evidence = Evidence(longer.arn)
+    counted = replace(recount(evidence), due=10**30)
+    with pytest.raises(GateError, match="look 1000.* judged as look 1: .*superiority"):
+        judged_at(evidence, counted, CHECKOUT)
 
 
 def test_a_corrupted_slice_is_worse_although_the_average_is_better(slice_broken, first):

@@ -7,6 +7,7 @@ only. A plan is made before anybody has approved, so its role can change nothing
 from collections.abc import Iterator
 
 from errors import DefinitionError
+from pipelines.ledger import PARAMETER
 from pipelines.permissions.jobs import (
     COVERED,
     Collector,
@@ -55,7 +56,7 @@ def plan_statements(subject: Subject) -> Iterator[Statement]:
         resources=(f"{pipeline}/execution/*",),
     )
     yield from _registry(subject)
-    under = _under(subject, *WRITTEN)
+    under = _under(subject, *WRITTEN) | _looks(subject)
     yield from storage("LookAtUploads", subject, under, ("s3:GetObject",))
     yield from lists(subject, under | _data(subject))  # is the data as a cached step read it?
     yield from key_statements("ReadKeys", _keys(subject), ("kms:Decrypt",))
@@ -85,7 +86,8 @@ def ci_statements(subject: Subject) -> Iterator[Statement]:
         resources=(subject.role,),
         conditions=SAGEMAKER,
     )
-    yield from storage("Upload", subject, _under(subject, *WRITTEN), ("s3:PutObject",))
+    written = _under(subject, *WRITTEN) | _looks(subject)
+    yield from storage("Upload", subject, written, ("s3:PutObject",))
     yield from storage("Unlock", subject, _under(subject, LOCK), ("s3:DeleteObject",))
     yield from key_statements("UploadKeys", _keys(subject), ("kms:GenerateDataKey",))
 
@@ -118,6 +120,14 @@ def _under(subject: Subject, *names: str) -> set[tuple[str, str]]:
         )
     bucket, prefix = split_uri(subject.root, "--root")
     return {(bucket, f"{prefix}/{name}") for name in names}
+
+
+def _looks(subject: Subject) -> set[tuple[str, str]]:
+    """The ledger of looks at a test split, which all pipelines below the prefix share."""
+    if all(entry["Name"] != PARAMETER for entry in subject.document.get("Parameters", ())):
+        return set()
+    return {(bucket, f"{key.rpartition('/')[0]}/looks/*") for bucket, key in _under(subject, "")
+            for key in [key.rstrip("/")]}  # fmt: skip
 
 
 def _keys(subject: Subject) -> set[str]:

@@ -73,15 +73,29 @@ def _registry(subject: Subject) -> Iterator[Statement]:
         actions=("sagemaker:AddTags", "sagemaker:CreateModelPackageGroup"),
         resources=tuple(subject.arn("sagemaker", f"model-package-group/{g}") for g in groups),
     )
+    packages = tuple(subject.arn("sagemaker", f"model-package/{g}/*") for g in groups)
     yield Statement(
         sid="ModelPackages",
-        actions=(
-            "sagemaker:AddTags",
-            "sagemaker:CreateModelPackage",
-            "sagemaker:DescribeModelPackage",
-        ),
-        resources=tuple(subject.arn("sagemaker", f"model-package/{g}/*") for g in groups),
+        actions=("sagemaker:AddTags", "sagemaker:DescribeModelPackage"),
+        resources=packages,
     )
+    yield Statement(
+        sid="Register",
+        actions=("sagemaker:CreateModelPackage",),
+        resources=packages,
+        conditions=_statuses(subject),
+    )
+
+
+def _statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
+    """As what packages may be registered: so a pipeline of ours can approve none, whatever its
+    definition has become. A definition that says it by a parameter, or not at all, is not bound.
+    """
+    steps = [step for step in subject.values.steps if step.type == "RegisterModel"]
+    found = [step.arguments.get("ModelApprovalStatus") for step in steps]
+    told = tuple(sorted({status for status in found if isinstance(status, str)}))
+    bound = bool(found) and all(isinstance(status, str) for status in found)
+    return {"StringEquals": {"sagemaker:ModelApprovalStatus": told}} if bound else {}
 
 
 def registered_groups(subject: Subject) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from pipelines import ledger
 from pipelines.plan.caching import Outcome, code_name, in_key
 from pipelines.plan.cost import FREE, Cost, Range
 from pipelines.plan.diff import Change, Diff, StepChange, label
@@ -305,6 +306,8 @@ def _grounds(plan: Plan) -> Iterator[Text]:
         yield Text(
             "spot: from a tenth of the on-demand price to all of it; at most: on demand", "dim"
         )
+    if plan.look:
+        yield Text(ledger.told(plan.look), "dim")
     yield Text(_prices(plan), "dim")
     if plan.budget.text:
         style = "green" if plan.budget.holds else "bold red"

@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 from botocore.exceptions import ClientError
 
-from pipelines import deployed, records
+from pipelines import deployed, ledger, records
 from pipelines.assets import Asset
 from pipelines.champion import champion_parameters
 from pipelines.compiled import Definition
 from pipelines.deployed import Deployed, State
+from pipelines.ledger import Look
 from pipelines.lock import Lock
 from pipelines.plan.caching import Outcome, predict
 from pipelines.plan.cost import Cost, Total, Verdict, check_budget, estimate, total
@@ -65,6 +66,8 @@ class Plan:
     made: datetime
     overwritten: tuple[Overwritten, ...] = ()
     """Data that the cache does not know to be new."""
+    look: Look | None = None
+    """Which look at its test split the next run would be; None where nothing is compared."""
 
 
 def make(definition: Definition) -> Plan:
@@ -82,7 +85,9 @@ def make(definition: Definition) -> Plan:
         history = History(sagemaker, definition.name if there else None)
         prices = load(definition.region)
         told = champion_parameters(sagemaker, wanted.document, {}, None)
-        plan = complete(definition, there, diff, drift, history, prices, told)
+        look = _look(s3, wanted.document, told)
+        told |= {ledger.PARAMETER: str(look.number)} if look else {}
+        plan = complete(definition, there, diff, drift, history, prices, told, look)
         document = started_with(wanted.document, told)
         return replace(plan, overwritten=tuple(overwritten(s3, document, plan.outcomes)))
 
@@ -95,10 +100,11 @@ def complete(
     history: History,
     prices: Prices,
     told: Mapping[str, str] = MappingProxyType({}),
+    look: Look | None = None,
 ) -> Plan:
     """The rest of a plan: what the next run does, and its cost.
 
-    ``told``: the parameters that ``pipelines.start`` would give that run.
+    ``told``: the parameters that ``pipelines.start`` would give that run; ``look``: one of them.
     """
     wanted, now = deployed.wanted(definition), datetime.now(UTC)
     document = started_with(wanted.document, told)
@@ -117,7 +123,18 @@ def complete(
         budget=check_budget(definition.budget, costs, prices),
         assets=definition.assets,
         made=now,
+        look=look,
     )
+
+
+def _look(s3: Any, document: Mapping[str, Any], told: Mapping[str, str]) -> Look | None:
+    """The look that the next run would be; the first where there is no bucket yet."""
+    try:
+        return ledger.look(s3, document, told)
+    except ClientError as error:
+        if error_code(error) == "NoSuchBucket":
+            return None
+        raise
 
 
 def started_with(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from errors import DefinitionError
 from pipelines.assets import step_code
@@ -34,6 +35,25 @@ def checks(checkout: Path, *, named: bool) -> dict[str, Check]:
 
 def verdict(evidence: Evidence, checkout: Path) -> str:
     """The gate's job, run again on the same inputs with the same arguments, says the same."""
+    for file, again in judged(evidence, checkout).items():
+        stored = evidence.provenance
+        if file == "gate.json":
+            stored = evidence.json(evidence.source("Constraints")["S3Uri"])
+        else:
+            again |= {"gate_sha256": stored.get("gate_sha256")}  # equal up to the last digits
+        if where := difference(again, stored):
+            raise Mismatch(f"{file}: {where}; computed again on the same evidence")
+    return "the same, computed again"
+
+
+def judged(evidence: Evidence, checkout: Path, look: int | None = None) -> dict[str, Any]:
+    """gate.json and provenance.json, as the recorded gate writes them on the recorded evidence.
+
+    ``look``: the number of the look in place of what the run was told.
+
+    Raises:
+        Unchecked: the gate's code in ``checkout`` is another, or does not run here.
+    """
     if not _is_recorded(evidence, checkout):
         raise Unchecked("the gate's code in this checkout is not the recorded one")
     with tempfile.TemporaryDirectory() as folder:
@@ -42,15 +62,12 @@ def verdict(evidence: Evidence, checkout: Path) -> str:
             if name != "code":
                 _download(evidence, source, root)
         arguments = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
+        if look is not None:
+            arguments = [*arguments, "--look", str(look)]  # the last one holds
         _run(checkout, ["steps.gate.job", *arguments, "--root", folder])
-        for file, kind in (("gate.json", "Constraints"), ("provenance.json", None)):
-            again = json.loads((root / "processing/output/gate" / file).read_bytes())
-            stored = evidence.json(evidence.source(kind)["S3Uri"]) if kind else evidence.provenance
-            if kind is None:
-                again |= {"gate_sha256": stored.get("gate_sha256")}  # equal up to the last digits
-            if where := difference(again, stored):
-                raise Mismatch(f"{file}: {where}; computed again on the same evidence")
-    return "the same, computed again"
+        output = root / "processing/output/gate"
+        files = ("gate.json", "provenance.json")
+        return {name: json.loads((output / name).read_bytes()) for name in files}
 
 
 def _is_recorded(evidence: Evidence, checkout: Path) -> bool:

@@ -161,6 +161,7 @@ def demands(evidence: Evidence) -> str:
         directions=evidence.provenance["directions"],
         thresholds={n: str(given.get(named[n], value)) for n, value in config.thresholds.items()},
         champion=given["ChampionArn"],
+        look=str(given.get("Look")),
     )
     found = evidence.job("Gate")["AppSpecification"].get("ContainerArguments", [])
     for position, (ours, theirs) in enumerate(zip_longest(expected, found)):

@@ -39,9 +39,9 @@ class Evidence:
 
     def __init__(self, arn: str) -> None:
         self.arn = arn
-        self._region = arn.split(":")[3] if arn.count(":") >= 5 else None
-        self._sagemaker = client("sagemaker", self._region)
-        self._s3 = client("s3", self._region)
+        self.region = arn.split(":")[3] if arn.count(":") >= 5 else None
+        self._sagemaker = client("sagemaker", self.region)
+        self._s3 = client("s3", self.region)
         self._read: dict[str, bytes] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
 
@@ -124,7 +124,7 @@ class Evidence:
     @cached_property
     def steps(self) -> dict[str, Step]:
         """The execution's steps by name."""
-        found = Execution(self.metadata["execution"], self._region).steps()
+        found = Execution(self.metadata["execution"], self.region).steps()
         return {step.name: step for step in found}
 
     def job(self, step: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ def arguments(
     directions: Mapping[str, str],
     thresholds: Mapping[str, Any],
     champion: Any,
+    look: Any,
 ) -> list[Any]:
     """The job's arguments in their order; a pipeline's variables may stand among them.
 
@@ -29,13 +30,15 @@ def arguments(
         directions: metric → ``lower`` or ``higher``, which values are better.
         thresholds: of ``config.thresholds`` each, what stands in its place.
         champion: ARN of the model package to compare with, ``none`` or ``unresolved``.
+        look: the number of this comparison in the ledger (``pipelines.ledger``), 0 for unknown;
+            told to a gate that compares.
     """
     return [
         *("--primary_metric", primary_metric, "--direction", directions[primary_metric]),
         *(word for name in config.thresholds for word in ("--threshold", name, thresholds[name])),
         *_baseline(config),
         *_absolute(config),
-        *_comparisons(config, directions, champion),
+        *_comparisons(config, directions, champion, look),
     ]
 
 
@@ -50,7 +53,9 @@ def _absolute(config: GateConfig) -> list[str]:
     return [word for name, value in config.absolute.items() for word in (f"--{name}", str(value))]
 
 
-def _comparisons(config: GateConfig, directions: Mapping[str, str], champion: Any) -> list[Any]:
+def _comparisons(
+    config: GateConfig, directions: Mapping[str, str], champion: Any, look: Any
+) -> list[Any]:
     """Each its own short argument: the service takes 100 of 256 characters each."""
     if not config.reads_scores:
         return []
@@ -61,4 +66,5 @@ def _comparisons(config: GateConfig, directions: Mapping[str, str], champion: An
     for name in SETTINGS:
         if (value := getattr(config, name)) is not None:
             found += [f"--{name}", str(value)]
-    return [*found, "--champion", champion]
+    found += ["--champion", champion]
+    return [*found, "--look", look] if config.comparisons else found

@@ -48,6 +48,7 @@ SETTINGS = {
     "min_slice_examples": (int, 100),
     "min_slice_groups": (int, 10),
     "cold_start": (str, "pass"),
+    "look": (int, 0),
 }
 COMPARISONS = ("non_inferiority", "superiority", "slice_regression", "smallest_effect")
 
@@ -76,6 +77,7 @@ def judge(options: argparse.Namespace) -> dict[str, Any]:
         [*found, *of_scores.checks],
         champion=options.champion,
         cold_start=options.cold_start,
+        look=options.look,
         confidence=options.confidence,
         examples=of_scores.examples,
         groups=of_scores.groups,

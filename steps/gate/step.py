@@ -47,6 +47,7 @@ def gate_step(
             directions=directions,
             thresholds={n: context.text(threshold_parameter(n)) for n in config.thresholds},
             champion=context.parameters["ChampionArn"],
+            look=context.text("Look") if config.comparisons else None,
         ),
         inputs=inputs,
         outputs=["gate"],

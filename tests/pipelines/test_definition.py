@@ -163,6 +163,7 @@ def test_the_gate_job_understands_what_the_step_tells_it():
     gate = steps(json.loads(definition.body))["Gate"]["Arguments"]
     words = resolved(gate["AppSpecification"]["ContainerArguments"])
     assert len(words) <= 100 and max(map(len, words)) <= 256  # what the service takes
+    words[words.index("--look") + 1] = "3"
     options = parse(words)
     assert (options.max_leaked_examples, options.max_artifact_mb) == (0, 12.5)
     assert (options.max_near_duplicates, demands(options).max_group_influence) == (0.1, 0.5)
@@ -173,6 +174,7 @@ def test_the_gate_job_understands_what_the_step_tells_it():
     assert demanded.superiority == {"next_token_accuracy": 0}
     directions = {"bits_per_byte": "lower", "loss": "lower", "next_token_accuracy": "higher"}
     assert (demanded.directions, demanded.cold_start) == (directions, "reject")
+    assert demanded.look == 3
     inputs = [source["InputName"] for source in gate["ProcessingInputs"]]
     assert inputs == ["evaluation", "scores", "provenance", "code"]
     [code] = [asset.files for asset in definition.assets if "steps/gate/job.py" in asset.files]
@@ -373,7 +375,7 @@ def test_who_starts_a_run_cannot_choose_how_it_is_judged_or_approved():
         assert register["ModelApprovalStatus"] == "PendingManualApproval"
         return {parameter["Name"] for parameter in body["Parameters"]}
 
-    told = {"ChampionArn", "ChampionModelUri"}
+    told = {"ChampionArn", "ChampionModelUri", "Look"}
     usual = {"InputUri", "MaxSteps", "ShardInstanceCount", "TrainInstanceType"}
     assert parameters() == told | usual | {"TrainInstanceCount"}
     assert parameters("pipeline.overridable=[]") == told

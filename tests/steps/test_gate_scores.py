@@ -29,7 +29,8 @@ ABSOLUTE = [
 
 
 def gate(root: Path, *arguments: str, champion: str | None = CHAMPION) -> dict:
-    words = ["--primary_metric", "loss", "--direction", "lower", *arguments, "--root", str(root)]
+    words = ["--primary_metric", "loss", "--direction", "lower", "--look", "1", *arguments]
+    words += ["--root", str(root)]
     job.main(words + (["--champion", champion] if champion else []))
     text = (root / "processing/output/gate/gate.json").read_text()
     found = json.loads(text, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
@@ -105,6 +106,20 @@ def test_without_a_champion_the_recipes_policy_counts_and_other_checks_are_made(
     assert found["examples"] == 1200 and found["kinds"]["calibration"] == "pass"
     stopped = gate(root, *COMPARED, "--threshold", "max_loss", "0.1", champion="none")
     assert failed(stopped) == {"max_loss"}
+
+
+def test_nobody_counted_the_looks(root: Path):
+    found = gate(root, *COMPARED, "--look", "0")
+    assert found["verdict"] == "reject" and "nobody counted the looks" in found["reason"]
+
+
+def test_a_later_look_has_wider_limits_and_says_which_it_is(root: Path):
+    """The tenth look may spend a 360th of what the first may."""
+    first, tenth = (gate(root, *COMPARED, "--look", look) for look in ("1", "10"))
+    assert (first["look"], tenth["look"]) == (1, 10)
+    low = [next(c["low"] for c in found["checks"] if c["kind"] == "superiority")
+           for found in (first, tenth)]  # fmt: skip
+    assert low[1] < low[0]
 
 
 def test_nobody_looked_for_the_champion(root: Path):

@@ -86,9 +86,11 @@ def test_what_an_action_depends_on_is_allowed_with_it(name: str, subject):
 
 def test_what_is_made_may_be_tagged_where_it_is_made(subject):
     for role in (Role.PIPELINE, Role.CI):
-        for statement in derive(subject("prod"), role)["Statement"]:
-            creates = any(a.startswith("sagemaker:Create") for a in statement["Action"])
-            assert creates == ("sagemaker:AddTags" in statement["Action"])
+        found = derive(subject("prod"), role)["Statement"]
+        makes = [s["Resource"] for s in found
+                 if any(a.startswith("sagemaker:Create") for a in s["Action"])]  # fmt: skip
+        tags = [s["Resource"] for s in found if "sagemaker:AddTags" in s["Action"]]
+        assert sorted(makes) == sorted(tags)
 
 
 def test_two_roles_hand_over_only_each_other(subject):
@@ -122,6 +124,16 @@ def test_a_plan_can_only_read(name: str, subject):
     for statement in derive(subject(name), "plan")["Statement"]:
         levels = {reference.action(a)["access_level"] for a in statement["Action"]}
         assert levels <= {"Read", "List"} or statement["Action"] == ["kms:Decrypt"], statement
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_who_runs_a_pipeline_cannot_approve_what_it_registers(name: str, subject):
+    """Nobody's role updates a package, and what is registered is pending, whoever defines it."""
+    found = statements(subject(name))
+    assert not [s for s in found if "sagemaker:UpdateModelPackage" in s["Action"]]
+    [register] = [s for s in found if "sagemaker:CreateModelPackage" in s["Action"]]
+    pending = {"sagemaker:ModelApprovalStatus": ["PendingManualApproval"]}
+    assert register["Condition"] == {"StringEquals": pending}
 
 
 def test_ci_may_do_whatever_a_plan_may(subject):
