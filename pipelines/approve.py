@@ -99,7 +99,11 @@ def approve_automatically(execution: str, region: str | None = None) -> Approval
     """
     arn = registered_by(execution, region)
     evidence = Evidence(arn)
-    if evidence.recipe.get("register", {}).get("approval") != "automatic":
+    try:
+        told = evidence.recipe["register"].get("approval")
+    except (Absent, KeyError):  # not one of ours, or its record is gone
+        return None
+    if told != "automatic":
         return None
     status = evidence.package.get("ModelApprovalStatus")
     if status != "PendingManualApproval":
@@ -109,6 +113,8 @@ def approve_automatically(execution: str, region: str | None = None) -> Approval
 
 def approve_after(execution: str, region: str | None = None) -> None:
     """What those do who waited for a run: say whether its model is approved, or why not."""
+    if model_package(Execution(execution, region).steps()) is None:
+        return
     try:
         done = approve_automatically(execution, region)
     except GateError as why:

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from errors import GateError
-from pipelines.approve import approve
+from pipelines.approve import approve, approve_automatically
 from pipelines.execution import Execution
 from pipelines.recount import judged_at, recount
 from pipelines.start import start
@@ -62,7 +62,7 @@ RECIPE = {
         "non_inferiority": {"log_loss": 0.02},
         "slice_regression": {"log_loss": 0.02},
     },
-    "register": {"model_package_group": NAME},
+    "register": {"model_package_group": NAME, "approval": "automatic"},
 }  # fmt: skip
 
 
@@ -138,10 +138,16 @@ class Run:
     def passed(self) -> set[str]:
         return {name for name, check in self.checks.items() if check["passed"]}
 
-    def approve(self) -> str:
-        """The ARN of the package that it registered, which is the champion from now on."""
+    def approve(self, overridden: str | None = None) -> str:
+        """The ARN of the package that it registered, which is the champion from now on: by itself
+        where nothing was overridden; else that is refused, and takes a reason."""
         arn = self.steps["Register"].metadata["RegisterModel"]["Arn"]
-        done = approve(arn, reason="a test's champion")
+        if overridden:
+            with pytest.raises(GateError, match=overridden):
+                approve_automatically(self.execution.arn)
+            done = approve(arn, reason="a test's champion")
+        else:
+            done = approve_automatically(self.execution.arn)
         assert done.champion == arn
         self.note = done.note
         return arn
@@ -169,7 +175,7 @@ def first(cloud) -> tuple[Run, str]:
     """A training that was too short, registered and approved: the champion."""
     deploy(cloud)
     run = Run(cloud, start(NAME, {"MaxSteps": "20"}))
-    return run, run.approve()
+    return run, run.approve("parameter MaxSteps was 20, the pipeline's is 300")
 
 
 @pytest.fixture(scope="module")
