@@ -72,10 +72,10 @@ def watch(folder: Path, timeout: int = 30, end: Callable = print) -> Watch:
     return one
 
 
-def failed(one: Watch, text: str) -> str:
+def failed(one: Watch, text: str, file: str = "[gloo/transport/tcp/pair.cc] ") -> str:
     """The message when a collective fails with ``text``."""
     with pytest.raises(LostRankError) as caught, one:
-        raise RuntimeError(f"[gloo/transport/tcp/pair.cc] {text}")
+        raise RuntimeError(f"{file}{text}")
     return str(caught.value).partition(";")[0]
 
 
@@ -94,6 +94,8 @@ def test_a_dead_rank_a_silent_one_and_one_that_failed_are_told_apart(notes, tmp_
     second(notes)
     assert failed(watch(tmp_path), "Connection closed") == f"{NAME} is gone, killed or crashed"
     assert failed(watch(tmp_path), "Timed out waiting") == f"{NAME} fell silent for 30 s"
+    ended = "Application timeout caused pair closure"  # of a second collective: without the file
+    assert failed(watch(tmp_path), ended, file="") == f"{NAME} fell silent for 30 s"
     say(notes, "0/end-1", reason="ValueError: no", lost=False)
     assert failed(watch(tmp_path), "Connection closed") == f"{NAME} ended with ValueError: no"
 

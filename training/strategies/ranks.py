@@ -180,12 +180,16 @@ def _store(first: bool, timeout_seconds: int) -> dist.Store:
 
 
 def is_lost_peer(error: BaseException | None) -> bool:
-    """Whether ``error`` comes from a collective that failed; gloo raises a RuntimeError."""
+    """Whether ``error`` comes from a collective that failed; gloo raises a RuntimeError.
+
+    One names gloo by its file, one does not: that of a second collective, which the first one's
+    time-out ended (``Application timeout caused pair closure``).
+    """
     while error is not None:
         if isinstance(error, dist.DistError):
             return True
         if isinstance(error, RuntimeError) or type(error).__name__ == "CheckpointException":
-            if "gloo" in str(error).lower():
+            if "gloo" in str(error).lower() or "pair closure" in str(error):
                 return True
         error = error.__cause__
     return False
