@@ -126,7 +126,7 @@ def test_the_carried_gate_job_judges_scores(tmp_path: Path, run_python):
     done = run_python(
         "code/steps/gate/job.py", "--primary_metric", "loss", "--direction", "lower",
         "--superiority", "loss", "lower", "0", "--max_calibration_error", "0.2",
-        "--champion", CHAMPION, "--root", "root",
+        "--champion", CHAMPION, "--look", "1", "--root", "root",
         cwd=tmp_path, env=env,
     )  # fmt: skip
     assert done.returncode == 0 and done.stdout.startswith("pass: "), done.stdout + done.stderr

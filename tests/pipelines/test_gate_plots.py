@@ -12,6 +12,7 @@ from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence
 
 DEMANDS = [
+    "--look", "1",
     "--superiority", "loss", "lower", "0", "--slice_regression", "loss", "lower", "0.05",
     "--max_calibration_error", "0.2", "--max_leaked_examples", "0", "--max_artifact_mb", "5",
 ]  # fmt: skip
