@@ -20,6 +20,7 @@ import yaml
 from errors import GateError
 from pipelines.approve import approve, approve_automatically
 from pipelines.execution import Execution
+from pipelines.judged import check_champions_model
 from pipelines.recount import judged_at, recount
 from pipelines.start import start
 from pipelines.verify.evidence import Evidence
@@ -262,6 +263,14 @@ def test_what_does_not_pass_as_the_look_that_it_was_is_not_approved(longer, othe
     counted = replace(recount(evidence), due=10**30)
     with pytest.raises(GateError, match="look 1000.* judged as look 1: .*superiority"):
         judged_at(evidence, counted, CHECKOUT)
+
+
+def test_another_model_cannot_be_scored_in_the_champions_place(longer, first):
+    """The longer training was compared with the first: no verdict on one against itself."""
+    evidence = Evidence(longer.arn)
+    check_champions_model(evidence, first[1])
+    with pytest.raises(GateError, match="what was scored as champion"):
+        check_champions_model(evidence, longer.arn)
 
 
 def test_a_corrupted_slice_is_worse_although_the_average_is_better(slice_broken, first):
