@@ -72,8 +72,13 @@ def _opened(package: dict[str, Any], field: str) -> Any:
 
 
 def harmed(body: bytes, kind: str) -> bytes:
-    """``body`` after a flipped bit, a truncation, or a swap of equal length."""
-    place = int.from_bytes(hashlib.sha256(body).digest()[:6]) % max(len(body), 1)
+    """``body`` after a flipped bit, a truncation, or a swap of equal length.
+
+    An empty file has no bit to flip: it gets one byte.
+    """
+    if not body:
+        return b"\0"
+    place = int.from_bytes(hashlib.sha256(body).digest()[:6]) % len(body)
     if kind == "truncation":
         return body[:-1]
     if kind == "flipped bit":
