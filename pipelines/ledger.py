@@ -36,6 +36,8 @@ from pipelines.plan.resolving import resolve
 from pipelines.service import error_code
 
 PARAMETER = "Look"
+FOUND = ("ChampionArn", "ChampionModelUri", PARAMETER)
+"""Parameters of a run that ``pipelines.start`` finds out, and that nobody chooses."""
 DRAWN_BY = ("--validation_share", "--test_share", "--key", "--unique")
 """Arguments of the shard job that decide which records are in the test split."""
 ATTEMPTS = 50  # starts at once that may be faster than this one

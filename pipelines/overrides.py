@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.champion import NONE
+from pipelines.ledger import FOUND
 from pipelines.verify.evidence import Evidence
 
-TOLD = ("ChampionArn", "ChampionModelUri", "Look")
-"""What ``pipelines.start`` finds out; an approval compares it with registry and ledger."""
 PLACES = "aws."
 """Settings of the recipe that say where it runs, not what: CI gives them at every upsert."""
 
@@ -32,9 +31,10 @@ def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> l
 
 
 def _parameters(evidence: Evidence) -> Iterator[str]:
+    """What ``start`` found out is no override: an approval compares it with registry and ledger."""
     used, usual = evidence.parameters, evidence.defaults
     for name in evidence.given:
-        if name not in TOLD and used[name] != usual[name]:
+        if name not in FOUND and used[name] != usual[name]:
             yield f"parameter {name} was {used[name]}, the pipeline's is {usual[name]}"
 
 

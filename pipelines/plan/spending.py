@@ -10,14 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pipelines.config import Budget
+from pipelines.ledger import FOUND
 from pipelines.plan.caching import Outcome, predict
 from pipelines.plan.cost import Verdict, check_budget, estimate
 from pipelines.plan.history import History
 from pipelines.plan.plan import started_with
 from pipelines.plan.prices import load
-
-KNOWN = ("ChampionArn", "ChampionModelUri")
-"""Parameters that start sets itself, and that change no step's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +54,9 @@ def verdict(run: Ahead, budget: Budget) -> Verdict:
     """Whether the run keeps the budget.
 
     Of a run with other parameters than the recipe's, the limit counts and not what earlier runs
-    took: twice the steps take longer.
+    took: twice the steps take longer. What ``start`` finds out changes no step's time.
     """
-    if budget.bound == "seen" and run.given.keys() - KNOWN:
+    if budget.bound == "seen" and run.given.keys() - FOUND:
         budget = budget.model_copy(update={"bound": "limit"})
     prices = load(run.region)
     costs = estimate(run.document, run.outcomes, run.history, prices)
