@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from emulator.server import Endpoint, serve
+from trainyard.emulator.server import Endpoint, serve
 
 CHECKOUT = Path(__file__).parent.parent
 RECIPE = "recipes/laptop.yaml"

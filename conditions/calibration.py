@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from errors import GateError
+from trainyard.common.errors import GateError
 
 PARTS = 15
 FINE = 1024

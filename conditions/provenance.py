@@ -1,7 +1,8 @@
 """What stands behind a verdict, in one record: written beside gate.json, in the same job.
 
 ``provenance.json`` is what the definition knew (commit, recipe, code, images: see
-``pipelines.provenance``) and what the run adds: the artifact, the data, the evidence, the verdict.
+``pipelines.compiling.provenance``) and what the run adds: the artifact, the data, the evidence,
+the verdict.
 ``record.json`` holds of it what Register tells the model registry, all strings. No torch, no SDK.
 """
 

@@ -12,7 +12,7 @@ from conditions.paired import improvement
 from conditions.scores import read
 from conditions.slices import Part, Slice, judge_slices
 from conditions.tally import Tally, Wanted
-from errors import GateError
+from trainyard.common.errors import GateError
 
 AGREEMENT = 1e-3
 """Relative distance between a metric in evaluation.json and in the scores: sums in float32."""

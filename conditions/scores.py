@@ -16,7 +16,7 @@ import pyarrow.parquet as parquet
 
 from conditions.checks import Direction
 from conditions.tally import Batch, Tally, Wanted, in_order
-from errors import GateError
+from trainyard.common.errors import GateError
 
 BATCH = 2**17
 """Rows at a time."""

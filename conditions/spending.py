@@ -17,7 +17,7 @@ takes many more examples than a test split of some hundred groups has. Why nothi
 by a promotion: there is a new champion then, whose looks are counted from 1.
 """
 
-from errors import GateError
+from trainyard.common.errors import GateError
 
 REST = 0.1
 """Share of α that all looks after the first have together."""

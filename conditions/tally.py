@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from conditions.calibration import Reliability
 from conditions.checks import Direction
-from errors import GateError
+from trainyard.common.errors import GateError
 
 BINS = 2**16
 BLOCKS = 2**10

@@ -19,18 +19,19 @@ from typing import Annotated, Any
 
 import typer
 
-from errors import GateError, RecipeError
-from pipelines.champion import NONE, approved
-from pipelines.cli import SetOption, console, run
-from pipelines.execution import Execution
-from pipelines.judged import check_champion, check_champions_model, compared_with
-from pipelines.overrides import overrides
-from pipelines.recipe import load
-from pipelines.recount import judged_at, recount
-from pipelines.service import client, service_errors
-from pipelines.summary import model_package
+from pipelines.approval.champion import NONE, approved
+from pipelines.approval.judged import check_champion, check_champions_model, compared_with
+from pipelines.approval.overrides import overrides
+from pipelines.approval.recount import judged_at, recount
+from pipelines.cli import SetOption
+from pipelines.recipe.reading import load
 from pipelines.verify.evidence import Absent, Evidence
 from pipelines.verify.verify import CHECKOUT, before_approval
+from trainyard.common.errors import GateError, RecipeError
+from trainyard.runs.execution import Execution
+from trainyard.runs.summary import model_package
+from trainyard.service import client, service_errors
+from trainyard.terminal import console, run
 
 LONGEST = 1024  # characters of an ApprovalDescription
 

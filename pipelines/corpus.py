@@ -8,13 +8,14 @@ python -m pipelines.corpus --recipe recipes/laptop.yaml
 from importlib import import_module
 from urllib.parse import urlsplit
 
-from errors import RecipeError
-from pipelines.account import resolve
-from pipelines.cli import RecipeOption, SetOption, console, run
+from pipelines.cli import RecipeOption, SetOption
 from pipelines.corpora import Corpus
-from pipelines.recipe import load
-from pipelines.service import client, service_errors
-from pipelines.storage import ensure_bucket, sync
+from pipelines.deploying.storage import ensure_bucket, sync
+from pipelines.recipe.account import resolve
+from pipelines.recipe.reading import load
+from trainyard.common.errors import RecipeError
+from trainyard.service import client, service_errors
+from trainyard.terminal import console, run
 
 
 def main(recipe: RecipeOption, overrides: SetOption = ()) -> None:

@@ -4,7 +4,7 @@ python -m pipelines.definition --recipe recipes/laptop.yaml [--set train.loop.ma
 """
 
 # isort: off
-import pipelines.sdk  # prepares the SDK: must come first
+import pipelines.compiling.sdk  # prepares the SDK: must come first
 
 # isort: on
 
@@ -23,22 +23,20 @@ from sagemaker.core.workflow.parameters import (
 from sagemaker.mlops.workflow.pipeline import Pipeline
 
 from conditions.step import verdict_condition
-from errors import RecipeError
-from pipelines.account import Account, resolve
-from pipelines.assets import step_code
-from pipelines.champion import NO_CHAMPION, UNRESOLVED
-from pipelines.cli import RecipeOption, SetOption, run
-from pipelines.commit import changes_sha256, current_commit
-from pipelines.compiled import Definition
-from pipelines.config import Recipe
-from pipelines.images import inference_image, processing_image, training_image
-from pipelines.ledger import PARAMETER as LOOK
-from pipelines.machines import MACHINES
-from pipelines.policies import cache_config, retry_policies
-from pipelines.provenance import NOWHERE, Origin, blank_uri, sealed
-from pipelines.recipe import load
-from pipelines.session import CompileSession
-from pipelines.starting import start_of, started
+from pipelines.approval.champion import NO_CHAMPION, UNRESOLVED
+from pipelines.approval.ledger import PARAMETER as LOOK
+from pipelines.cli import RecipeOption, SetOption
+from pipelines.compiling.assets import step_code
+from pipelines.compiling.commit import changes_sha256, current_commit
+from pipelines.compiling.compiled import Definition
+from pipelines.compiling.images import inference_image, processing_image, training_image
+from pipelines.compiling.policies import cache_config, retry_policies
+from pipelines.compiling.provenance import NOWHERE, Origin, blank_uri, sealed
+from pipelines.compiling.session import CompileSession
+from pipelines.compiling.starting import start_of, started
+from pipelines.recipe.account import Account, resolve
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.reading import load
 from steps.config import ProcessingCompute
 from steps.context import StepContext
 from steps.evaluate.step import evaluate_step
@@ -48,8 +46,11 @@ from steps.register.step import register_step
 from steps.shard.step import shard_step
 from steps.train.step import train_step
 from training.identity import Parts, parts
+from trainyard.common.errors import RecipeError
+from trainyard.machines import MACHINES
+from trainyard.terminal import run
 
-pipelines.sdk.imported()
+pipelines.compiling.sdk.imported()
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

@@ -17,27 +17,20 @@ from typing import Annotated, Any
 
 import typer
 
-from errors import PlanError, RecipeError
-from pipelines import ledger
+from pipelines.approval import ledger
+from pipelines.approval.champion import champion_parameters
 from pipelines.approve import approve_after
-from pipelines.champion import champion_parameters
-from pipelines.cli import (
-    ChampionOption,
-    SetOption,
-    StopOption,
-    WaitOption,
-    console,
-    pipeline_name,
-    run,
-)
-from pipelines.config import nearest
-from pipelines.execution import LONGEST
-from pipelines.plan import spending
-from pipelines.plan.history import values
-from pipelines.plan.overwritten import overwritten
-from pipelines.provenance import recorded_recipe
-from pipelines.service import client, service_errors
-from pipelines.watch import watch
+from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption, pipeline_name
+from pipelines.compiling.provenance import recorded_recipe
+from pipelines.deploying import spending
+from pipelines.recipe.config import nearest
+from trainyard.common.errors import PlanError, RecipeError
+from trainyard.plan.history import values
+from trainyard.plan.overwritten import overwritten
+from trainyard.runs.execution import LONGEST
+from trainyard.runs.watch import watch
+from trainyard.service import client, service_errors
+from trainyard.terminal import console, run
 
 
 def start(

@@ -15,20 +15,21 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from errors import DefinitionError, PlanError, RecipeError
-from pipelines import deployed, lock, records
+from pipelines.approval.champion import champion_parameters
 from pipelines.approve import approve_after
-from pipelines.champion import champion_parameters
-from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption, console, run
-from pipelines.compiled import Definition
-from pipelines.deployed import Deployed, State
-from pipelines.plan import saved, spending
-from pipelines.service import client, service_errors
+from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption
+from pipelines.compiling.compiled import Definition
+from pipelines.deploying import lock, records, saved, spending
+from pipelines.deploying.storage import ensure_bucket, sync
 from pipelines.start import start
-from pipelines.storage import ensure_bucket, sync
-from pipelines.validate import check
-from pipelines.validate.show import line, show
-from pipelines.watch import watch
+from trainyard.common.errors import DefinitionError, PlanError, RecipeError
+from trainyard.plan import deployed
+from trainyard.plan.deployed import Deployed, State
+from trainyard.runs.watch import watch
+from trainyard.service import client, service_errors
+from trainyard.terminal import console, run
+from trainyard.validate import check
+from trainyard.validate.show import line, show
 
 LOCK_SECONDS = 600.0
 SETTLES = 5  # seconds in which DescribePipeline must show what UpdatePipeline was given

@@ -3,117 +3,14 @@
 python -m pipelines.watch [EXECUTION ARN] [--recipe R | --pipeline NAME] [--poll SECONDS]
 """
 
-import time
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.columns import Columns
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.text import Text
 
-from pipelines.cli import (
-    ExecutionArgument,
-    NewestOfPipeline,
-    NewestOfRecipe,
-    SetOption,
-    console,
-    pipeline_name,
-    run,
-)
-from pipelines.execution import DONE, Execution, Step, latest_execution
-from pipelines.summary import print_summary
-from pipelines.terminal import duration, status_text, steps_table
-
-INTERRUPTED = 130  # what a shell says of a command that Ctrl-C ended
-Follow = Callable[[Execution, float], str]
-
-
-def watch(
-    arn: str,
-    *,
-    region: str | None = None,
-    poll_seconds: float = 1.0,
-    stop_on_interrupt: bool = False,
-) -> int:
-    """Show the execution live until it Succeeded, Failed or was Stopped; return the exit status.
-
-    A terminal gets a live table; a log (CI) gets one line for each change of a step's state.
-    Ctrl-C ends the watching, and with ``stop_on_interrupt`` the execution.
-    """
-    execution = Execution(arn, region)
-    follow = _follow_live if console.is_terminal else _follow_lines
-    try:
-        status = follow(execution, poll_seconds)
-    except KeyboardInterrupt:
-        return _interrupted(execution, follow, poll_seconds, stop=stop_on_interrupt)
-    print_summary(execution)
-    return 0 if status == "Succeeded" else 1
-
-
-def _interrupted(execution: Execution, follow: Follow, poll_seconds: float, *, stop: bool) -> int:
-    try:
-        if stop and execution.describe()["PipelineExecutionStatus"] not in DONE:
-            console.print("Ctrl-C: stopping the run; once more: not waiting for its end")
-            execution.stop("stopped by Ctrl-C")
-            follow(execution, poll_seconds)
-            print_summary(execution)
-            return INTERRUPTED
-    except KeyboardInterrupt:
-        pass
-    console.print(f"no longer watched: python -m pipelines.watch {execution.arn}", highlight=False)
-    return INTERRUPTED
-
-
-def _follow_live(execution: Execution, poll_seconds: float) -> str:
-    with Live(console=console, refresh_per_second=4, transient=True) as live:
-        while True:
-            status = execution.describe()["PipelineExecutionStatus"]
-            steps = execution.steps()
-            live.update(Group(steps_table(steps), _progress(execution, steps)))
-            if status in DONE:
-                return status
-            time.sleep(poll_seconds)
-
-
-def _follow_lines(execution: Execution, poll_seconds: float) -> str:
-    shown: dict[str, str] = {}
-    while True:
-        status = execution.describe()["PipelineExecutionStatus"]
-        for step in execution.steps():
-            if shown.get(step.name) != step.status:
-                shown[step.name] = step.status
-                console.print(_line(step))
-        if status in DONE:
-            return status
-        time.sleep(poll_seconds)
-
-
-def _line(step: Step) -> Text:
-    clock = time.strftime("%H:%M:%S")
-    took = f"  {duration(step.seconds)}" if step.ended else ""
-    return Text.assemble(f"{clock}  {step.name:<10} ", status_text(step), took)
-
-
-def _progress(execution: Execution, steps: list[Step]) -> RenderableType:
-    """How far the running training job is, and its latest metrics."""
-    for step in steps:
-        if step.status == "Executing" and step.job and step.job[0] == "TrainingJob":
-            return _training(execution.training_job(step.job[1]))
-    return ""
-
-
-def _training(job: Mapping[str, Any]) -> RenderableType:
-    latest = {m["MetricName"]: m["Value"] for m in job.get("FinalMetricDataList", ())}
-    total = job.get("HyperParameters", {}).get("max_steps", "")
-    metrics = [f"{name.split(':')[-1]} {value:,.4g}" for name, value in latest.items()]
-    text = Text("  ".join(metrics), style="dim")
-    if "train:step" not in latest or not total.isdigit():
-        return text
-    bar = ProgressBar(total=int(total), completed=latest["train:step"], width=40)
-    return Group(Columns([bar, f"step {latest['train:step']:.0f} of {total}"]), text)
+from pipelines.cli import NewestOfRecipe, SetOption, pipeline_name
+from trainyard.runs.execution import latest_execution
+from trainyard.runs.watch import watch
+from trainyard.terminal import ExecutionArgument, NewestOfPipeline, run
 
 
 def main(

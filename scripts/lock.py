@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.locked import PACKAGES, Entry, read
+from pipelines.compiling.locked import PACKAGES, Entry, read
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from errors import TrainyardError
+from trainyard.common.errors import TrainyardError
 
 
 def report(failure: TrainyardError, message_file: Path) -> None:

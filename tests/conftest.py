@@ -57,7 +57,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def emulator(state: Path) -> Iterator:
     """An emulator of this module's own; ``emulator.env`` points a command line at it."""
-    from emulator.server import serve
+    from trainyard.emulator.server import serve
 
     with serve(state=state) as endpoint:
         yield endpoint

@@ -12,10 +12,10 @@ from typing import Any
 import boto3
 
 from pipelines.corpora.stdlib import pack
-from pipelines.execution import DONE, Execution
 from pipelines.start import start
-from pipelines.summary import model_package
 from tests.conftest import CHECKOUT, clean_environment
+from trainyard.runs.execution import DONE, Execution
+from trainyard.runs.summary import model_package
 
 GROUP = BUCKET = "trainyard-laptop"
 SETTINGS = [
@@ -31,8 +31,8 @@ SETTINGS = [
     "gate={max_bits_per_byte: 8.5}",
 ]
 ROOMS = (
-    *("pipelines", "steps", "training", "conditions", "language", "recipes", "locks"),
-    *("errors.py", "pyproject.toml"),
+    *("pipelines", "steps", "training", "conditions", "trainyard", "recipes", "locks"),
+    "pyproject.toml",
 )
 
 

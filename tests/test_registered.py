@@ -17,12 +17,11 @@ from packaging.utils import canonicalize_name
 
 from benchmarks.tamperings.__main__ import named
 from benchmarks.tamperings.tamperings import KINDS, files, keys, tampered
-from errors import GateError
+from pipelines.approval.judged import check_champion
 from pipelines.approve import approve, approve_automatically, approved, reject, roll_back
-from pipelines.assets import step_code
-from pipelines.judged import check_champion
-from pipelines.locked import read
-from pipelines.verify import again, training
+from pipelines.compiling.assets import step_code
+from pipelines.compiling.locked import read
+from pipelines.verify import recompute, training
 from pipelines.verify.data import split
 from pipelines.verify.evidence import Evidence
 from pipelines.verify.verify import (
@@ -47,6 +46,7 @@ from tests.registered import (
     register,
 )
 from training.identity import Parts
+from trainyard.common.errors import GateError
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +66,7 @@ def registered(emulator, state, checkout) -> Iterator[Registered]:
 
 def first_wrong(registered: Registered) -> Finding | None:
     """By every check but compiling the definition again, which takes seconds and comes last."""
-    local = again.checks(registered.checkout, named=True)
+    local = recompute.checks(registered.checkout, named=True)
     del local["definition again"]
     data = {f"{name} split": split(name, deep=True) for name in ("train", "test")}
     chosen = {**QUICK, **BYTES, **data, **local}

@@ -1,60 +1,61 @@
 """The import rules between the rooms, checked on the source of every module."""
 
 import ast
+import sys
 from pathlib import Path
 
 import pytest
 
 CHECKOUT = Path(__file__).parent.parent
-ROOMS = ("pipelines", "steps", "training", "conditions", "emulator", "language")
+ROOMS = ("pipelines", "steps", "training", "conditions", "trainyard")
+APPLICATION = {"pipelines", "steps", "training", "conditions"}
 
-# room or file pattern → packages that nothing in it may import
+# room or file pattern → packages, or rooms of trainyard, that nothing in it may import
 FORBIDDEN = {
-    "pipelines/**/*.py": {"torch", "moto", "emulator"},
-    "steps/*.py": {"torch", "pipelines", "emulator"},
-    "steps/*/config.py": {"torch", "sagemaker", "boto3", "pipelines", "emulator"},
-    "steps/*/step.py": {"torch", "pipelines", "emulator"},
-    "steps/*/job.py": {"sagemaker", "boto3", "botocore", "pipelines", "emulator"},
-    "training/**/*.py": {"sagemaker", "boto3", "botocore", "pipelines", "steps", "emulator"},
-    "conditions/**/*.py": {"torch", "pipelines", "emulator", "training"},
-    "language/**/*.py": {
-        "sagemaker",
-        "boto3",
-        "torch",
-        "pipelines",
-        "steps",
-        "training",
-        "emulator",
-    },
-    "emulator/**/*.py": {"sagemaker", "torch", "pipelines", "steps", "training", "conditions"},
+    "pipelines/**/*.py": {"torch", "moto", "trainyard.emulator"},
+    "steps/*.py": {"torch", "pipelines", "trainyard.emulator"},
+    "steps/*/config.py": {"torch", "sagemaker", "boto3", "pipelines", "trainyard.emulator"},
+    "steps/*/step.py": {"torch", "pipelines", "trainyard.emulator"},
+    "steps/*/job.py": {"sagemaker", "boto3", "botocore", "pipelines"},
+    "training/**/*.py": {"sagemaker", "boto3", "botocore", "pipelines", "steps"},
+    "conditions/**/*.py": {"torch", "pipelines", "training"},
+    "trainyard/**/*.py": {"torch", "sagemaker", *APPLICATION},
 }
 # what a recipe is checked with; it must not cost the import of torch or of the SDK
 LIGHT = [
-    "pipelines.recipe",
-    "pipelines.validate.__main__",
+    "pipelines.recipe.reading",
+    "pipelines.validate",
     "pipelines.watch",
     "pipelines.start",
-    "pipelines.plan.__main__",
-    "pipelines.plan.prices",
+    "pipelines.plan",
+    "trainyard.plan.prices",
     "pipelines.upsert",
     "pipelines.report",
-    "pipelines.permissions.__main__",
+    "pipelines.permissions",
     "pipelines.verify.__main__",
     "pipelines.approve",
     "training.config",
     "training.metrics",
+    "trainyard.runs.watch",
+    "trainyard.runs.report",
 ]
 
 
 def imported(path: Path) -> set[str]:
-    """Top-level names of all that the module imports, at whatever depth the import stands."""
+    """Packages, and rooms of trainyard, that the module imports, at whatever depth."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {_room(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module.split(".")[0])
+            names |= {_room(f"{node.module}.{alias.name}") for alias in node.names}
     return names
+
+
+def _room(module: str) -> str:
+    """The package, and of ``trainyard`` the room in it."""
+    depth = 2 if module.startswith("trainyard.") else 1
+    return ".".join(module.split(".")[:depth])
 
 
 @pytest.mark.parametrize("pattern", FORBIDDEN)
@@ -67,6 +68,23 @@ def test_room_imports_only_what_it_may(pattern: str):
         if imported(module) & FORBIDDEN[pattern]
     }
     assert not broken
+
+
+@pytest.mark.parametrize("room", ["steps", "training", "conditions"])
+def test_what_travels_needs_nothing_of_trainyard_but_common(room: str):
+    used = {
+        name
+        for module in (CHECKOUT / room).rglob("*.py")
+        for name in imported(module)
+        if name.startswith("trainyard")
+    }
+    assert used <= {"trainyard.common"}
+
+
+def test_common_needs_nothing_but_the_standard_library():
+    modules = sorted((CHECKOUT / "trainyard/common").rglob("*.py"))
+    used = {name for module in modules for name in imported(module)}
+    assert used <= {*sys.stdlib_module_names, "trainyard.common"}
 
 
 def test_conditions_know_the_sdk_only_in_the_module_that_builds_the_step():

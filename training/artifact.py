@@ -21,9 +21,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from errors import DataError
 from training.data.manifest import write_atomically
 from training.workloads import Workload, load
+from trainyard.common.errors import DataError
 
 TIES = "tied_weights"
 """In config.json: further names of weights → the name that model.safetensors has them under."""
@@ -98,14 +98,16 @@ def _code(workload: str) -> Iterator[tuple[str, Path]]:
     room = Path(__file__).parent
     root = room.parent
     yield "inference.py", room / "inference.py"
-    yield "errors.py", root / "errors.py"
+    yield "trainyard/__init__.py", root / "trainyard/__init__.py"
+    common = "trainyard/common"
+    yield from ((f"{common}/{name}", path) for name, path in _python(root / common))
     listed = [root / "requirements.txt", root / "steps/requirements.txt"]  # in a job, in a checkout
     yield from (("requirements.txt", path) for path in listed if path.is_file())
     yield from ((f"training/{name}", path) for name, path in _python(room))
     if "." in workload:
         package = Path(import_module(workload.partition(".")[0]).__path__[0])
         for name, path in _python(package.parent):
-            if name.partition("/")[0] not in ("steps", "training", "errors.py"):
+            if name.partition("/")[0] not in ("steps", "training", "trainyard"):
                 yield name, path
 
 

@@ -12,13 +12,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
 
-from errors import DataError
 from training import artifact
 from training.config import TrainConfig
 from training.data.manifest import write_atomically
 from training.optimizers import learning_rate
 from training.start import ARCHIVE, Start
 from training.workloads import Workload
+from trainyard.common.errors import DataError
 
 log = logging.getLogger(__name__)
 HISTORY = "history.jsonl"

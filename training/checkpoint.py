@@ -26,13 +26,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from errors import TrainingError
 from training import marker, whole
 from training.data.manifest import write_atomically
 from training.lineage import Lineage
 from training.marker import Marker
 from training.start import Start
 from training.strategies.ranks import Ranks, is_lost_peer
+from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)
 # What a single process means by no_dist, and need not be told of.

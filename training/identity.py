@@ -21,7 +21,7 @@ from training.config import IMMATERIAL, TrainConfig
 from training.workloads import spec
 
 JOB = "steps/train/job.py"
-OURS = ("training/", "steps/", "errors.py", "requirements.txt")
+OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
 """What of the folder that travels is not the user's."""
 WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"

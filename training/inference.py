@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any, NoReturn
 
-from errors import TrainyardError
 from training.serving import Served, open_served
+from trainyard.common.errors import TrainyardError
 
 JSON = "application/json"
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from errors import TrainingError
 from training import devices
 from training.checkpoint import Checkpoints
 from training.clock import PARTS
@@ -23,6 +22,7 @@ from training.optimizers import Average, learning_rate
 from training.profiler import Trace
 from training.strategies import Strategy
 from training.workloads import Workload
+from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from errors import TrainingError
 from training import dropout
 from training.config import BY_BATCH, TrainConfig
 from training.workloads import Workload
+from trainyard.common.errors import TrainingError
 
 
 def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module) -> dict[str, Any]:

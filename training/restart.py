@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from errors import TrainingError
+from trainyard.common.errors import TrainingError
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from errors import TrainingError, TrainyardError
 from training.config import TrainConfig
 from training.data.writer import write_dataset
 from training.workloads import load_packing, read_settings
+from trainyard.common.errors import TrainingError, TrainyardError
 
 JOB = Path(__file__).parents[1] / "steps/train/job.py"
 SMALL = '{"context_length": 128, "layers": 4, "heads": 4, "dim": 256}'

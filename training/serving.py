@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from errors import DataError
 from training.artifact import open_artifact
 from training.workloads import Workload
+from trainyard.common.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from errors import DataError, TrainingError
 from training import marker
 from training.config import TrainConfig
 from training.identity import Parts
 from training.lineage import Lineage
 from training.marker import Marker
+from trainyard.common.errors import DataError, TrainingError
 
 CHANNEL = "start"
 ARCHIVE = "model.tar.gz"

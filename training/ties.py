@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from errors import TrainingError
+from trainyard.common.errors import TrainingError
 
 
 def first_names(model: nn.Module) -> dict[str, str]:

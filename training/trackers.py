@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from errors import TrainingError
 from training.config import TrainConfig
 from training.metrics import NAMES
+from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from errors import LostRankError
 from training.restart import Attempt
 from training.strategies.ranks import Ranks, is_lost_peer, notes, started
+from trainyard.common.errors import LostRankError
 
 log = logging.getLogger(__name__)
 

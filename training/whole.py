@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from errors import TrainingError
+from trainyard.common.errors import TrainingError
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], rank: int) -> None:

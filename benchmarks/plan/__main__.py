@@ -62,7 +62,7 @@ def main(
 @contextmanager
 def emulator(folder: Path) -> Iterator[dict[str, str]]:
     """An AWS with the recipe's pipeline deployed; the environment that leads there."""
-    from emulator.server import serve
+    from trainyard.emulator.server import serve
 
     with serve(state=folder / "aws") as endpoint:
         environment = {**os.environ, **endpoint.env}

@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 
 from benchmarks.tamperings.tamperings import KINDS, Target, files, keys, tampered
-from errors import GateError
 from pipelines.approve import approve
 from pipelines.verify.evidence import Evidence
 from pipelines.verify.verify import chosen, first_mismatch, run_checks
+from trainyard.common.errors import GateError
 
 
 def named(found: str, target: Target, kind: str) -> bool:
@@ -44,8 +44,8 @@ def by_verify(arn: str) -> str:
 
 def main(out: Annotated[Path | None, typer.Option(help="Where the table goes, as JSON.")] = None):
     """Print, for each kind of harm, how many of how many are named by approve and by verify."""
-    from emulator.server import serve
     from tests.registered import checkout_in, register
+    from trainyard.emulator.server import serve
 
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "checkout"

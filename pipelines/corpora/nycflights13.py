@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from errors import DataError
 from pipelines.corpora import Corpus
+from trainyard.common.errors import DataError
 
 WEATHER = [
     "temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib",

@@ -10,8 +10,8 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from errors import DataError
 from pipelines.corpora import Corpus
+from trainyard.common.errors import DataError
 
 PARTS = 16
 

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from pipelines.cli import console, run
 from pipelines.verify.verify import Finding, first_mismatch, verify
+from trainyard.terminal import console, run
 
 MARKS = {"ok": ("✓", "green"), "mismatch": ("✗", "bold red"), "unchecked": ("–", "yellow")}
 

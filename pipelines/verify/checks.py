@@ -12,8 +12,8 @@ from itertools import zip_longest
 from typing import Any
 
 from conditions.provenance import UNKNOWN, record
-from pipelines.assets import Asset
-from pipelines.provenance import FOLDER, blanked
+from pipelines.compiling.assets import Asset
+from pipelines.compiling.provenance import FOLDER, blanked
 from pipelines.verify.evidence import Evidence
 from steps.gate.arguments import arguments
 from steps.gate.config import GateConfig, threshold_parameter

@@ -3,10 +3,10 @@
 import hashlib
 from collections.abc import Callable
 
-from errors import DataError
 from pipelines.verify.checks import SHOWN, Mismatch, same
 from pipelines.verify.evidence import Evidence
 from pipelines.verify.files import alone
+from trainyard.common.errors import DataError
 
 
 def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from errors import ServiceError
-from language.steps import every_step
-from pipelines.cli import errors as terminal
-from pipelines.execution import Execution, Step
-from pipelines.plan.history import values
-from pipelines.service import client, error_code, service_errors
+from trainyard.common.errors import ServiceError
+from trainyard.language.steps import every_step
+from trainyard.plan.history import values
+from trainyard.runs.execution import Execution, Step
+from trainyard.service import client, error_code, service_errors
+from trainyard.terminal import errors as terminal
 
 BLOCK = 2**20  # bytes at a time
 LONG = 2**26  # bytes whose hashing is worth a progress bar

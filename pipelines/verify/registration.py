@@ -9,9 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from language.expressions import ExpressionError, Value, evaluate
 from pipelines.verify.checks import Mismatch, difference
 from pipelines.verify.evidence import Absent, Evidence
+from trainyard.language.expressions import ExpressionError, Value, evaluate
 
 BY_SERVICE = (
     *("ModelPackageName", "ModelPackageVersion", "ModelPackageArn", "CreationTime", "CreatedBy"),
@@ -68,7 +68,7 @@ def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Ran:
-    """Values of an execution that is over: a :class:`language.expressions.Scope`."""
+    """Values of an execution that is over: a :class:`trainyard.language.expressions.Scope`."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence

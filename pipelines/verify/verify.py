@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from errors import ServiceError
-from pipelines.verify import again, checks, files, registration, training
+from pipelines.verify import checks, files, recompute, registration, training
 from pipelines.verify.checks import Mismatch, Unchecked
 from pipelines.verify.data import split
 from pipelines.verify.evidence import Absent, Evidence
+from trainyard.common.errors import ServiceError
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 FOUNDATION = ("package", "provenance")
@@ -75,7 +75,7 @@ def chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Ch
     if quick:
         return QUICK
     data = {f"{name} split": split(name, deep=deep) for name in ("train", "test")}
-    local = again.checks((checkout or CHECKOUT).resolve(), named=checkout is not None)
+    local = recompute.checks((checkout or CHECKOUT).resolve(), named=checkout is not None)
     return {**QUICK, **BYTES, **data, **local}
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from errors import DataError
 from training.artifact import open_artifact
 from training.data.verify import sha256_of
 from training.workloads import Workload
+from trainyard.common.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ reject, and never ends the job.
 
 from pathlib import Path
 
-from errors import DataError, TrainyardError
 from steps.evaluate.archive import Trained, open_archive
 from training.workloads import Packing
+from trainyard.common.errors import DataError, TrainyardError
 
 NONE, UNRESOLVED = "none", "unresolved"
 """Instead of an ARN: the model package group has no Approved package; nobody has looked."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from errors import DataError
 from steps.edge import run
 from steps.evaluate.archive import Trained, open_archive
 from steps.evaluate.champion import UNRESOLVED, open_champion
@@ -27,6 +26,7 @@ from training.data.manifest import write_atomically
 from training.data.verify import sha256_of
 from training.scores import Metrics
 from training.workloads import Workload, spec
+from trainyard.common.errors import DataError
 
 
 def evaluate(options: argparse.Namespace) -> None:

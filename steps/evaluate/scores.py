@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from errors import DataError
 from training.scores import Block
+from trainyard.common.errors import DataError
 
 FORMAT = 1
 GROUP = 131_072

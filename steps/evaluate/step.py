@@ -22,7 +22,8 @@ def evaluate_step(
     """Output ``evaluation``: evaluation.json, also readable as the property file Evaluation.
 
     Output ``scores``: challenger.parquet, and champion.parquet where there is a champion. The
-    pipeline parameters ChampionArn and ChampionModelUri say who it is: ``pipelines.champion``.
+    pipeline parameters ChampionArn and ChampionModelUri say who it is:
+    ``pipelines.approval.champion``.
     ``near_duplicates``: whether the gate asks for them.
     """
     slices = [argument for name in config.slices for argument in ("--slice", name)]

@@ -30,8 +30,8 @@ def arguments(
         directions: metric → ``lower`` or ``higher``, which values are better.
         thresholds: of ``config.thresholds`` each, what stands in its place.
         champion: ARN of the model package to compare with, ``none`` or ``unresolved``.
-        look: the number of this comparison in the ledger (``pipelines.ledger``), 0 for unknown;
-            told to a gate that compares.
+        look: the number of this comparison in the ledger (``pipelines.approval.ledger``), 0 for
+            unknown; told to a gate that compares.
     """
     return [
         *("--primary_metric", primary_metric, "--direction", directions[primary_metric]),

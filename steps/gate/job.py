@@ -26,8 +26,8 @@ from conditions.budgets import (
 from conditions.checks import Check, against_baseline, against_threshold
 from conditions.demands import UNRESOLVED, Demands
 from conditions.verdict import verdict
-from errors import GateError
 from steps.edge import run
+from trainyard.common.errors import GateError
 
 BOUNDS = {"max": "lower", "min": "higher"}
 BUDGETS = {

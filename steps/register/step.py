@@ -12,11 +12,11 @@ from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 from sagemaker.serve.model_builder import ModelBuilder
 
-from errors import DefinitionError
 from steps.context import StepContext
 from steps.processing import output_uri
 from steps.register.card import Run, model_card
 from steps.register.config import RegisterConfig
+from trainyard.common.errors import DefinitionError
 
 RECORDED = (
     *("commit", "changes_sha256", "recipe_sha256", "definition_sha256", "seed"),

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
-from errors import DataError, TrainyardError
 from training.data.dataset import Dataset
 from training.data.manifest import row_dtype
 from training.data.verify import Damage, litter, verify
+from trainyard.common.errors import DataError, TrainyardError
 
 LOOKED_AT = 64 * 2**20  # bytes of samples that the histograms are drawn from, at most
 

@@ -23,7 +23,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from errors import DataError
 from steps.edge import run
 from steps.shard import manifests, progress, raw, survey
 from steps.shard.plan import SPLITS, Plan
@@ -35,6 +34,7 @@ from steps.shard.survey import STEM, Survey
 from steps.shard.unit import Unit
 from training.data.manifest import write_atomically
 from training.workloads import read_settings
+from trainyard.common.errors import DataError
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from errors import DataError
 from steps.shard.plan import SPLITS, Plan
 from steps.shard.progress import Packed, Read
 from steps.shard.raw import RawObject
@@ -19,6 +18,7 @@ from training.data.manifest import (
     manifest_json,
     write_atomically,
 )
+from trainyard.common.errors import DataError
 
 log = logging.getLogger(__name__)
 

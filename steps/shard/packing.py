@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from errors import DataError, TrainingError
 from steps.shard import progress, runs
 from steps.shard.duplicates import firsts
 from steps.shard.plan import SPLITS, Plan
@@ -21,6 +20,7 @@ from steps.shard.readers.batch import encoded
 from steps.shard.survey import STEM, Survey, paths, ranges
 from steps.shard.unit import Unit
 from training.data.writer import ShardWriter
+from trainyard.common.errors import DataError, TrainingError
 
 
 def pack(unit: Unit, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:

@@ -28,9 +28,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Protocol
 
-from errors import DataError, TrainyardError
 from steps.shard.pace import INTERVAL, Pace
 from steps.shard.plan import Plan
+from trainyard.common.errors import DataError, TrainyardError
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from errors import DataError
 from steps.shard.progress import Read
 from steps.shard.raw import RawObject
 from training.data.verify import sha256_of
+from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
     from steps.shard.readers import Bad

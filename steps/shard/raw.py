@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from errors import DataError
+from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
     from steps.shard.plan import Plan

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from errors import DataError
 from steps.shard import progress
 from steps.shard.hashes import column_hashes, record_hashes
 from steps.shard.plan import Plan
@@ -23,6 +22,7 @@ from steps.shard.readers.batch import plain
 from steps.shard.runs import Keys, RunWriter
 from steps.shard.splits import split_numbers
 from training.data.hashes import mixed
+from trainyard.common.errors import DataError
 
 RUN_BYTES = 64 * 10**6
 """The largest run, or one batch of the reader more; a run is in memory twice while it is sorted."""

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from errors import DataError, LostRankError, TrainingError, TrainyardError
 from steps import edge
 from training.config import TrainConfig
 from training.restart import Attempt, refuse_what_failed
 from training.start import CHANNEL, Start, check_differences, check_step, opened, read_start
 from training.workloads import read_settings
+from trainyard.common.errors import DataError, LostRankError, TrainingError, TrainyardError
 
 if TYPE_CHECKING:
     from training.data.dataset import Dataset

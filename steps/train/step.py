@@ -24,12 +24,12 @@ from sagemaker.train.configs import (
 )
 from sagemaker.train.distributed import MPI, SMP, DistributedConfig, Torchrun
 
-from errors import DefinitionError
 from steps.context import StepContext
 from steps.processing import output_uri
 from steps.train.config import CHECKPOINTS, TrainStepConfig
 from training.metrics import METRICS
 from training.start import CHANNEL
+from trainyard.common.errors import DefinitionError
 
 CODE = "/opt/ml/input/data/code"
 SPLITS = ("train", "validation")

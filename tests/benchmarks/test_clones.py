@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.clones import CHANGES, carriers, one_definition, upsert
-from emulator.server import serve
+from trainyard.emulator.server import serve
 
 
 @pytest.mark.slow

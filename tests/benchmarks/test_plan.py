@@ -6,8 +6,7 @@ import pytest
 
 from benchmarks.plan.__main__ import Command, processor_seconds
 from benchmarks.plan.definitions import repeated
-from emulator.dag.definition import parse
-from tests.emulator.harness import (
+from tests.trainyard.emulator.harness import (
     compare,
     condition_step,
     fail_step,
@@ -15,6 +14,7 @@ from tests.emulator.harness import (
     pipeline,
     process_step,
 )
+from trainyard.emulator.dag.definition import parse
 
 FILES = [{"PropertyFileName": "Gate", "OutputName": "gate", "FilePath": "gate.json"}]
 

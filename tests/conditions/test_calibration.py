@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from conditions.calibration import BLOCKS, Reliability
-from errors import GateError
+from trainyard.common.errors import GateError
 
 
 def reliability(moved: float = 0.0, rows: int = 40_000, seed: int = 0) -> Reliability:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from conditions.demands import Demands
 from conditions.scored import judge
 from conditions.spending import REST, spent
-from errors import GateError
 from tests.conditions.evidence import CHAMPION, Evidence
+from trainyard.common.errors import GateError
 
 ALPHAS = st.floats(1e-6, 0.2)
 

@@ -19,7 +19,7 @@ from conditions.tally import (
     hashed,
     in_order,
 )
-from errors import GateError
+from trainyard.common.errors import GateError
 
 WANTED = Wanted(metrics={"m": "lower"}, champion="arn")
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from errors import DefinitionError
-from pipelines.permissions.check import compare
-from pipelines.permissions.roles import derive
-from pipelines.permissions.statements import FORCED
-from pipelines.permissions.subject import Subject, from_recipe
-from pipelines.permissions.template import HEAD, ROLES, dump, policies_in, read, template
 from tests.infra.lifecycle import expires, old_version_lives
-from tests.pipelines.permissions import reference
+from tests.trainyard.permissions import reference
+from trainyard.common.errors import DefinitionError
+from trainyard.permissions.check import compare
+from trainyard.permissions.roles import derive
+from trainyard.permissions.statements import FORCED
+from trainyard.permissions.subject import Subject, from_recipe
+from trainyard.permissions.template import HEAD, ROLES, dump, policies_in, read, template
 
 CHECKOUT = Path(__file__).parent.parent.parent
 INFRA = CHECKOUT / "infra"

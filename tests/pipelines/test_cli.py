@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from errors import TrainyardError
 from tests.conftest import CHECKOUT
+from trainyard.common.errors import TrainyardError
 
 LAPTOP = str(CHECKOUT / "recipes/laptop.yaml")
 EXECUTION = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/x/execution/y"
@@ -26,14 +26,14 @@ FILES = {
 OUTS = ("folder", "nowhere/x.json", "x" * 300, "empty/x.json")
 TAKES = {
     "pipelines.definition": ["--recipe", "{}"],
-    "pipelines.validate.__main__": ["{}"],
+    "pipelines.validate": ["{}"],
     "pipelines.corpus": ["--recipe", "{}"],
-    "pipelines.plan.__main__": ["--recipe", "{}"],
+    "pipelines.plan": ["--recipe", "{}"],
     "pipelines.upsert": ["--plan", "{}"],
     "pipelines.start": ["--recipe", "{}"],
     "pipelines.watch": ["--recipe", "{}"],
     "pipelines.report": ["--recipe", "{}"],
-    "pipelines.permissions.__main__": [
+    "pipelines.permissions": [
         "--role", "job", "--name", "x", "--region", "us-east-1",
         "--pipeline-role", "arn:aws:iam::111122223333:role/x", "--definition", "{}",
     ],
@@ -77,7 +77,7 @@ def test_a_file_that_is_none_or_another_is_told(there: Path, verb: str):
 
 @pytest.mark.parametrize(
     ("verb", "words"),
-    [("pipelines.plan.__main__", ["--recipe", LAPTOP]), ("pipelines.report", [EXECUTION])],
+    [("pipelines.plan", ["--recipe", LAPTOP]), ("pipelines.report", [EXECUTION])],
 )
 def test_where_no_file_can_be_written_is_told_before_anything_is_done(there: Path, verb, words):
     for out in OUTS:
@@ -97,4 +97,4 @@ def test_a_plan_that_is_nested_is_no_whole_plan(there: Path):
 @pytest.mark.parametrize("region", ["../x", "us east", "US-EAST-1", "x"])
 def test_a_region_that_is_none_is_told_by_its_field(there: Path, region: str):
     words = ("--recipe", LAPTOP, "--set", f"aws.region={region}")
-    assert "aws.region: is " in told("pipelines.plan.__main__", *words)
+    assert "aws.region: is " in told("pipelines.plan", *words)

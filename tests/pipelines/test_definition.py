@@ -10,11 +10,11 @@ from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from errors import RecipeError
-from pipelines.account import resolve
+from pipelines.compiling.locked import read
 from pipelines.definition import build, pieces
-from pipelines.locked import read
-from pipelines.recipe import load
+from pipelines.recipe.account import resolve
+from pipelines.recipe.reading import load
+from trainyard.common.errors import RecipeError
 
 RECIPES = ["recipes/laptop.yaml", "recipes/prod.yaml"]
 REQUESTS = {
@@ -271,7 +271,12 @@ SHAPING = {
     "training/workloads/language_model/model.py",
 }
 WITHOUT_EFFECT = {
-    *("training/trackers.py", "steps/evaluate/job.py", "errors.py", "steps/requirements.txt"),
+    *(
+        "training/trackers.py",
+        "steps/evaluate/job.py",
+        "trainyard/common/errors.py",
+        "steps/requirements.txt",
+    ),
     "training/workloads/tabular/model.py",
 }
 

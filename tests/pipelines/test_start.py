@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from errors import PlanError, RecipeError, ServiceError
+from pipelines.compiling.provenance import recorded_recipe
 from pipelines.definition import from_recipe
-from pipelines.provenance import recorded_recipe
 from pipelines.start import main, start
 from pipelines.upsert import upsert
-from tests.pipelines.plan.pictures import HERE
 from tests.pipelines.upserting import clean_aws, definition
+from tests.trainyard.plan.pictures import HERE
+from trainyard.common.errors import PlanError, RecipeError, ServiceError
 
 RECIPE = HERE / "recipe.yaml"
 PIPELINE = "trainyard-dev"

@@ -16,13 +16,14 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
-from errors import PlanError
-from pipelines import deployed, lock, records
-from pipelines.config import Budget
-from pipelines.records import Place
+from pipelines.deploying import lock, records
+from pipelines.deploying.records import Place
+from pipelines.recipe.config import Budget
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT, clean_environment
 from tests.pipelines.upserting import NAME, clean_aws, definition
+from trainyard.common.errors import PlanError
+from trainyard.plan import deployed
 
 
 @pytest.fixture(autouse=True)

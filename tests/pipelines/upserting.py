@@ -13,12 +13,12 @@ from typing import Any
 
 import boto3
 
-from errors import TrainyardError
-from pipelines import deployed
-from pipelines.assets import Asset
-from pipelines.compiled import Definition
-from pipelines.service import client
+from pipelines.compiling.assets import Asset
+from pipelines.compiling.compiled import Definition
 from pipelines.upsert import upsert
+from trainyard.common.errors import TrainyardError
+from trainyard.plan import deployed
+from trainyard.service import client
 
 NAME = "small"
 ROLE = "arn:aws:iam::123456789012:role/pipeline"

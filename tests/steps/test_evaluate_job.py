@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from errors import DataError
 from steps.evaluate import job as evaluate_job
 from steps.evaluate import latency as latency_module
 from steps.evaluate import leakage as leakage_module
@@ -23,6 +22,7 @@ from tests.steps.test_jobs import RAGGED, TOYS, shard, train
 from tests.training.test_cores import ALL, neighbours
 from training.cores import Waited
 from training.data.dataset import Dataset
+from trainyard.common.errors import DataError
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/toys/1"
 

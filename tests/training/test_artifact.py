@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from errors import DataError
 from training.artifact import open_artifact, save
 from training.workloads import load
+from trainyard.common.errors import DataError
 
 SETTINGS = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from errors import TrainingError
 from training.checkpoint import Checkpoints
 from training.strategies.ranks import Ranks
+from trainyard.common.errors import TrainingError
 
 ALONE = Ranks(0, 0, 1, torch.device("cpu"))
 

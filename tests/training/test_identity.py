@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.assets import step_code
+from pipelines.compiling.assets import step_code
 from tests.conftest import CHECKOUT
 from training.config import IMMATERIAL, TrainConfig
 from training.identity import WITHOUT_EFFECT, Parts, material, parts, running
@@ -76,7 +76,8 @@ names = st.sampled_from(
      "training/workloads/__init__.py", "training/workloads/language_model/model.py"]
 )  # fmt: skip
 others = st.sampled_from(
-    ["errors.py", "requirements.txt", "steps/edge.py", "steps/evaluate/job.py", "mine/model.py",
+    ["trainyard/common/errors.py", "requirements.txt", "steps/edge.py", "steps/evaluate/job.py",
+     "mine/model.py",
      "training/workloads/tabular/model.py", "training/__pycache__/loop.pyc", ".git/HEAD",
      *sorted(WITHOUT_EFFECT)]
 )  # fmt: skip
@@ -116,9 +117,9 @@ def test_what_travels_and_shapes_no_weight_does_not_count(files, beside):
 
 def test_a_users_package_counts_with_all_that_lies_beside_it_and_all_shipped_workloads():
     """It may import any of them."""
-    files = {"mine/model.py": b"1", "vocabulary.json": b"2", "errors.py": b"3"}
+    files = {"mine/model.py": b"1", "vocabulary.json": b"2", "trainyard/common/errors.py": b"3"}
     files |= {"training/workloads/tabular/model.py": b"4"}
-    assert {*material(files, "mine.model")} == {*files} - {"errors.py"}
+    assert {*material(files, "mine.model")} == {*files} - {"trainyard/common/errors.py"}
 
 
 def test_what_is_listed_as_without_effect_is_there():

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from errors import DataError
 from tests.training.trainings import evaluated, loss_of, write_dataset
 from training.data.dataset import Dataset
 from training.workloads import load
@@ -24,6 +23,7 @@ from training.workloads.language_model import tokenizer as tokenizers_module
 from training.workloads.language_model.baselines import Bigram
 from training.workloads.language_model.config import SPEC, LanguageModelConfig
 from training.workloads.language_model.scores import documents, padding, scores
+from trainyard.common.errors import DataError
 
 SMALL = {"context_length": 8, "layers": 2, "heads": 2, "dim": 16}
 TEXT = "the cat sat on the mat; the dog ate the cat's hat. größer — 東京 🐈\n" * 3

@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from errors import DataError, LostRankError, TrainingError
 from steps.train.job import report_failure as report
 from tests.training import worlds
 from tests.training.test_loop import poison_rank_1
 from tests.training.trainings import CHECKOUT, TOYS, arguments
 from training.restart import Attempt, refuse_what_failed
+from trainyard.common.errors import DataError, LostRankError, TrainingError
 
 
 def attempt(monkeypatch, number: int, most: int) -> None:

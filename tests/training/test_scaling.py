@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from errors import TrainingError
 from training import scaling
+from trainyard.common.errors import TrainingError
 
 TINY = '{"context_length": 8, "layers": 1, "heads": 2, "dim": 16}'
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from errors import DataError
 from tests.training.workloads.tabular.tables import SETTINGS as TABULAR
 from tests.training.workloads.tabular.tables import dataset, pack, table
 from training import artifact, inference
 from training.serving import Served, open_served
 from training.workloads import load
 from training.workloads.tabular.model import inputs
+from trainyard.common.errors import DataError
 
 LANGUAGE = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
 
@@ -156,7 +156,8 @@ def test_the_artifact_carries_the_code_that_answers(tmp_path, monkeypatch):
     )
     assert names == other
     found = {path.as_posix() for path in names}
-    assert found >= {"code/inference.py", "code/errors.py", "code/requirements.txt",
+    assert found >= {"code/inference.py", "code/trainyard/common/errors.py",
+                     "code/requirements.txt",
                      "code/training/serving.py", "code/toys/ragged/workload.py",
                      "packages.txt"}  # fmt: skip
     assert not any("steps" in path.parts or "__pycache__" in path.parts for path in names)

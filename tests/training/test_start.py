@@ -10,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from errors import TrainingError
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments, history, losses, write_ragged
 from training.identity import Parts
 from training.start import DIFFERENT, opened, read_start
+from trainyard.common.errors import TrainingError
 
 CONSTANT = {"warmup_steps": 0, "min_learning_rate_ratio": 1.0}
 """A schedule that does not depend on max_steps."""

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from errors import TrainingError
 from tests.training.trainings import SETTINGS, history, losses
 from training import trackers
 from training.config import TrainConfig
 from training.trackers import packages, tracking_uri
+from trainyard.common.errors import TrainingError
 
 CONFIG = TrainConfig(**SETTINGS)
 SERVER = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/mine"

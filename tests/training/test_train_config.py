@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from errors import TrainingError
 from steps.train.job import parse, read_config
 from training.config import TrainConfig
 from training.optimizers import learning_rate
+from trainyard.common.errors import TrainingError
 
 GIVEN = {"max_steps": "10", "global_batch": "8", "micro_batch": "4", "learning_rate": "0.01"}
 

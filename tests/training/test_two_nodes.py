@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from steps.train.config import TrainStepConfig
-from tests.emulator.harness import Cloud, cloud, training, until
 from tests.training import worlds
 from tests.training.test_loop import copy_inputs
 from tests.training.trainings import CHECKOUT, SETTINGS, TOYS, losses
+from tests.trainyard.emulator.harness import Cloud, cloud, training, until
 
 pytestmark = pytest.mark.slow
 

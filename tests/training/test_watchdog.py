@@ -14,13 +14,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from errors import LostRankError
 from tests.training import worlds
 from tests.training.test_loop import copy_inputs
 from tests.training.trainings import losses
 from training import watchdog
 from training.strategies.ranks import Ranks, connect, joined, started
 from training.watchdog import Watch
+from trainyard.common.errors import LostRankError
 
 FIRST_OF_TWO = Ranks(0, 0, 2, torch.device("cpu"))
 

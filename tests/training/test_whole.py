@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.distributed import checkpoint as dcp
 
-from errors import TrainingError
 from training import whole
 from training.checkpoint import Checkpoints
 from training.strategies.ranks import Ranks
+from trainyard.common.errors import TrainingError
 
 ALONE = Ranks(0, 0, 1, torch.device("cpu"))
 

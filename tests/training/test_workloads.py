@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from errors import TrainingError
 from training.workloads import load, read_settings, spec
+from trainyard.common.errors import TrainingError
 
 TOYS = Path(__file__).parent
 

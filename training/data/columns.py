@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from errors import DataError
 from training.data.manifest import BLANK, SUFFIX, Field, Head, Raw, Source
+from trainyard.common.errors import DataError
 
 TABLES = {
     "raw": tuple(Raw.model_fields),

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from errors import DataError
 from training.data.columns import parse_manifest
 from training.data.gather import gather
 from training.data.manifest import Samples, row_dtype
@@ -15,6 +14,7 @@ from training.data.storage import place
 from training.data.tables import Opened, Tables
 from training.data.union import unite
 from training.data.writer import variable
+from trainyard.common.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from errors import DataError
+from trainyard.common.errors import DataError
 
 
 class Place(Protocol):

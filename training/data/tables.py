@@ -12,11 +12,11 @@ from tokenize import TokenError
 
 import numpy as np
 
-from errors import DataError
 from training.data.manifest import row_dtype
 from training.data.storage import Place, missing
 from training.data.union import Union
 from training.data.writer import npy, variable
+from trainyard.common.errors import DataError
 
 MAPS = 16_384
 """Files that are mapped at once, at most: Linux allows a process 65,530 maps (vm.max_map_count).

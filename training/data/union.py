@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from errors import DataError
 from training.data.columns import Columns
 from training.data.manifest import FORMAT, Field, Source
+from trainyard.common.errors import DataError
 
 ALL = slice(None)  # rows of a table, as they stand
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from errors import DataError
 from training.data.manifest import (
     Field,
     Files,
@@ -22,6 +21,7 @@ from training.data.manifest import (
     row_dtype,
     write_manifest,
 )
+from trainyard.common.errors import DataError
 
 
 def write_dataset(

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
-from errors import TrainingError
 from training.config import TrainConfig
 from training.strategies.ranks import joined, read_ranks
 from training.strategies.single import Single as Strategy
 from training.workloads import Workload
+from trainyard.common.errors import TrainingError
 
 CLASSES = {
     "single": "single.Single",

@@ -18,11 +18,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from errors import TrainingError
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
 from training.strategies.single import Batch, Single
 from training.workloads import Workload
+from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)
 

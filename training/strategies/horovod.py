@@ -6,11 +6,11 @@ Checkpoints and what the ranks tell each other go through torch's own process gr
 
 from torch import nn
 
-from errors import TrainingError
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
 from training.strategies.single import Single
 from training.workloads import Workload
+from trainyard.common.errors import TrainingError
 
 
 class Horovod(Single):

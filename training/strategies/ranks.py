@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from errors import LostRankError, TrainingError
 from training.cores import fit_threads
 from training.restart import Attempt
+from trainyard.common.errors import LostRankError, TrainingError
 
 NETWORK = 60  # seconds that an answer of the store may take
 LAUNCHERS = (

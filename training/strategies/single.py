@@ -8,13 +8,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from errors import TrainingError
 from training import optimizers, ties
 from training.clock import Clock
 from training.config import TrainConfig
 from training.microbatches import Again, MicroBatches, by_batch
 from training.strategies.ranks import Ranks
 from training.workloads import Workload
+from trainyard.common.errors import TrainingError
 
 Batch = Mapping[str, Tensor]
 

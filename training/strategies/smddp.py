@@ -6,8 +6,8 @@ neither further process groups nor other backends can be used beside it; so a ch
 between two steps, not in the background (``Ranks.subgroups``).
 """
 
-from errors import TrainingError
 from training.strategies.ddp import Ddp
+from trainyard.common.errors import TrainingError
 
 
 class Smddp(Ddp):

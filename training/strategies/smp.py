@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from errors import TrainingError
 from training import optimizers
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
 from training.strategies.single import Batch, Single
 from training.workloads import Workload
+from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.state_dict import StateDictOptions

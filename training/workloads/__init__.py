@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from errors import TrainingError
+from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -31,11 +31,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from errors import DataError
 from steps.shard.readers import csv, json_lines, parquet, text
 from steps.shard.readers.batch import Bad, Batch
 from steps.shard.readers.limits import within
 from steps.shard.readers.raw import COMPRESSION
+from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
     from training.workloads import Column

@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from errors import DataError
 from steps.shard.readers.batch import (
     Bad,
     Batch,
@@ -56,6 +55,7 @@ from steps.shard.readers.values import (
     without_empty,
     without_infinities,
 )
+from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
     from training.workloads import Column

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from textwrap import shorten
 
-from errors import DataError
+from trainyard.common.errors import DataError
 
 
 def check_names(path: Path, names: Sequence[str], declared: Iterable[str]) -> None:

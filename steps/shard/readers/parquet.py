@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from errors import DataError
 from steps.shard.readers.batch import Bad, Batch, encoded, plain, row_excerpt, schema
 from steps.shard.readers.names import check_names
 from steps.shard.readers.raw import CHUNK_BYTES, MAX_RECORD_BYTES
 from steps.shard.readers.values import BadRecord, decoded, without_infinities
+from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
     from training.workloads import Column

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from errors import DataError
 from steps.shard.readers.batch import Bad, excerpt
+from trainyard.common.errors import DataError
 
 CHUNK_BYTES = 4 << 20
 """Raw data that is looked at in one go, after decompression. Larger chunks fall out of the

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from errors import DataError
 from steps.shard.readers.batch import Bad, Batch, bad_batch, encoded, excerpt, merged, schema
 from steps.shard.readers.raw import FANOUT, PIECE_BYTES, Block, line_blocks
 from steps.shard.readers.values import BadRecord, decoded
+from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
     from training.workloads import Column

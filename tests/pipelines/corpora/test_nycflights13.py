@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from errors import DataError
 from pipelines.corpora import nycflights13
 from pipelines.corpora.nycflights13 import LABEL, PLANE, SCHEDULE, WEATHER, data_folder, joined
-from pipelines.recipe import load
+from pipelines.recipe.reading import load
 from steps.shard.readers import read
 from tests.conftest import CHECKOUT
 from training.workloads import Column, load_packing
+from trainyard.common.errors import DataError
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from errors import DefinitionError
 from tests.pipelines.test_definition import compiled, steps
+from trainyard.common.errors import DefinitionError
 
 
 def filled(card: dict, value: object = 1.5) -> str:
@@ -52,7 +52,7 @@ def test_metadata_that_the_service_would_refuse_are_refused_before_the_training(
     )
 )
 def test_a_document_without_variables_is_its_json(document):
-    import pipelines.sdk  # noqa: F401 - prepares the SDK: must come first
+    import pipelines.compiling.sdk  # noqa: F401 - prepares the SDK: must come first
     from steps.register.card import joined
 
     [text] = joined(document).values

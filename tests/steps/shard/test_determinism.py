@@ -189,7 +189,7 @@ def test_tiny_files_make_no_more_shards_than_one(tmp_path):
     (lambda raw, units: units.unlink(), "tell of . units of "),
 ], ids=["length", "other data", "missing"])  # fmt: skip
 def test_a_missing_instance_and_one_with_other_data_are_noticed(tmp_path, change, expected):
-    from errors import DataError
+    from trainyard.common.errors import DataError
 
     dataset(tmp_path, five_objects(), instances=2)
     path = tmp_path / "out/train/manifest-algo-2.json"

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from errors import DataError
 from steps.shard.readers import FORMATS, read
 from tests.steps.shard.readings import (
     TEXT,
@@ -21,6 +20,7 @@ from tests.steps.shard.readings import (
     reasons,
     write,
 )
+from trainyard.common.errors import DataError
 
 TEXTS = ["one", "zwei ✓", "3,5 km", "a\tb", "NA", "true", "2013-01-01", '"', "-"]
 LINES = "".join(f"{text}\n" for text in TEXTS)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from errors import DataError
 from steps.shard.readers.dialect import Dialect
 from tests.steps.shard.readings import MIXED, TEXT, limits, read_all, reasons, write
 from training.workloads import Column
+from trainyard.common.errors import DataError
 
 NUMBER = {"size": Column("number", False)}
 

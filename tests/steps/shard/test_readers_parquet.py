@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from errors import DataError
 from steps.shard.readers import parquet, read
 from tests.steps.shard.readings import TEXT, read_all, reasons, write
 from training.workloads import Column
+from trainyard.common.errors import DataError
 
 
 def table(path: Path, options: dict | None = None, **columns: pa.Array) -> Path:

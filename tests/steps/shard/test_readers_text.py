@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from errors import DataError
 from tests.steps.shard.readings import MIXED, TEXT, read_all, reasons, write
 from training.workloads import Column
+from trainyard.common.errors import DataError
 
 
 def test_lines_keep_all_but_their_end(tmp_path: Path):

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from errors import TrainingError
 from steps.train.job import _check_alike
 from tests.training.test_identity import of
 from training.identity import Parts
+from trainyard.common.errors import TrainingError
 
 
 class Ranks:

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from errors import RecipeError
-from pipelines.account import resolve
-from pipelines.assets import Asset
-from pipelines.compiled import Definition
+from pipelines.compiling.assets import Asset
+from pipelines.compiling.compiled import Definition
+from pipelines.compiling.images import training_image
+from pipelines.compiling.locked import read
 from pipelines.definition import build
-from pipelines.images import training_image
-from pipelines.locked import read
-from pipelines.recipe import load
+from pipelines.recipe.account import resolve
+from pipelines.recipe.reading import load
 from steps.train.support import (
     INSTANCE_TYPES,
     LAUNCHERS,
@@ -23,6 +22,7 @@ from steps.train.support import (
     SMP_IMAGES,
     refuse_machines,
 )
+from trainyard.common.errors import RecipeError
 
 PROD = Path("recipes/prod.yaml")  # 4 × ml.p4d.24xlarge
 PLAIN = "train.loop.shard_degree=0"

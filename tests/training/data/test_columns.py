@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from errors import DataError
 from training.data.columns import parse_manifest
 from training.data.manifest import Field, Files, Manifest, Raw, Shards, Source, manifest_json
 from training.data.union import _distinct, unite
+from trainyard.common.errors import DataError
 
 FIELDS = {"x": Field(dtype="uint16", shape=(3,)), "text": Field(dtype="uint8", shape=None)}
 RAW = [

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from errors import DataError
 from tests.conftest import CHECKOUT
 from tests.training.trainings import read_manifests, write_dataset
 from training.data.dataset import Dataset
 from training.data.manifest import Field, Shards
 from training.data.writer import ShardWriter, part, variable
+from trainyard.common.errors import DataError
 
 FIELDS = {
     "tokens": Field(dtype="uint16", shape=(3,)),

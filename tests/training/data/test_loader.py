@@ -12,13 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from errors import DataError
 from tests.training.data.test_dataset import FIELDS, make
 from tests.training.trainings import write_dataset
 from training.data import loader as module
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.order import Order, uniform, windowed
+from trainyard.common.errors import DataError
 
 SAMPLES = 157  # in some 15 shards
 

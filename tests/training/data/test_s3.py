@@ -7,12 +7,12 @@ import boto3
 import numpy as np
 import pytest
 
-from errors import DataError
 from tests.training.data.test_dataset import FIELDS, make, rows
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.order import uniform, windowed
+from trainyard.common.errors import DataError
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from errors import DataError
 from tests.training.data.test_dataset import FIELDS, make, rows
 from tests.training.trainings import write_dataset
 from training.data import tables
 from training.data.dataset import Dataset
 from training.data.manifest import Samples
+from trainyard.common.errors import DataError
 
 SAMPLES = 200  # in some 20 shards
 

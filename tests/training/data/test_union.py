@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from errors import DataError
 from tests.training.trainings import write_dataset
 from training.data.columns import Columns, parse_manifest
 from training.data.dataset import Dataset
 from training.data.manifest import Field, Manifest, Raw, Shards, Source, manifest_json
 from training.data.union import unite
+from trainyard.common.errors import DataError
 
 FIELDS = {"x": Field(dtype="uint16", shape=(3,))}
 

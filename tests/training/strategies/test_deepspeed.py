@@ -2,11 +2,11 @@
 
 import pytest
 
-from errors import TrainingError
 from tests.training import worlds
 from tests.training.strategies.test_libraries import GIVEN, goes_on_and_hands_on
 from training.config import TrainConfig
 from training.strategies import started
+from trainyard.common.errors import TrainingError
 
 
 def settings_of(**fields) -> dict:

@@ -11,13 +11,13 @@ import pytest
 from safetensors.numpy import load_file
 from torch import nn
 
-from errors import TrainingError
 from tests.fakes import launch
 from tests.training.trainings import losses
 from training.config import TrainConfig
 from training.optimizers import build
 from training.strategies import started
 from training.strategies.ranks import check_machines, read_meeting
+from trainyard.common.errors import TrainingError
 
 GIVEN = {"max_steps": 10, "global_batch": 8, "micro_batch": 4, "learning_rate": 0.01}
 SETTINGS = {"micro_batch": 2, "max_steps": 8, "checkpoint_interval": 2, "validation_interval": 8}

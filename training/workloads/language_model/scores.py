@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from errors import DataError
 from training.data.dataset import Dataset, Passage
 from training.scores import Block, Metrics, ratios
 from training.workloads.language_model.tokenizer import Tokenizer
+from trainyard.common.errors import DataError
 
 Predictions = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Samples (n, width) → −ln p of every target and whether it was the likeliest, (n, width - 1)."""

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from errors import DataError
 from training.workloads.language_model.packing import Packing
 from training.workloads.language_model.scores import padding
+from trainyard.common.errors import DataError
 
 BATCH = 16  # samples at a time, as in the evaluation: a long text must not fill the memory
 

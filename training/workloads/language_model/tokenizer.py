@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from errors import DataError
+from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa  # not needed by a training: 0.1 s and 30 MB of each rank

@@ -8,12 +8,12 @@ import torch
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
-from errors import TrainingError
 from training.data.dataset import Dataset
 from training.data.manifest import Samples
 from training.scores import Block
 from training.workloads.tabular.model import Encoder, inputs
 from training.workloads.tabular.scores import columns, values
+from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)
 

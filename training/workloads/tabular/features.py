@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from errors import DataError
 from training.workloads.tabular.config import TabularConfig
 from training.workloads.tabular.statistics import Statistics, Values
+from trainyard.common.errors import DataError
 
 FILE = "features.json"
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from pandas.util import hash_array
 
-from errors import DataError
 from training.data.manifest import Field, Samples
 from training.workloads import Column
 from training.workloads.tabular.config import TabularConfig
 from training.workloads.tabular.statistics import MISSING, Moments, Statistics, Tally
+from trainyard.common.errors import DataError
 
 TOO_LARGE = 2.0**128 - 2.0**103
 """The smallest number that is rounded to an infinite float32 (IEEE 754, ties to even)."""

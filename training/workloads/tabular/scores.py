@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from errors import DataError
 from training.scores import Block, Clusters, Metrics, ratios, standard_error
+from trainyard.common.errors import DataError
 
 _SHIFT = 10  # bits of a float32 that its bin does not see
 _HALF = (np.float32(0.5).view(np.uint32) >> np.uint32(_SHIFT)).item()

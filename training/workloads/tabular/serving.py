@@ -10,10 +10,10 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from errors import DataError
 from training.workloads import Column
 from training.workloads.tabular.model import inputs
 from training.workloads.tabular.packing import Packing
+from trainyard.common.errors import DataError
 
 
 def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from errors import TrainingError
 from training.data.dataset import Dataset
 from training.data.hashes import sample_hashes
 from training.data.manifest import Samples
@@ -19,6 +18,7 @@ from training.workloads.tabular.model import Classifier, Encoder, inputs
 from training.workloads.tabular.packing import Packing
 from training.workloads.tabular.scores import columns, metrics
 from training.workloads.tabular.statistics import MISSING
+from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

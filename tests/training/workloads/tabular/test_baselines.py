@@ -10,10 +10,10 @@ from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from errors import TrainingError
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
 from training.workloads import load
 from training.workloads.tabular import baselines
+from trainyard.common.errors import TrainingError
 
 CALM = SETTINGS | {"min_count": 1, "clip": 100.0}
 

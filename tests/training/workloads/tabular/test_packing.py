@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pandas.util import hash_array
 
-from errors import DataError, TrainingError
 from tests.training.workloads.tabular.tables import SETTINGS, batch, pack, table
 from training.data.writer import check_samples
 from training.workloads import load_packing
 from training.workloads.tabular.packing import Codes, value_hashes
 from training.workloads.tabular.statistics import MISSING, Moments, Statistics, Tally
+from trainyard.common.errors import DataError, TrainingError
 
 
 def test_a_sample_is_a_row():

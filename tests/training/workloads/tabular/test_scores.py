@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
 
-from errors import DataError
 from training.workloads.tabular import scores
+from trainyard.common.errors import DataError
 
 
 def metrics(logits, labels, groups=None, size=1000):

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from errors import DataError, TrainingError
 from tests.training.trainings import evaluated, loss_of
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, pack, table
 from training.data.dataset import Dataset
 from training.workloads import Workload, load
 from training.workloads.tabular.config import SPEC
+from trainyard.common.errors import DataError, TrainingError
 
 
 @pytest.fixture

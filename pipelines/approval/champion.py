@@ -1,0 +1,133 @@
+"""The champion: the model package that a run's model is compared with, told to it at its start.
+
+A run that is started without being told (from the console, by an EventBridge rule) finds
+``unresolved`` in its parameter ChampionArn, and the gate rejects what should be compared.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from trainyard.common.errors import RecipeError, ServiceError
+from trainyard.language.steps import every_step
+from trainyard.service import client, error_code, service_errors
+
+NONE, UNRESOLVED = "none", "unresolved"
+"""Values of ChampionArn: the group has no Approved package; nobody has looked."""
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+NO_CHAMPION = {
+    "no-champion.json": json.dumps({"champion": None}).encode(),
+}
+"""The folder that ChampionModelUri names when there is no model: a ProcessingInput must exist."""
+
+
+def champion_parameters(
+    sagemaker: Any, definition: Mapping[str, Any], given: Mapping[str, str], champion: str | None
+) -> dict[str, str]:
+    """ChampionArn, and ChampionModelUri when there is a champion; nothing for a pipeline that takes
+    no champion, and where ``given``, the parameters of this run, say who it is.
+
+    Args:
+        champion: ARN of a model package, or ``none``; None for the latest Approved package.
+
+    Raises:
+        RecipeError: the pipeline takes no champion, and one was named.
+        ServiceError: the package has no model.tar.gz, or AWS refused.
+    """
+    known = {parameter["Name"] for parameter in definition.get("Parameters", ())}
+    if "ChampionArn" not in known:
+        if champion is not None:
+            raise RecipeError(
+                f"--champion {champion}: this pipeline takes none; upsert it once with this version"
+            )
+        return {}
+    if "ChampionArn" in given:
+        return {}
+    arn = champion or _champion(sagemaker, _group(definition))
+    if arn == NONE:
+        return {"ChampionArn": NONE}
+    fix = "name another with --champion ARN, or none"
+    uri, _ = model_of(sagemaker, arn, "champion", f"reject the package, or {fix}")
+    return {"ChampionArn": arn, "ChampionModelUri": uri}
+
+
+def approved(sagemaker: Any, group: str) -> list[str]:
+    """ARNs of the group's Approved packages, the newest first: the champion and its predecessors.
+
+    A package is as new as its registration, not its approval: ListModelPackages tells no other
+    time. None where there is no such group: the first registration makes it.
+
+    Raises:
+        ServiceError: AWS refused.
+    """
+    pages = sagemaker.get_paginator("list_model_packages").paginate(
+        ModelPackageGroupName=group,
+        ModelApprovalStatus="Approved",
+        SortBy="CreationTime",
+        SortOrder="Descending",
+    )
+    with service_errors(f"listing the Approved packages of {group}"):
+        try:
+            return [
+                one["ModelPackageArn"] for page in pages for one in page["ModelPackageSummaryList"]
+            ]
+        except ClientError as error:
+            # AWS's page on ListModelPackages names no error for a missing group; the message is
+            # known from memory, and from this emulator.
+            missing = error_code(error) in ("ValidationException", "ResourceNotFound")
+            if missing and "does not exist" in str(error):
+                return []
+            raise
+
+
+def _champion(sagemaker: Any, group: str | None) -> str:
+    return next(iter(approved(sagemaker, group)), NONE) if group else NONE
+
+
+def _group(definition: Mapping[str, Any]) -> str | None:
+    """The model package group that the pipeline registers in; None when it does not register."""
+    for step in every_step(definition["Steps"]):
+        group = step.get("Arguments", {}).get("ModelPackageGroupName")
+        if step["Type"] == "RegisterModel" and isinstance(group, str):
+            return group
+    return None
+
+
+def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | None]:
+    """(S3 URI of a package's model.tar.gz, its SHA-256 where the package was registered by us).
+
+    Args:
+        what, fix: for errors: what the package is here, and what else to do.
+
+    Raises:
+        ServiceError: there is no such package, it names no one model, or that is not there.
+    """
+    with service_errors(f"looking at {what} {arn}"):
+        package = sagemaker.describe_model_package(ModelPackageName=arn)
+    containers = package.get("InferenceSpecification", {}).get("Containers", [])
+    uris = [container["ModelDataUrl"] for container in containers if "ModelDataUrl" in container]
+    if len(uris) != 1:
+        raise ServiceError(
+            f"{what} {arn}: names {len(uris)} models (InferenceSpecification.Containers"
+            f"[].ModelDataUrl), expected one; {fix}"
+        )
+    _check_there(sagemaker, uris[0], f"{what} {arn}", fix)
+    recorded = package.get("CustomerMetadataProperties", {}).get("artifact_sha256", "")
+    return uris[0], recorded if _SHA256.fullmatch(recorded) else None
+
+
+def _check_there(sagemaker: Any, uri: str, what: str, fix: str) -> None:
+    """Now, and not when the training is over. Who may not look has to believe it."""
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    try:
+        client("s3", sagemaker.meta.region_name).head_object(Bucket=bucket, Key=key)
+    except ClientError as error:
+        if error_code(error) in ("404", "NoSuchKey", "NoSuchBucket"):
+            raise ServiceError(
+                f"{what}: its model {uri} is not there; restore it, or {fix}"
+            ) from None

@@ -1,0 +1,228 @@
+"""The ledger of looks: how many challengers have been compared with a champion on a test split.
+
+    s3://<bucket>/<aws.prefix>/looks/<test split and champion>/<number>.json
+
+Whoever tries often enough finds a challenger that is better on one test split by luck alone. So
+every look has a number, and the later it is, the less it may err (``conditions.spending``). The
+number is found when a run starts, like the champion: two starts at once get two numbers, since S3
+makes an object only where there is none. Looks of all pipelines below ``aws.prefix`` count.
+
+What a look is: one training. The same training again, whether retried, answered from the cache or
+judged by other margins, is the same model and the same limits, so it keeps its number. The test
+split is known by what it is made of and how records are drawn for it; other code, or another model
+on the same records, is another look at the same split.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from conditions.spending import spent
+from pipelines.approval.champion import NONE, UNRESOLVED
+from pipelines.deploying.lock import LOST_RACE, whoami
+from trainyard.common.errors import ServiceError
+from trainyard.language.caching import ATTRIBUTES
+from trainyard.language.steps import every_step
+from trainyard.plan.fields import CODE
+from trainyard.plan.history import values
+from trainyard.plan.resolving import resolve
+from trainyard.service import error_code
+
+PARAMETER = "Look"
+FOUND = ("ChampionArn", "ChampionModelUri", PARAMETER)
+"""Parameters of a run that ``pipelines.start`` finds out, and that nobody chooses."""
+DRAWN_BY = ("--validation_share", "--test_share", "--key", "--unique")
+"""Arguments of the shard job that decide which records are in the test split."""
+ATTEMPTS = 50  # starts at once that may be faster than this one
+THREADS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A number at one test split and champion."""
+
+    number: int
+    counted: bool
+    """Whether the ledger holds it already."""
+    champion: str
+    alpha: float
+    """Of the recipe: 1 - confidence."""
+
+    @property
+    def level(self) -> float:
+        """How much of α this look may spend."""
+        return spent(self.alpha, self.number)
+
+
+def look(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look | None:
+    """The number that a run with these parameters has, or would get; None where none is needed.
+
+    Args:
+        document: the pipeline's definition.
+        given: the run's parameters, ChampionArn among them.
+
+    Raises:
+        ClientError: AWS refused.
+    """
+    page = _page(document, given)
+    return page.found(s3) if page else None
+
+
+def take(s3: Any, document: Mapping[str, Any], given: Mapping[str, Any]) -> Look | None:
+    """The same, and written down.
+
+    Raises:
+        ClientError: AWS refused.
+        ServiceError: others kept being faster.
+    """
+    page = _page(document, given)
+    for _ in range(ATTEMPTS if page else 0):
+        found = page.found(s3)
+        if found.counted or page.written(s3, found.number):
+            return found
+    if page:
+        raise ServiceError(f"{page.uri}: others keep taking the next look; try again")
+    return None
+
+
+def told(look: Look) -> str:
+    """The look in one line for people."""
+    return (
+        f"look {look.number} at this test split against {look.champion}: "
+        f"it may spend {look.level:.2g} of α {look.alpha:.2g}"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """The looks at one test split and champion, for one training."""
+
+    bucket: str
+    prefix: str
+    about: Mapping[str, Any]
+    training: str
+    alpha: float
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def found(self, s3: Any) -> Look:
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
+        names = [item["Key"] for page in pages for item in page.get("Contents", ())]
+        with ThreadPoolExecutor(THREADS) as pool:
+            bodies = pool.map(lambda key: s3.get_object(Bucket=self.bucket, Key=key), names)
+            trainings = [_training(body["Body"].read()) for body in bodies]
+        numbers = {_number(key): told for key, told in zip(names, trainings, strict=True)}
+        ours = [number for number, training in numbers.items() if training == self.training]
+        return Look(
+            number=min(ours, default=max(numbers, default=0) + 1),
+            counted=bool(ours),
+            champion=self.about["champion"],
+            alpha=self.alpha,
+        )
+
+    def written(self, s3: Any, number: int) -> bool:
+        """Whether the number is ours now; False when somebody else was faster."""
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        body = {**self.about, "training": self.training, "by": whoami(), "at": at}
+        try:
+            s3.put_object(
+                Bucket=self.bucket,
+                Key=f"{self.prefix}{number:06}.json",
+                Body=json.dumps(body, indent=1).encode(),
+                IfNoneMatch="*",
+            )
+        except ClientError as error:
+            if error_code(error) in LOST_RACE:
+                return False
+            raise
+        return True
+
+
+def _page(document: Mapping[str, Any], given: Mapping[str, Any]) -> _Page | None:
+    parameters = values(document, {name: str(value) for name, value in given.items()})
+    champion = parameters.get("ChampionArn")
+    if PARAMETER not in parameters or champion in (None, NONE, UNRESOLVED):
+        return None
+    steps = {step["Name"]: step for step in every_step(document["Steps"])}
+    resolved = {name: resolve(_of_key(steps[name]), _Start(parameters)) for name in
+                ("Shard", "Train")}  # fmt: skip
+    about = {"champion": champion, "split": split(resolved["Shard"])}
+    bucket, root = _root(steps["Gate"])
+    return _Page(
+        bucket=bucket,
+        prefix=f"{root}/looks/{_hash(about)}/",
+        about=about,
+        training=_hash(resolved),
+        alpha=1 - float(_after(steps["Gate"]["Arguments"], "--confidence")[0]),
+    )
+
+
+def split(shard: Mapping[str, Any]) -> dict[str, Any]:
+    """What the test split follows from: the raw data, and how records are drawn."""
+    raw = next(i for i in shard["ProcessingInputs"] if i["InputName"] == "raw")
+    return {"input": raw["S3Input"]["S3Uri"]} | {n: _after(shard, n) for n in DRAWN_BY}
+
+
+def _of_key(step: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a job decides what it makes: the machines do not."""
+    return {name: step["Arguments"].get(name) for name in ATTRIBUTES[step["Type"]]}
+
+
+def _after(arguments: Mapping[str, Any], option: str) -> list[str]:
+    """The words that follow an option of a processing job, up to the next option."""
+    words = arguments["AppSpecification"].get("ContainerArguments") or []
+    found: list[str] = []
+    for word in words[words.index(option) + 1 :] if option in words else ():
+        if isinstance(word, str) and word.startswith("--"):
+            break
+        found.append(word)
+    return found
+
+
+def _root(gate: Mapping[str, Any]) -> tuple[str, str]:
+    """(bucket, ``aws.prefix``), which the folder of the gate's code lies under."""
+    uris = [entry["S3Input"]["S3Uri"] for entry in gate["Arguments"]["ProcessingInputs"]]
+    code = next(match for uri in uris if isinstance(uri, str) and (match := CODE.fullmatch(uri)))
+    pipeline = code["key"].partition("/code/")[0]
+    return code["bucket"], pipeline.rpartition("/")[0]
+
+
+def _training(body: bytes) -> str | None:
+    try:
+        return json.loads(body).get("training")
+    except (ValueError, AttributeError):  # somebody else's: its number is used up all the same
+        return None
+
+
+def _number(key: str) -> int:
+    match = re.search(r"(\d+)\.json$", key)
+    return int(match[1]) if match else 0
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
+
+
+class _Start:
+    """Values when a run starts: what later steps and the service know stands for itself."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._parameters = parameters
+
+    def parameter(self, name: str) -> Any:
+        return self._parameters[name]
+
+    def variable(self, name: str) -> str:
+        return f"Execution.{name}"
+
+    def property(self, step: str, path: str) -> str:
+        return f"Steps.{step}.{path}"

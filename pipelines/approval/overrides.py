@@ -1,0 +1,66 @@
+"""What of a run is not as its pipeline's recipe says: whoever approves its model is shown it.
+
+Whoever may start a run chooses parameters and champion. None of that can pass the gate by itself:
+a run that used it is approved for a stated reason, or not at all.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.approval.champion import NONE
+from pipelines.approval.ledger import FOUND
+from pipelines.verify.evidence import Evidence
+
+PLACES = "aws."
+"""Settings of the recipe that say where it runs, not what: CI gives them at every upsert."""
+
+
+def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> list[str]:
+    """One line for each.
+
+    Args:
+        champion: the group's Approved package now.
+        recipe: what the approver's own recipe says, resolved; None for the record's alone.
+    """
+    return [
+        *_parameters(evidence),
+        *_settings(evidence),
+        *_without_champion(evidence, champion),
+        *(_recipe(evidence.recipe, recipe) if recipe is not None else ()),
+    ]
+
+
+def _parameters(evidence: Evidence) -> Iterator[str]:
+    """What ``start`` found out is no override: an approval compares it with registry and ledger."""
+    used, usual = evidence.parameters, evidence.defaults
+    for name in evidence.given:
+        if name not in FOUND and used[name] != usual[name]:
+            yield f"parameter {name} was {used[name]}, the pipeline's is {usual[name]}"
+
+
+def _settings(evidence: Evidence) -> Iterator[str]:
+    for override in evidence.provenance["recipe"]["overrides"]:
+        if not override.startswith(PLACES):
+            yield f"the pipeline was upserted with --set {override}"
+
+
+def _without_champion(evidence: Evidence, champion: str | None) -> Iterator[str]:
+    if champion is not None and evidence.parameters.get("ChampionArn") == NONE:
+        yield f"it was compared with no champion, and {champion} is Approved"
+
+
+def _recipe(recorded: Any, ours: Any) -> Iterator[str]:
+    """What differs between two resolved recipes, field by field."""
+    theirs, ours = _flat(recorded), _flat(ours)
+    for field in sorted({*theirs, *ours}):
+        if not field.startswith(PLACES) and theirs.get(field) != ours.get(field):
+            yield f"recipe {field} was {theirs.get(field)}, yours is {ours.get(field)}"
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {path: value}
+    found: dict[str, Any] = {}
+    for name, inner in value.items():
+        found |= _flat(inner, f"{path}.{name}".lstrip("."))
+    return found

@@ -1,0 +1,1 @@
+"""What a definition is compiled with: code folders, images, policies, provenance."""

@@ -1,0 +1,32 @@
+"""A pipeline as it is uploaded: what compiling a recipe gives, and every verb works with."""
+
+import hashlib
+from dataclasses import dataclass
+
+from pipelines.compiling.assets import Asset
+from pipelines.recipe.config import Budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A pipeline, compiled: what upsert uploads, byte for byte."""
+
+    name: str
+    description: str
+    region: str
+    role: str
+    body: str
+    """The definition JSON."""
+
+    assets: tuple[Asset, ...]
+    """The folders that the definition refers to."""
+
+    max_parallel_steps: int
+    tags: dict[str, str]
+    kms_key: str | None
+    budget: Budget = Budget()
+    """What a run of it may cost."""
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.body.encode()).hexdigest()

@@ -1,0 +1,65 @@
+"""Which container image each step runs in."""
+
+from sagemaker.core import image_uris
+
+from pipelines.recipe.config import Recipe
+from steps.train.support import SMP_IMAGES
+from trainyard.common.errors import RecipeError
+
+
+def training_image(recipe: Recipe, region: str) -> str:
+    """The recipe's own, else AWS's PyTorch or SMP training image for the instance type."""
+    instance_type = recipe.train.instance_type
+    if recipe.images.training:
+        return recipe.images.training
+    if recipe.train.loop.strategy == "smp":
+        return _smp(recipe, region, instance_type)
+    return _pytorch(recipe, region, instance_type, "training")
+
+
+def processing_image(recipe: Recipe, region: str, instance_type: str) -> str:
+    """The recipe's own, else AWS's PyTorch training image: it has what the jobs need, torch too."""
+    return recipe.images.processing or _pytorch(recipe, region, instance_type, "training")
+
+
+def inference_image(recipe: Recipe, region: str) -> str:
+    """The recipe's own, else AWS's PyTorch inference image for the first inference instance."""
+    instance_type = recipe.register_.inference_instances[0]
+    return recipe.images.inference or _pytorch(recipe, region, instance_type, "inference")
+
+
+def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
+    version = recipe.images.pytorch_version
+    try:
+        return image_uris.retrieve(
+            framework="pytorch-smp",
+            region=region,
+            version=version,
+            instance_type=instance_type,
+            image_scope="training",
+            container_version=SMP_IMAGES[version],
+        )
+    except (ValueError, KeyError) as error:
+        raise RecipeError(
+            f"images: AWS has no SMP image of PyTorch {version} in {region}: {error}; choose "
+            "another region or name images.training"
+        ) from None
+
+
+def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str:
+    images = recipe.images
+    version = images.inference_version if scope == "inference" else images.pytorch_version
+    try:
+        return image_uris.retrieve(
+            framework="pytorch",
+            region=region,
+            version=version,
+            py_version=images.python_version,
+            instance_type=instance_type,
+            image_scope=scope,
+        )
+    except (ValueError, KeyError) as error:
+        raise RecipeError(
+            f"images: AWS has no PyTorch {version} ({images.python_version}) {scope} image for "
+            f"{instance_type} in {region}: {error}; choose another version or name images.{scope}"
+        ) from None

@@ -1,0 +1,116 @@
+"""The lock: every package that runs here and in the jobs, at one version, with its files' hashes.
+
+``make lock`` writes it (scripts/lock.py). A step's requirements.txt is the part of it that the step
+needs, so a job gets the packages of the commit, whenever it starts, and no other bytes. torch is
+not among them: AWS builds that of its images for the machines' CUDA and EFA.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from trainyard.common.errors import DefinitionError
+
+PACKAGES = "locks/packages.txt"
+
+_ENTRY = re.compile(r"^(?=[^\s#])", re.MULTILINE)
+_COMMENT = re.compile(r"(?:^|\s)#.*", re.MULTILINE)
+_HASH = re.compile("sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One package at one version, where the marker of ``requirement`` holds."""
+
+    name: str
+    """Normalised: ``scikit-learn``."""
+    version: str
+    requirement: Requirement
+    hashes: tuple[str, ...]
+    """Of its files, on whatever platform: ``sha256:…``."""
+    wanted_by: frozenset[str]
+    """Names of what depends on it, which uv notes in comments."""
+
+    @property
+    def line(self) -> str:
+        """As pip reads it, without the comments: those may change when the package does not."""
+        hashes = "".join(f" \\\n    --hash={value}" for value in self.hashes)
+        return f"{self.requirement}{hashes}\n"
+
+
+@lru_cache(maxsize=4)
+def read(text: str, where: str) -> tuple[Entry, ...]:
+    """The entries of a requirements file in which each line is ``name==version`` with hashes.
+
+    Raises:
+        DefinitionError: a line is anything else; ``where`` names the file.
+    """
+    return tuple(_entry(block, where) for block in _ENTRY.split(text)[1:])
+
+
+def closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[Entry]:
+    """The entries of ``roots``, which are requirements, and of all that they depend on.
+
+    Raises:
+        DefinitionError: the lock lacks one, or has a version beyond its range; ``asks`` says what
+            wants it.
+    """
+    found: set[str] = set()
+    waiting = [_locked(entries, Requirement(root), asks) for root in roots]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [entry.name for entry in entries if name in entry.wanted_by]
+    return [entry for entry in entries if entry.name in found]
+
+
+def merged(ours: Sequence[Entry], theirs: Sequence[Entry], where: str) -> list[Entry]:
+    """Both, each package once.
+
+    Raises:
+        DefinitionError: one of ``theirs``, of the file ``where``, is another version than ours.
+    """
+    known = {entry.name: entry.version for entry in ours}
+    for entry in theirs:
+        if known.get(entry.name, entry.version) != entry.version:
+            raise DefinitionError(
+                f"{where}: {entry.name} is {entry.version}, {PACKAGES} has {known[entry.name]}, "
+                f"and a job can have but one: lock yours again with `-c {PACKAGES}`"
+            )
+    return [*ours, *(entry for entry in theirs if entry.name not in known)]
+
+
+def _entry(block: str, where: str) -> Entry:
+    comments = " ".join(_COMMENT.findall(block))
+    said = _COMMENT.sub("", block).replace("\\\n", " ").strip()
+    wanted, *options = re.split(r"\s+(?=--)", said)
+    hashes = tuple(re.sub("^--hash[= ]", "", option) for option in options)
+    try:
+        requirement = Requirement(wanted)
+        [version] = [one.version for one in requirement.specifier if one.operator == "=="]
+    except (InvalidRequirement, ValueError):
+        version = ""
+    if not version or not hashes or not all(map(_HASH.fullmatch, hashes)):
+        raise DefinitionError(
+            f"{where}: {wanted!r} is no name==version with --hash=sha256:…, so nobody knows what a "
+            "job will get; write the file with `uv pip compile --universal --generate-hashes`"
+        )
+    words = set(re.findall(r"[\w.-]+", comments)) - {"via", "pyproject.toml"}
+    parents = {canonicalize_name(word) for word in words}
+    name = canonicalize_name(requirement.name)
+    return Entry(name, version, requirement, hashes, frozenset(parents))
+
+
+def _locked(entries: Sequence[Entry], root: Requirement, asks: str) -> str:
+    """The name under which ``root`` is locked."""
+    name = canonicalize_name(root.name)
+    versions = [entry.version for entry in entries if entry.name == name]
+    if not versions or not all(root.specifier.contains(v, prereleases=True) for v in versions):
+        found = " and ".join(versions) or "nothing of it"
+        raise DefinitionError(f"{asks} asks for {root}, {PACKAGES} has {found}: run `make lock`")
+    return name

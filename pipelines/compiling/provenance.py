@@ -1,0 +1,159 @@
+"""What a definition knows of where its models will come from: an asset that the gate step reads.
+
+The record binds the definition, and the definition names the record by its content. So the
+definition's hash is that of its text with the record's folder blanked (``blanked``).
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.compiling.assets import Asset
+from pipelines.recipe.account import Account
+from pipelines.recipe.config import Recipe
+from training.identity import Parts
+from trainyard.common.errors import ServiceError
+from trainyard.language.steps import every_step
+from trainyard.service import service_errors
+
+FOLDER = "code"
+"""Where assets lie: the jobs' role may read there, and a plan shows what differs in them."""
+BLANK = "0" * 32
+"""Stands for the name of the record's folder in a blanked definition."""
+_NAMED = re.compile(
+    r'("InputName": "provenance",\s+"S3Input": \{\s+"S3Uri": "[^"]*/code/)[0-9a-f]{32}/'
+)
+FORMAT = 2
+"""Of provenance.json: 2 binds the tables of scores."""
+LOCKS = ("locks/packages.txt", "locks/torch.txt", "steps/requirements.txt", "pyproject.toml")
+"""What says which packages a job gets beyond its image. What was installed where the model was
+trained, with the image's own, is packages.txt in the artifact."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where the text of a recipe was read, and what was not committed."""
+
+    changes_sha256: str | None = None
+    """Of what differs from the commit; None for nothing (or where nobody can tell)."""
+    recipe_file: str | None = None
+    """Relative to the checkout, else the file's bare name."""
+    recipe_file_sha256: str | None = None
+    overrides: tuple[str, ...] = ()
+
+
+NOWHERE = Origin()
+"""Of a recipe that was made in memory."""
+
+
+def blank_uri(root_uri: str) -> str:
+    """The S3 URI that stands for the record's folder while a definition is compiled."""
+    return f"{root_uri}/{FOLDER}/{BLANK}/"
+
+
+def blanked(definition: str) -> str:
+    """The definition's text without the name of its record."""
+    return _NAMED.sub(rf"\g<1>{BLANK}/", definition)
+
+
+def sealed(
+    definition: str,
+    recipe: Recipe,
+    account: Account,
+    commit: str,
+    origin: Origin,
+    checkout: Path,
+    assets: Iterable[Asset],
+    prefix: str,
+    training: Parts,
+) -> tuple[str, Asset]:
+    """(the definition that names its record, the record).
+
+    Args:
+        definition: compiled with ``blank_uri``.
+        assets: the code that it refers to.
+        prefix: key prefix of everything of this pipeline.
+        training: what the weights will depend on.
+    """
+    resolved = recipe.model_dump_json(by_alias=True, indent=1).encode()
+    every = every_step(json.loads(definition)["Steps"])
+    steps = {step["Name"]: step for step in every if step["Type"] != "Condition"}
+    record = {
+        "format": FORMAT,
+        "pipeline": recipe.pipeline.name,
+        "workload": recipe.workload.name,
+        "primary_metric": recipe.workload_spec.primary_metric,
+        "directions": dict(recipe.workload_spec.metrics),
+        "account": asdict(account),
+        "commit": commit,
+        "changes_sha256": origin.changes_sha256,
+        "recipe": {
+            "file": origin.recipe_file,
+            "file_sha256": origin.recipe_file_sha256,
+            "overrides": list(origin.overrides),
+            "sha256": hashlib.sha256(resolved).hexdigest(),
+        },
+        "lock": {name: _file_sha256(checkout / name) for name in LOCKS},
+        "seed": recipe.train.loop.seed,
+        "training": {"code_sha256": training.code_sha256, "start_from": training.start},
+        "images": {name: _image(uri) for name, step in steps.items() for uri in _images(step)},
+        "code": {
+            name: {a.uri: a.sha256 for a in assets if a.uri in json.dumps(step)}
+            for name, step in steps.items()
+        },
+        "definition_sha256": hashlib.sha256(definition.encode()).hexdigest(),
+    }
+    record["code"] = {name: code for name, code in record["code"].items() if code}
+    text = json.dumps(record, indent=1).encode()
+    files = {"provenance.json": text, "recipe.json": resolved}
+    asset = Asset(account.bucket, f"{prefix}/{FOLDER}", files)
+    blank = blank_uri(f"s3://{account.bucket}/{prefix}")
+    return definition.replace(blank, asset.uri), asset
+
+
+def recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The resolved recipe in the record that the definition names; None when it names no record.
+
+    Raises:
+        ServiceError: it names one that is not there, is no JSON, or may not be read.
+    """
+    inputs = (
+        given
+        for step in every_step(document["Steps"])
+        for given in step.get("Arguments", {}).get("ProcessingInputs", ())
+    )
+    named = (given for given in inputs if given.get("InputName") == "provenance")
+    uris = (given.get("S3Input", {}).get("S3Uri") for given in named)
+    folder = next((uri for uri in uris if isinstance(uri, str)), None)
+    return None if folder is None else _read_json(s3, f"{folder.rstrip('/')}/recipe.json")
+
+
+def _read_json(s3: Any, uri: str) -> dict[str, Any]:
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    with service_errors(f"reading the deployed recipe {uri}"):
+        body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+    try:
+        return dict(json.loads(body))
+    except (TypeError, ValueError) as error:
+        raise ServiceError(f"{uri}: is no recipe: {error}; upsert once more") from None
+
+
+def _images(step: Mapping[str, Any]) -> Iterator[str]:
+    arguments = step["Arguments"]
+    places = (("AppSpecification", "ImageUri"), ("AlgorithmSpecification", "TrainingImage"))
+    yield from (arguments[a][b] for a, b in places if a in arguments)
+    for container in arguments.get("InferenceSpecification", {}).get("Containers", ()):
+        yield container["Image"]
+
+
+def _image(uri: str) -> dict[str, str | None]:
+    """A tag can be moved: only a URI that ends in its digest says which image it is."""
+    return {"uri": uri, "digest": uri.partition("@")[2] or None}
+
+
+def _file_sha256(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

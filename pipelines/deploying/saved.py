@@ -1,0 +1,173 @@
+"""plan.json: a plan that can be approved, and applied as it is or not at all.
+
+It holds the whole request, the code's hashes, the state for which it was made, and what it showed;
+and a hash over all that, so that a torn or edited file is told from a whole one.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines.compiling.compiled import Definition
+from pipelines.compiling.starting import told
+from trainyard.common.errors import PlanError
+from trainyard.plan import deployed
+from trainyard.plan.deployed import Deployed, State
+from trainyard.plan.diff import Diff, compare
+from trainyard.plan.files import write_atomic
+from trainyard.plan.plan import Plan
+
+FORMAT = 1
+SHOWN = 5  # changes in one message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What of a plan file is needed to apply it."""
+
+    path: Path
+    recipe: Path
+    overrides: tuple[str, ...]
+    wanted: State
+    assets: Mapping[str, str]
+    """Code folder's key in the bucket → SHA-256 of its content."""
+
+    deployed: State | None
+    """The pipeline as it was; None when there was none."""
+
+    made: datetime
+
+    def refuse_if_not_of(self, definition: Definition) -> None:
+        """Compare what this checkout compiles to with what was planned.
+
+        Raises:
+            PlanError: they differ; names how.
+        """
+        now = deployed.wanted(definition)
+        if now.name != self.wanted.name:
+            raise PlanError(
+                f"{self.path}: is a plan of pipeline {self.wanted.name}, and {self.recipe} makes "
+                f"{now.name}: give the recipe that was planned"
+            )
+        assets = _assets(definition.assets)
+        if now.fingerprint != self.wanted.fingerprint or assets != self.assets:
+            what = said(compare(self.wanted, now)) or "the code"
+            raise PlanError(
+                f"{self.path}: this checkout does not make what was planned; since then changed: "
+                f"{what}. Check out what was planned, or plan again"
+            )
+
+    def refuse_if_moved(self, there: Deployed | None) -> None:
+        """Compare the pipeline with the one for which the plan was made.
+
+        Raises:
+            PlanError: it was changed, made or deleted since; says what, when and by whom.
+        """
+        before = self.deployed.fingerprint if self.deployed else None
+        if before == (there.state.fingerprint if there else None):
+            return
+        if there is None:
+            raise PlanError(
+                f"pipeline {self.wanted.name} was deleted since {self.path}: plan again"
+            )
+        what = said(compare(self.deployed, there.state)) if self.deployed else "it was created"
+        raise PlanError(
+            f"pipeline {self.wanted.name} has moved since {self.path} was made at "
+            f"{self.made:%Y-%m-%d %H:%M:%S} UTC: {there.by} changed it at "
+            f"{there.changed:%Y-%m-%d %H:%M:%S}: {what}. Nothing was changed: plan again"
+        )
+
+
+def said(diff: Diff) -> str:
+    """A difference in one line, for messages."""
+    words = [f"{c.sign} {c.path} {c.old or ''} → {c.new or ''}" for c in diff.pipeline]
+    words += [f"{c.sign} parameter {c.path} {c.old or ''} → {c.new or ''}" for c in diff.parameters]
+    for step in diff.steps:
+        inside = "" if step.sign != "~" else f" ({', '.join(c.path for c in step.changes[:SHOWN])})"
+        words.append(f"{step.sign} step {step.name}{inside}")
+    return "; ".join(words[:SHOWN]) + ("; …" if len(words) > SHOWN else "")
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """The plan as ``--json`` prints it."""
+    there = plan.deployed
+    return {
+        "pipeline": plan.wanted.name,
+        "region": plan.region,
+        "made": plan.made.isoformat(),
+        "wanted": plan.wanted.as_json() | {"fingerprint": plan.wanted.fingerprint},
+        "assets": _assets(plan.assets),
+        "deployed": there and there.state.as_json() | {"fingerprint": there.state.fingerprint},
+        "diff": asdict(plan.diff),
+        "drift": asdict(plan.drift) | {"since": plan.drift.since and plan.drift.since.isoformat()},
+        "steps": [_step(outcome) for outcome in plan.outcomes],
+        "begins": dict(told(plan.wanted.document)),
+        "cost": {"steps": [asdict(cost) for cost in plan.costs], "total": asdict(plan.total)},
+        "prices": {"region": plan.prices.region, "date": plan.prices.date},
+        "budget": asdict(plan.budget),
+        "overwritten": [str(found) for found in plan.overwritten],
+    }
+
+
+def _step(outcome: Any) -> dict[str, Any]:
+    source = outcome.source.arn if outcome.source else None
+    plain = {key: getattr(outcome, key) for key in ("step", "type", "answer", "why", "when")}
+    return plain | {"source": source}
+
+
+def _assets(assets: Sequence[Any]) -> dict[str, str]:
+    return {asset.key: asset.sha256 for asset in assets}
+
+
+def write(path: Path, plan: Plan, recipe: Path, overrides: Sequence[str]) -> None:
+    """Write ``plan``, made of ``recipe`` with ``overrides``, at once.
+
+    Raises:
+        PlanError: the file cannot be written.
+    """
+    content = as_json(plan) | {"recipe": str(recipe), "overrides": list(overrides)}
+    tree = {"format": FORMAT, "sha256": _hash(content), "plan": content}
+    try:
+        write_atomic(path, json.dumps(tree, indent=1) + "\n")
+    except OSError as error:
+        raise PlanError(f"--out {path}: cannot be written: {error}") from None
+
+
+def read(path: Path) -> Saved:
+    """A plan that was written.
+
+    Raises:
+        PlanError: there is no such file, it is torn, edited, or of another version.
+    """
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PlanError(f"{path}: no such plan; python -m pipelines.plan --out makes one") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise PlanError(f"{path}: is no whole plan ({error}); plan again") from None
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise PlanError(f"{path}: is no plan of format {FORMAT}; plan again")
+    content = tree.get("plan")
+    if not isinstance(content, dict) or tree.get("sha256") != _hash(content):
+        raise PlanError(f"{path}: is not as it was written: torn or edited; plan again")
+    return Saved(
+        path=path,
+        recipe=Path(content["recipe"]),
+        overrides=tuple(content["overrides"]),
+        wanted=_state(content["wanted"]),
+        assets=content["assets"],
+        deployed=content["deployed"] and _state(content["deployed"]),
+        made=datetime.fromisoformat(content["made"]),
+    )
+
+
+def _state(tree: Mapping[str, Any]) -> State:
+    return State(**{key: value for key, value in tree.items() if key != "fingerprint"})
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,68 @@
+"""The budget of a run before it may start: the same sums as a plan's, with that run's parameters.
+
+The budget of a pipeline that is deployed stands in recipe.json, in the record that its definition
+names (pipelines.compiling.provenance). So it is changed by changing the recipe, and an upsert.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pipelines.approval.ledger import FOUND
+from pipelines.recipe.config import Budget
+from trainyard.plan.caching import Outcome, predict
+from trainyard.plan.cost import Verdict, check_budget, estimate
+from trainyard.plan.history import History
+from trainyard.plan.plan import started_with
+from trainyard.plan.prices import load
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A run that is about to start, as far as it can be known."""
+
+    document: Mapping[str, Any]
+    """The definition, with the run's parameters as defaults."""
+
+    given: Mapping[str, str]
+    history: History
+    outcomes: Sequence[Outcome]
+    region: str
+
+
+def ahead(
+    sagemaker: Any,
+    document: Mapping[str, Any],
+    pipeline: str,
+    given: Mapping[str, str],
+    *,
+    exists: bool = True,
+) -> Ahead:
+    """What a run of ``document`` with the parameters ``given`` would do.
+
+    Raises:
+        ClientError: AWS refused.
+    """
+    run = started_with(document, given)
+    history = History(sagemaker, pipeline if exists else None)
+    outcomes = predict(run, pipeline, history, datetime.now(UTC))
+    return Ahead(run, given, history, outcomes, sagemaker.meta.region_name)
+
+
+def verdict(run: Ahead, budget: Budget) -> Verdict:
+    """Whether the run keeps the budget.
+
+    Of a run with other parameters than the recipe's, the limit counts and not what earlier runs
+    took: twice the steps take longer. What ``start`` finds out changes no step's time.
+    """
+    if budget.bound == "seen" and run.given.keys() - FOUND:
+        budget = budget.model_copy(update={"bound": "limit"})
+    prices = load(run.region)
+    costs = estimate(run.document, run.outcomes, run.history, prices)
+    return check_budget(budget, costs, prices)
+
+
+def budget_in(recipe: Mapping[str, Any]) -> Budget:
+    """The budget of a recorded recipe."""
+    return Budget.model_validate(recipe.get("budget", {}))

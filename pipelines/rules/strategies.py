@@ -1,0 +1,162 @@
+"""How Trainyard's loop shares the work, against the machines and the image that it is given."""
+
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from pipelines.rules.trainyard_jobs import our_training, parse, ranks_per_node, settings, world
+from steps.train.support import LAUNCHERS, refuse_image, refuse_machines
+from trainyard.validate.rules.images import IMAGE, aws_image
+from trainyard.validate.rules.jobs import Job, known_text, member
+from trainyard.validate.rules.rule import Violation, rule
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="the training refuses its settings as it starts, after the machines were waited for",
+    fix="correct the hyperparameter",
+    source="training/config.py",
+)
+def training_settings(job: Job) -> Iterator[Violation]:
+    try:
+        parse(job)
+    except ValidationError as error:
+        for problem in error.errors():
+            name = ".".join(map(str, problem["loc"]))
+            where = member(job.hyperparameters_at, name) if name else job.hyperparameters_at
+            value = f"is {problem['input']!r}: " if name else ""
+            yield job.at(where, value + problem["msg"].removeprefix("Value error, "))
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="the strategy's library is not for these machines: the training dies as it starts",
+    fix="choose an instance type that the strategy supports, or strategy ddp or fsdp",
+    source="steps/train/support.py: AWS's support pages of SMDDP and SMP v2; "
+    "deep-learning-containers#4395 #4988, sagemaker-training-toolkit#192, #3645",
+)
+def strategy_on_wrong_machine(job: Job) -> Iterator[Violation]:
+    strategy, machine = known_text(job.hyperparameters.get("strategy")), job.machine
+    if strategy and machine:
+        launcher = LAUNCHERS.get(strategy, "torchrun")
+        if refused := refuse_machines(strategy, launcher, machine.name):
+            yield job.at(job.resource("InstanceType"), refused)
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="the image lacks the strategy's library: the training dies as it starts",
+    fix="choose an image that has it, or strategy ddp or fsdp",
+    source="steps/train/support.py: release notes of SMDDP and SMP v2; "
+    "deep-learning-containers#4395 #4988",
+)
+def strategy_without_library(job: Job) -> Iterator[Violation]:
+    strategy, image = known_text(job.hyperparameters.get("strategy")), aws_image(job.image)
+    if not strategy or not image:
+        return
+    version = (image["tag"] or "").split("-")[0]
+    if strategy == "smp":
+        refused = f"{image['repository']}:{image['tag']} has no SMP library; its images are those "
+        refused += "of smdistributed-modelparallel"
+    else:
+        refused = refuse_image(strategy, version, None)
+    if refused:
+        yield job.at(job.image_at, refused)
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="an image with the SMP library brings an older PyTorch of its own",
+    fix="set strategy to smp, or take AWS's pytorch-training image",
+    source="developer guide, distributed-model-parallel-support-v2: images for SMP v2 alone",
+)
+def smp_image_without_smp(job: Job) -> Iterator[Violation]:
+    image = IMAGE.fullmatch(job.image or "")
+    strategy = known_text(job.hyperparameters.get("strategy"))
+    smp = image and image["repository"] == "smdistributed-modelparallel"
+    if smp and strategy and strategy not in ("smp", "smddp"):  # the image has SMDDP, too
+        yield job.at(job.image_at, f"strategy is {strategy}, the image is SMP's")
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="the training refuses it as it starts, after the machines were waited for",
+    fix="change the batch, the degrees or the number of machines",
+    source="training/config.py (TrainConfig.micro_batches)",
+)
+def world_does_not_fit(job: Job) -> Iterator[Violation]:
+    config, ranks = settings(job), world(job)
+    if config and ranks:
+        try:
+            config.micro_batches(ranks)
+        except ValueError as error:
+            nodes = f"{job.nodes} × {job.instance_type}: "
+            yield job.at(job.hyperparameters_at, nodes + str(error))
+
+
+@rule(
+    "warning",
+    over=our_training,
+    why="every matrix product then waits for the network between the nodes",
+    fix="keep tensor_parallel within one node's GPUs; more ranks go to pipeline_parallel or fsdp",
+    source="Shoeybi et al. 2019, Megatron-LM; Narayanan et al. 2021: tensor parallel in a node",
+)
+def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
+    config, machine = settings(job), job.machine
+    node = machine and (ranks_per_node(job) or machine.accelerators)
+    if config and node and job.nodes > 1 and node % config.tensor_parallel:
+        problem = f"tensor_parallel {config.tensor_parallel}, a node has {node} ranks"
+        yield job.at(member(job.hyperparameters_at, "tensor_parallel"), problem)
+
+
+@rule(
+    "warning",
+    over=our_training,
+    why="FastFile streams objects from front to back; a uniform shuffle seeks for every sample",
+    fix="set shuffle to windowed, or the channel's input mode to File",
+    source="developer guide, model-access-training-data: FastFile works best read sequentially",
+)
+def uniform_shuffle_over_fastfile(job: Job) -> Iterator[Violation]:
+    config = settings(job)
+    for index, channel in job.items("InputDataConfig"):
+        mode = channel.get("InputMode") or job.get("AlgorithmSpecification.TrainingInputMode")
+        train = channel.get("ChannelName") == "train"
+        if config and train and mode == "FastFile" and config.shuffle == "uniform":
+            yield job.at(
+                f"InputDataConfig[{index}].InputMode",
+                "FastFile with hyperparameter shuffle uniform",
+            )
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="every rank reads from the whole dataset: on each node the other nodes' shards are missing",
+    fix="set S3DataDistributionType to FullyReplicated",
+    source="training/data: the order of samples is one over all ranks",
+)
+def sharded_channel_of_ours(job: Job) -> Iterator[Violation]:
+    for index, channel in job.items("InputDataConfig"):
+        source = job.document.value(channel.get("DataSource"))
+        s3 = source.get("S3DataSource") if isinstance(source, dict) else None
+        ours = channel.get("ChannelName") in ("train", "validation") and isinstance(s3, dict)
+        if ours and job.nodes > 1 and s3.get("S3DataDistributionType") == "ShardedByS3Key":
+            where = f"InputDataConfig[{index}].DataSource.S3DataSource.S3DataDistributionType"
+            yield job.at(where, f"ShardedByS3Key on {job.nodes} nodes")
+
+
+RULES = (
+    training_settings,
+    strategy_on_wrong_machine,
+    strategy_without_library,
+    smp_image_without_smp,
+    world_does_not_fit,
+    tensor_parallel_across_nodes,
+    uniform_shuffle_over_fastfile,
+    sharded_channel_of_ours,
+)

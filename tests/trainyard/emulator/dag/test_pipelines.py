@@ -1,0 +1,100 @@
+"""Pipelines as resources: definitions verbatim, versions, tags, what is refused."""
+
+import json
+
+import botocore.exceptions
+import pytest
+
+from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, fail_step, pipeline
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory):
+    with cloud(tmp_path_factory.mktemp("aws")) as running:
+        yield running
+
+
+def text(message: str = "x") -> str:
+    """A definition with odd spacing and letters, to be kept as it is."""
+    return json.dumps(pipeline([fail_step("F", message)]), indent=3, ensure_ascii=False) + " \n"
+
+
+def test_the_definition_comes_back_byte_for_byte(aws: Cloud) -> None:
+    given = text("größer ✓")
+    aws.sm.create_pipeline(PipelineName="exact", PipelineDefinition=given, RoleArn=ROLE)
+    got = aws.sm.describe_pipeline(PipelineName="exact")
+    assert got["PipelineDefinition"] == given
+    assert (got["PipelineStatus"], got["RoleArn"]) == ("Active", ROLE)
+    by_arn = aws.sm.describe_pipeline(PipelineName=got["PipelineArn"])
+    assert by_arn["PipelineDefinition"] == given
+
+
+def test_a_definition_from_s3(aws: Cloud) -> None:
+    given = text("from S3")
+    aws.put("definitions/p.json", given)
+    location = {"Bucket": "bkt", "ObjectKey": "definitions/p.json"}
+    aws.sm.create_pipeline(PipelineName="s3", PipelineDefinitionS3Location=location, RoleArn=ROLE)
+    assert aws.sm.describe_pipeline(PipelineName="s3")["PipelineDefinition"] == given
+
+
+def test_an_update_makes_a_version_and_keeps_the_old_one(aws: Cloud) -> None:
+    aws.sm.create_pipeline(PipelineName="many", PipelineDefinition=text("1"), RoleArn=ROLE)
+    for number in (2, 3):
+        answer = aws.sm.update_pipeline(PipelineName="many", PipelineDefinition=text(str(number)))
+        assert answer["PipelineVersionId"] == number
+    assert aws.sm.describe_pipeline(PipelineName="many")["PipelineDefinition"] == text("3")
+    old = aws.sm.describe_pipeline(PipelineName="many", PipelineVersionId=1)
+    assert old["PipelineDefinition"] == text("1")
+    versions = aws.sm.list_pipeline_versions(PipelineName="many")["PipelineVersionSummaries"]
+    assert [v["PipelineVersionId"] for v in versions] == [3, 2, 1]
+    aws.sm.update_pipeline_version(
+        PipelineArn=old["PipelineArn"], PipelineVersionId=1, PipelineVersionDisplayName="first"
+    )
+    named = aws.sm.describe_pipeline(PipelineName="many", PipelineVersionId=1)
+    assert named["PipelineVersionDisplayName"] == "first"
+
+
+def test_list_tag_and_delete(aws: Cloud) -> None:
+    tags = [{"Key": "team", "Value": "nlp"}]
+    for name in ("list-a", "list-b"):
+        arn = aws.sm.create_pipeline(
+            PipelineName=name, PipelineDefinition=text(), RoleArn=ROLE, Tags=tags
+        )["PipelineArn"]
+    aws.sm.add_tags(ResourceArn=arn, Tags=[{"Key": "stage", "Value": "dev"}])
+    aws.sm.delete_tags(ResourceArn=arn, TagKeys=["team"])
+    assert aws.sm.list_tags(ResourceArn=arn)["Tags"] == [{"Key": "stage", "Value": "dev"}]
+    aws.sm.delete_pipeline(PipelineName=name)
+    aws.sm.create_pipeline(PipelineName=name, PipelineDefinition=text(), RoleArn=ROLE)
+    assert aws.sm.list_tags(ResourceArn=arn)["Tags"] == []
+    found = aws.sm.list_pipelines(PipelineNamePrefix="list-", SortBy="Name", SortOrder="Ascending")
+    assert [p["PipelineName"] for p in found["PipelineSummaries"]] == ["list-a", "list-b"]
+    aws.sm.delete_pipeline(PipelineName="list-b")
+    with pytest.raises(botocore.exceptions.ClientError, match="ResourceNotFound"):
+        aws.sm.describe_pipeline(PipelineName="list-b")
+
+
+def test_a_name_is_taken_once(aws: Cloud) -> None:
+    aws.sm.create_pipeline(PipelineName="once", PipelineDefinition=text(), RoleArn=ROLE)
+    with pytest.raises(botocore.exceptions.ClientError, match="already exists"):
+        aws.sm.create_pipeline(PipelineName="once", PipelineDefinition=text(), RoleArn=ROLE)
+
+
+@pytest.mark.parametrize(
+    ("definition", "message"),
+    [
+        ("{", "not valid JSON"),
+        (json.dumps(pipeline([fail_step("F", {"Get": "Parameters.x"})])), "step 'F' refers"),
+        (
+            json.dumps(pipeline([fail_step("F", "") | {"CacheConfig": {"ExpireAfter": "soon"}}])),
+            "step 'F': ExpireAfter 'soon'",
+        ),
+    ],
+)
+def test_a_bad_definition_is_refused_and_leaves_nothing(
+    aws: Cloud, definition: str, message: str
+) -> None:
+    with pytest.raises(botocore.exceptions.ClientError, match=message) as caught:
+        aws.sm.create_pipeline(PipelineName="bad", PipelineDefinition=definition, RoleArn=ROLE)
+    assert caught.value.response["Error"]["Code"] == "ValidationException"
+    with pytest.raises(botocore.exceptions.ClientError, match="does not exist"):
+        aws.sm.describe_pipeline(PipelineName="bad")

@@ -1,0 +1,248 @@
+"""An emulator with a short grace for stopped jobs, and small jobs to run on it."""
+
+import contextlib
+import functools
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.trainyard.emulator.standin import make_client
+from trainyard.emulator.sagemaker import SageMaker
+from trainyard.emulator.server import Endpoint, serve
+
+ROLE = "arn:aws:iam::123456789012:role/pipeline"
+IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
+GRACE = 0.5  # seconds from SIGTERM to SIGKILL in tests
+ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
+
+
+@dataclass
+class Cloud:
+    """A running emulator and boto3 clients of it. Its bucket is ``bkt``."""
+
+    endpoint: Endpoint
+    state: Path
+
+    def __post_init__(self) -> None:
+        self.sm = make_client(self.endpoint, "sagemaker")
+        self.s3 = make_client(self.endpoint, "s3")
+        self.logs = make_client(self.endpoint, "logs")
+        self.s3.create_bucket(Bucket="bkt")
+
+    def put(self, key: str, data: bytes | str) -> str:
+        body = data if isinstance(data, bytes) else data.encode()
+        self.s3.put_object(Bucket="bkt", Key=key, Body=body)
+        return f"s3://bkt/{key}"
+
+    def get(self, key: str) -> bytes:
+        return self.s3.get_object(Bucket="bkt", Key=key)["Body"].read()
+
+    def keys(self, prefix: str = "") -> list[str]:
+        found = self.s3.list_objects_v2(Bucket="bkt", Prefix=prefix).get("Contents", [])
+        return [entry["Key"] for entry in found]
+
+    # jobs
+
+    def train(self, name: str, script: str, **overrides: Any) -> dict:
+        """Runs a training job to its end; its description."""
+        self.sm.create_training_job(TrainingJobName=name, **training(script) | overrides)
+        return self.trained(name)
+
+    def trained(self, name: str) -> dict:
+        describe = functools.partial(self.sm.describe_training_job, TrainingJobName=name)
+        return wait(describe, "TrainingJobStatus", ("Completed", "Failed", "Stopped"))
+
+    def process(self, name: str, script: str, **overrides: Any) -> dict:
+        """Runs a processing job to its end; its description."""
+        self.sm.create_processing_job(ProcessingJobName=name, **processing(script) | overrides)
+        describe = functools.partial(self.sm.describe_processing_job, ProcessingJobName=name)
+        return wait(describe, "ProcessingJobStatus", ("Completed", "Failed", "Stopped"))
+
+    def log(self, kind: str, job: str, node: str = "algo-1") -> list[str]:
+        """What the job itself wrote; the emulator marks its own lines."""
+        group = f"/aws/sagemaker/{kind}Jobs"
+        streams = self.logs.describe_log_streams(
+            logGroupName=group, logStreamNamePrefix=f"{job}/{node}-"
+        )["logStreams"]
+        events = self.logs.get_log_events(
+            logGroupName=group, logStreamName=streams[0]["logStreamName"], startFromHead=True
+        )
+        lines = [event["message"] for event in events["events"]]
+        return [line for line in lines if not line.startswith("[emulator] ")]
+
+    def processes(self, job: str) -> list[psutil.Process]:
+        """The main processes of the job's nodes that are alive."""
+        path = self.state / "jobs" / job / "nodes.json"
+        until(path.exists)
+        nodes = json.loads(path.read_text())
+        return [psutil.Process(pid) for pid in nodes.values() if psutil.pid_exists(pid)]
+
+    def family(self, job: str, at_least: int) -> list[psutil.Process]:
+        """Every process of the job, when there are that many beside its supervisor."""
+        supervisor = until(lambda: self.processes(job))[0].parent()
+        children = lambda: supervisor.children(recursive=True)  # noqa: E731
+        return [supervisor, *until(lambda: c if len(c := children()) >= at_least else None)]
+
+    # pipelines
+
+    def create(self, name: str, steps: list[dict], **definition: Any) -> str:
+        text = json.dumps(pipeline(steps, **definition))
+        return self.sm.create_pipeline(
+            PipelineName=name, PipelineDefinition=text, RoleArn=ROLE, ClientRequestToken="t" * 32
+        )["PipelineArn"]
+
+    def start(self, name: str, parameters: dict[str, str] | None = None, **more: Any) -> str:
+        given = [{"Name": key, "Value": value} for key, value in (parameters or {}).items()]
+        return self.sm.start_pipeline_execution(
+            PipelineName=name, PipelineParameters=given, **more
+        )["PipelineExecutionArn"]
+
+    def ended(self, arn: str) -> dict:
+        describe = functools.partial(self.sm.describe_pipeline_execution, PipelineExecutionArn=arn)
+        return wait(describe, "PipelineExecutionStatus", ENDED)
+
+    def steps(self, arn: str) -> dict[str, dict]:
+        """Step name -> its entry, in the order in which they started."""
+        answer = self.sm.list_pipeline_execution_steps(
+            PipelineExecutionArn=arn, SortOrder="Ascending"
+        )
+        return {step["StepName"]: step for step in answer["PipelineExecutionSteps"]}
+
+    def run(self, name: str, parameters: dict[str, str] | None = None) -> tuple[dict, dict]:
+        """Runs the pipeline to its end; the execution's description and its steps."""
+        arn = self.start(name, parameters)
+        return self.ended(arn), self.steps(arn)
+
+
+@contextlib.contextmanager
+def cloud(state: Path) -> Iterator[Cloud]:
+    make = functools.partial(SageMaker, stop_grace=GRACE)
+    with serve(state, make_sagemaker=make) as endpoint:
+        yield Cloud(endpoint, state)
+
+
+def until(condition: Any, timeout: float = 30) -> Any:
+    """The condition's first true value."""
+    end = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < end, "timed out"
+        time.sleep(0.02)
+    return value
+
+
+def wait(describe: Any, field: str, ended: tuple[str, ...]) -> dict:
+    return until(lambda: d if (d := describe())[field] in ended else None, 120)
+
+
+# requests
+
+
+def training(script: str, nodes: int = 1) -> dict:
+    """CreateTrainingJob without a name: bash runs ``script`` on each node."""
+    return {
+        "RoleArn": ROLE,
+        "AlgorithmSpecification": {
+            "TrainingImage": IMAGE,
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["/bin/bash", "-c"],
+            "ContainerArguments": [script],
+        },
+        "ResourceConfig": {
+            "InstanceType": "ml.m5.large",
+            "InstanceCount": nodes,
+            "VolumeSizeInGB": 1,
+        },
+        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        "OutputDataConfig": {"S3OutputPath": "s3://bkt/models"},
+    }
+
+
+def processing(script: str, nodes: int = 1, outputs: dict[str, str] | None = None) -> dict:
+    """CreateProcessingJob without a name; ``outputs``: name -> S3 URI."""
+    request: dict = {
+        "RoleArn": ROLE,
+        "AppSpecification": {
+            "ImageUri": IMAGE,
+            "ContainerEntrypoint": ["/bin/bash", "-c"],
+            "ContainerArguments": [script],
+        },
+        "ProcessingResources": {
+            "ClusterConfig": {
+                "InstanceType": "ml.m5.large",
+                "InstanceCount": nodes,
+                "VolumeSizeInGB": 1,
+            }
+        },
+    }
+    entries = [
+        {
+            "OutputName": name,
+            "S3Output": {
+                "S3Uri": uri,
+                "LocalPath": f"/opt/ml/processing/{name}",
+                "S3UploadMode": "EndOfJob",
+            },
+        }
+        for name, uri in (outputs or {}).items()
+    ]
+    return request | ({"ProcessingOutputConfig": {"Outputs": entries}} if entries else {})
+
+
+def s3_input(name: str, uri: Any, distribution: str = "FullyReplicated") -> dict:
+    """One of ProcessingInputs, at /opt/ml/processing/<name>."""
+    return {
+        "InputName": name,
+        "S3Input": {
+            "S3Uri": uri,
+            "LocalPath": f"/opt/ml/processing/{name}",
+            "S3DataType": "S3Prefix",
+            "S3InputMode": "File",
+            "S3DataDistributionType": distribution,
+        },
+    }
+
+
+def channel(name: str, uri: Any, **more: Any) -> dict:
+    source = {"S3DataType": "S3Prefix", "S3Uri": uri, **more}
+    return {"ChannelName": name, "DataSource": {"S3DataSource": source}}
+
+
+# steps
+
+
+def pipeline(steps: list[dict], **more: Any) -> dict:
+    return {"Version": "2020-12-01", "Metadata": {}, "Parameters": [], **more, "Steps": steps}
+
+
+def process_step(name: str, script: str, depends_on: tuple = (), **more: Any) -> dict:
+    arguments = processing(script, outputs=more.pop("outputs", None)) | more.pop("arguments", {})
+    waits = {"DependsOn": list(depends_on)} if depends_on else {}
+    return {"Name": name, "Type": "Processing", "Arguments": arguments, **waits, **more}
+
+
+def train_step(name: str, script: str, **more: Any) -> dict:
+    arguments = training(script) | more.pop("arguments", {})
+    return {"Name": name, "Type": "Training", "Arguments": arguments, **more}
+
+
+def fail_step(name: str, message: Any) -> dict:
+    return {"Name": name, "Type": "Fail", "Arguments": {"ErrorMessage": message}}
+
+
+def condition_step(name: str, conditions: list[dict], then: list, other: list, **more: Any) -> dict:
+    arguments = {"Conditions": conditions, "IfSteps": then, "ElseSteps": other}
+    return {"Name": name, "Type": "Condition", "Arguments": arguments, **more}
+
+
+def compare(kind: str, left: Any, right: Any) -> dict:
+    return {"Type": kind, "LeftValue": left, "RightValue": right}
+
+
+def json_get(step: str, file: str, path: str) -> dict:
+    get = {"Get": f"Steps.{step}.PropertyFiles.{file}"}
+    return {"Std:JsonGet": {"PropertyFile": get, "Path": path}}

@@ -1,0 +1,59 @@
+"""FailureReason: the cause first, never longer than SageMaker allows."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainyard.emulator.jobs.failure import LIMIT, reason
+from trainyard.emulator.runtime.cluster import Exit
+
+DRIVER = "Traceback ...\nsubprocess.CalledProcessError: Command '['torchrun']' returned 1."
+TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>']
+
+
+def test_the_jobs_own_message_comes_first() -> None:
+    got = reason(Exit("algo-1", 1), "DataError: the corpus is empty", {"algo-1": ["ValueError: x"]})
+    assert got == "AlgorithmError: DataError: the corpus is empty, exit code: 1"
+
+
+def test_a_drivers_message_gives_way_to_the_exception_in_the_log() -> None:
+    log = [*TRACEBACK, "[rank0]: ValueError: boom", "torch...ChildFailedError:", DRIVER]
+    got = reason(Exit("algo-1", 1), DRIVER, {"algo-1": log})
+    assert got == "AlgorithmError: ValueError: boom, exit code: 1"
+
+
+def test_the_root_cause_beats_what_its_peers_say() -> None:
+    logs = {
+        "algo-1": ["RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer"],
+        "algo-2": ["[rank1]: ValueError: bad batch"],
+    }
+    assert "ValueError: bad batch (algo-2)" in reason(Exit("algo-1", 1), "", logs)
+
+
+def test_a_killed_worker_is_named_by_torchruns_report() -> None:
+    logs = {
+        "algo-1": ["RuntimeError: gloo"],
+        "algo-2": ["  traceback : Signal 9 (SIGKILL) received by PID 41"],
+    }
+    assert "Signal 9 (SIGKILL) received by PID 41 (algo-2)" in reason(Exit("algo-1", 1), "", logs)
+
+
+def test_without_an_exception_the_last_lines_without_the_shells_trace() -> None:
+    log = ["one", "++ cat x", "cat: x: No such file", "", "An error occurred with exit code 1"]
+    assert reason(Exit("algo-1", 2), "", {"algo-1": log}).startswith(
+        "AlgorithmError: one | cat: x: No such file, "
+    )
+
+
+def test_signals_are_named() -> None:
+    assert reason(Exit("algo-2", -9), "", {}).endswith(
+        "algo-2 was killed by signal 9 (SIGKILL), exit code: 137"
+    )
+    assert "algo-1 was killed by SIGSEGV, exit code: 139" in reason(Exit("algo-1", 139), "", {})
+    assert reason(Exit("algo-1", 255), "x", {}) == "AlgorithmError: x, exit code: 255"
+
+
+@given(st.text(), st.lists(st.text()), st.integers(1, 255) | st.integers(-15, -1))
+def test_never_longer_than_the_limit_and_always_with_the_exit_code(text, lines, status) -> None:
+    got = reason(Exit("algo-1", status), text * 50, {"algo-1": lines})
+    assert len(got) <= LIMIT
+    assert got.endswith(f"exit code: {status if status > 0 else 128 - status}")

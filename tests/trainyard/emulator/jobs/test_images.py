@@ -1,0 +1,33 @@
+"""Which images this machine's Python stands in for."""
+
+import pytest
+
+from trainyard.emulator.jobs.images import VARIABLE, refusal
+
+ECR = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        f"{ECR}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker",
+        f"{ECR}/pytorch-training@sha256:abc",
+        f"{ECR}/pytorch-inference:2.6.0-cpu-py312",
+        f"{ECR}/huggingface-pytorch-training:2.5.1-transformers4.49.0-gpu-py311",
+        "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311",
+        "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3",
+        "236514542706.dkr.ecr.us-east-1.amazonaws.com/sagemaker-base-python-310:1.0",
+    ],
+)
+def test_aws_images_with_python_are_known(image: str) -> None:
+    assert refusal(image) is None
+
+
+@pytest.mark.parametrize(
+    "image", ["python:3.11", f"{ECR}/tensorflow-training:2.16", "me/pytorch-x"]
+)
+def test_others_are_refused_until_they_are_mapped(image: str, monkeypatch) -> None:
+    assert repr(image) in refusal(image)
+    assert VARIABLE in refusal(image)
+    monkeypatch.setenv(VARIABLE, f"other/*, {image[:6]}*")
+    assert refusal(image) is None

@@ -1,0 +1,21 @@
+"""Metrics read out of log lines."""
+
+import pytest
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.metrics import Metrics
+
+
+def test_the_latest_value_of_each_metric() -> None:
+    metrics = Metrics(
+        [{"Name": "loss", "Regex": r"loss=([0-9.e+-]+)"}, {"Name": "lr", "Regex": r"lr=(\S+)"}]
+    )
+    for line in ("step 1 loss=2.5 lr=1e-3", "step 2 loss=1.25", "other", "loss=nan? lr=nan"):
+        metrics.read(line)
+    assert {m["MetricName"]: m["Value"] for m in metrics.latest()} == {"loss": 1.25, "lr": 0.001}
+
+
+@pytest.mark.parametrize("regex", ["loss=(", "loss=[0-9]+"])
+def test_a_regex_that_cannot_work_is_refused(regex: str) -> None:
+    with pytest.raises(ApiError, match="'loss'"):
+        Metrics([{"Name": "loss", "Regex": regex}])

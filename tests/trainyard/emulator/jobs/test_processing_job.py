@@ -1,0 +1,111 @@
+"""Processing jobs: inputs, one process per instance, outputs."""
+
+import json
+
+import botocore.exceptions
+import pytest
+
+from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory):
+    with cloud(tmp_path_factory.mktemp("aws")) as running:
+        for number in range(5):
+            running.put(f"raw/{number}.txt", f"file {number}")
+        yield running
+
+
+def test_inputs_are_sharded_and_outputs_come_together(aws: Cloud) -> None:
+    script = """
+        cat /opt/ml/processing/part/* > /opt/ml/processing/out/$HOSTNAME.txt
+        cp /opt/ml/config/*.json /opt/ml/processing/out/
+        ls /opt/ml/processing/all | wc -l
+    """
+    request = processing(script, nodes=2, outputs={"out": "s3://bkt/out"}) | {
+        "ProcessingInputs": [
+            s3_input("part", "s3://bkt/raw", "ShardedByS3Key"),
+            s3_input("all", "s3://bkt/raw"),
+        ]
+    }
+    done = aws.process("sharded", "", **request)
+    assert done["ProcessingJobStatus"] == "Completed"
+    assert aws.get("out/algo-1.txt") == b"file 0file 2file 4"
+    assert aws.get("out/algo-2.txt") == b"file 1file 3"
+    assert json.loads(aws.get("out/resourceconfig.json"))["hosts"] == ["algo-1", "algo-2"]
+    config = json.loads(aws.get("out/processingjobconfig.json"))
+    assert config["ProcessingJobArn"] == done["ProcessingJobArn"]
+    assert aws.log("Processing", "sharded", "algo-2") == ["5"]
+
+
+def test_a_script_that_raises(aws: Cloud) -> None:
+    code = aws.put("code/job.py", 'print("reading")\nraise ValueError("the corpus has no text")')
+    request = processing("", outputs={"out": "s3://bkt/raises"})
+    request["AppSpecification"] |= {
+        "ContainerEntrypoint": ["python3", "/opt/ml/processing/code/job.py"],
+        "ContainerArguments": ["--x", "1"],
+    }
+    done = aws.process("raises", "", **request, ProcessingInputs=[s3_input("code", code)])
+    assert done["ProcessingJobStatus"] == "Failed"
+    assert (
+        done["FailureReason"] == "AlgorithmError: ValueError: the corpus has no text, exit code: 1"
+    )
+    assert aws.keys("raises/") == []
+
+
+def test_the_jobs_own_message(aws: Cloud) -> None:
+    done = aws.process("message", "echo 'no files in raw/' > /opt/ml/output/message; exit 1")
+    assert done["FailureReason"] == "AlgorithmError: no files in raw/, exit code: 1"
+
+
+def test_one_failing_instance_fails_the_job_and_uploads_nothing(aws: Cloud) -> None:
+    script = "echo x > /opt/ml/processing/out/x; [ $HOSTNAME = algo-1 ] || exit 5; sleep 20"
+    request = processing(script, nodes=2, outputs={"out": "s3://bkt/half"})
+    done = aws.process("half", "", **request)
+    assert done["FailureReason"].endswith("exit code: 5")
+    assert aws.keys("half") == []
+
+
+def test_a_missing_prefix_in_awss_words(aws: Cloud) -> None:
+    done = aws.process("missing", "true", ProcessingInputs=[s3_input("in", "s3://bkt/nope")])
+    assert done["FailureReason"].startswith(
+        'ClientError: No S3 objects found under S3 URL "s3://bkt/nope" given in input data source.'
+    )
+
+
+def test_an_output_bucket_that_does_not_exist(aws: Cloud) -> None:
+    script = "echo x > /opt/ml/processing/out/x"
+    done = aws.process("nobucket", "", **processing(script, outputs={"out": "s3://nowhere/out"}))
+    assert done["FailureReason"].startswith("ClientError: The bucket 'nowhere' does not exist")
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (s3_input("../x", "s3://bkt/raw"), "must be under /opt/ml/processing/"),
+        (s3_input("in", "https://bkt/raw"), "is not an S3 URI"),
+    ],
+)
+def test_what_cannot_run_is_refused_at_once(aws: Cloud, entry: dict, message: str) -> None:
+    with pytest.raises(botocore.exceptions.ClientError, match=message):
+        aws.process("refused", "true", ProcessingInputs=[entry])
+
+
+def test_an_unknown_image_is_refused(aws: Cloud) -> None:
+    request = processing("true")
+    request["AppSpecification"]["ImageUri"] = "tensorflow:2"
+    with pytest.raises(botocore.exceptions.ClientError, match="image 'tensorflow:2' is not known"):
+        aws.process("image", "", **request)
+
+
+def test_stopping_uploads_nothing(aws: Cloud) -> None:
+    script = "echo x > /opt/ml/processing/out/x; sleep 30"
+    request = processing(script, outputs={"out": "s3://bkt/stopped"})
+    aws.sm.create_processing_job(ProcessingJobName="stop", **request)
+    assert aws.processes("stop")
+    aws.sm.stop_processing_job(ProcessingJobName="stop")
+    waiter = aws.sm.get_waiter("processing_job_completed_or_stopped")
+    waiter.wait(ProcessingJobName="stop", WaiterConfig={"Delay": 1})
+    answer = aws.sm.describe_processing_job(ProcessingJobName="stop")
+    assert answer["ProcessingJobStatus"] == "Stopped"
+    assert aws.keys("stopped") == []

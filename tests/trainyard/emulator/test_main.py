@@ -1,0 +1,153 @@
+"""``python -m trainyard.emulator`` as a user starts it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import boto3
+import pytest
+
+CHECKOUT = Path(__file__).parents[3]
+ASK = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])"
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    """Starts the emulator with these arguments; ends it at the end of the test."""
+    started = []
+
+    def start(*arguments: str, **environment: str) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "emulator", *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(CHECKOUT)} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def exported(process: subprocess.Popen) -> dict[str, str]:
+    lines = iter(process.stdout.readline, "")
+    values = {}
+    for line in lines:
+        if line.startswith("export "):
+            name, _, value = line.removeprefix("export ").strip().partition("=")
+            values[name] = value
+        if line.startswith("export SAGEMAKER_ADMIN_CONFIG_OVERRIDE"):
+            return values
+    raise AssertionError(process.stderr.read())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_prints_what_a_shell_needs_and_stops_cleanly(start: Callable, tmp_path: Path, number: int):
+    process = start(AWS_SESSION_TOKEN="real", AWS_PROFILE="real")
+    values = exported(process)
+    answer = subprocess.run(
+        [sys.executable, "-c", ASK], env=values, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "123456789012"
+    assert (tmp_path / ".trainyard/aws/s3/index.sqlite").exists()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "")
+    assert values["AWS_ENDPOINT_URL"] in err and "Traceback" not in err
+
+
+def test_runs_a_command_against_itself_and_takes_its_status(start: Callable):
+    script = (
+        "import os, sys, boto3\n"
+        "assert 'AWS_SESSION_TOKEN' not in os.environ\n"
+        "print(boto3.client('s3').list_buckets()['Buckets'])\n"
+        "sys.exit(7)"
+    )
+    process = start("--", sys.executable, "-c", script, AWS_SESSION_TOKEN="real")
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out.strip()) == (7, "[]"), err
+
+
+def test_passes_a_signal_on_to_the_command(start: Callable):
+    script = "import time; print('up', flush=True); time.sleep(30)"
+    process = start("--", sys.executable, "-c", script)
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_refuses_in_one_line(start: Callable):
+    first = start("--state", "here")
+    port = exported(first)["AWS_ENDPOINT_URL"].rpartition(":")[2]
+    for arguments, said in [
+        (("--state", "here"), "in use by another emulator"),
+        (("--state", "there", "--port", port), f"127.0.0.1:{port}: Address already in use"),
+        (("--state", "there", "--", "no-such-command"), "cannot run no-such-command"),
+    ]:
+        process = start(*arguments)
+        out, err = process.communicate(timeout=20)
+        assert process.returncode in (1, 127)
+        assert out == "" and said in err
+        assert len(err.strip().splitlines()) == 1, err
+
+
+@pytest.mark.slow
+def test_the_sdk_needs_no_real_sts_and_sends_no_telemetry(start: Callable):
+    script = (
+        "from sagemaker.core.helper.session_helper import Session\n"
+        "from sagemaker.core.common_utils import resolve_value_from_config\n"
+        "from sagemaker.core.config.config_schema import TELEMETRY_OPT_OUT_PATH\n"
+        "session = Session()\n"
+        "print(session.default_bucket())\n"
+        "print(resolve_value_from_config(None, TELEMETRY_OPT_OUT_PATH, sagemaker_session=session))"
+    )
+    process = start("--", sys.executable, "-c", script)
+    out, err = process.communicate(timeout=60)
+    assert out.split()[-2:] == ["sagemaker-us-east-1-123456789012", "True"], err
+
+
+def test_killed_in_the_middle_of_an_upload_it_starts_again_with_the_old_object(
+    start: Callable, tmp_path: Path
+):
+    def connect(values: dict[str, str]):
+        return boto3.client(
+            "s3",
+            endpoint_url=values["AWS_ENDPOINT_URL"],
+            region_name="us-east-1",
+            aws_access_key_id="x",
+            aws_secret_access_key="y",
+        )
+
+    process = start("--state", "aws")
+    values = exported(process)
+    s3 = connect(values)
+    s3.create_bucket(Bucket="bucket")
+    s3.put_object(Bucket="bucket", Key="key", Body=b"old")
+    host, port = values["AWS_ENDPOINT_URL"].removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(
+            f"PUT /bucket/key HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9000000\r\n\r\n".encode()
+        )
+        connection.sendall(b"n" * 4_000_000)
+        bytes_of = tmp_path / "aws/s3/data"
+        deadline = time.monotonic() + 10
+        while sum(p.stat().st_size for p in bytes_of.glob("*/*")) < 1_000_000:
+            assert time.monotonic() < deadline, "nothing of the upload is on the disk"
+            time.sleep(0.02)
+        process.kill()
+        process.wait()
+    s3 = connect(exported(start("--state", "aws")))
+    assert s3.get_object(Bucket="bucket", Key="key")["Body"].read() == b"old"
+    assert [p.stat().st_size for p in bytes_of.glob("*/*")] == [3]

@@ -1,0 +1,147 @@
+"""The endpoint: who answers what, in which form, and what survives a restart."""
+
+import http.client
+import json
+import logging
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.trainyard.emulator.standin import NoPipelines, make_client
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.server import serve
+
+
+def test_operations_go_to_who_has_them(client, endpoint):
+    sagemaker = client("sagemaker")
+    assert sagemaker.list_pipelines()["PipelineSummaries"][0]["PipelineName"] == "stand-in"
+    with pytest.raises(ClientError, match="ResourceNotFound.*Pipeline p is not there"):
+        sagemaker.describe_pipeline(PipelineName="p")
+    role = "arn:aws:iam::123456789012:role/some-role-name"
+    sagemaker.create_model(ModelName="m", ExecutionRoleArn=role)  # moto's
+    assert endpoint.app.forward("DescribeModel", {"ModelName": "m"})["ModelName"] == "m"
+    assert client("sts").get_caller_identity()["Account"] == "123456789012"
+    document = json.dumps({"Statement": []})
+    assert client("iam").create_role(RoleName="r", AssumeRolePolicyDocument=document)
+
+
+def test_what_nobody_has_is_refused_at_once_in_the_services_own_form(client):
+    cases = [
+        (client("sagemaker").list_labeling_jobs, {}, "UnknownOperationException"),
+        (client("lambda").list_code_signing_configs, {}, "UnknownOperationException"),
+        (client("logs").describe_queries, {}, "UnknownOperationException"),
+        (
+            client("iam").simulate_principal_policy,
+            {"PolicySourceArn": "arn:aws:iam::123456789012:role/r", "ActionNames": ["s3:Get"]},
+            "InvalidAction",
+        ),
+    ]
+    for call, arguments, code in cases:
+        with pytest.raises(ClientError, match="does not implement") as failure:
+            call(**arguments)
+        assert failure.value.response["Error"]["Code"] == code
+        assert failure.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+
+
+def test_a_defect_is_logged_and_answered_in_awss_form(endpoint, client, monkeypatch, caplog):
+    def broken(operation: str, request: dict) -> dict:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(endpoint.app.sagemaker, "handle", broken)
+    with caplog.at_level(logging.ERROR), pytest.raises(ClientError, match="InternalFailure"):
+        client("sagemaker").list_pipelines()
+    assert "ZeroDivisionError" in caplog.text
+
+
+def post(endpoint, headers: dict[str, str], body: bytes = b"{}") -> tuple[int, str]:
+    connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=10)
+    connection.request("POST", "/", body, {"X-Amz-Target": "SageMaker.ListPipelines"} | headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def test_a_web_page_is_refused(endpoint):
+    signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=k/20260101/r/sagemaker/aws4_request"}
+    assert post(endpoint, signed)[0] == 200
+    assert post(endpoint, signed | {"Origin": "http://evil.example"})[0] == 403
+    assert post(endpoint, signed | {"Host": "rebound.example"})[0] == 403
+    status, text = post(endpoint, signed, b"{nonsense")
+    assert (status, "SerializationException" in text) == (400, True)
+
+
+def test_a_connection_serves_many_requests(endpoint, client):
+    client("s3").create_bucket(Bucket="kept")
+    connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=10)
+    sockets = set()
+    for number in range(3):
+        # refused before its body is read: what is left must not be taken for the next request
+        connection.request("PUT", f"/nobucket/{number}", b"GET /kept HTTP/1.1\r\n\r\n" * 100)
+        assert connection.getresponse().read().startswith(b"<?xml")
+        sockets.add(connection.sock)
+    connection.request("GET", "/kept?list-type=2")
+    assert b"ListBucketResult" in connection.getresponse().read()
+    assert len(sockets) == 1 and connection.sock in sockets
+
+
+def test_parallel_clients(endpoint):
+    failures = []
+
+    def work(number: int) -> None:
+        s3 = make_client(endpoint, "s3")
+        s3.create_bucket(Bucket=f"parallel-{number % 2}")
+        for i in range(15):
+            s3.put_object(Bucket=f"parallel-{number % 2}", Key=f"{number}/{i}", Body=b"x" * i)
+        found = s3.list_objects_v2(Bucket=f"parallel-{number % 2}", Prefix=f"{number}/")
+        if [o["Size"] for o in found["Contents"]] != [0, 1, 10, 11, 12, 13, 14, *range(2, 10)]:
+            failures.append(found)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_a_restart_keeps_objects_logs_and_motos_sagemaker(tmp_path: Path):
+    role = "arn:aws:iam::123456789012:role/some-role-name"
+    with serve(tmp_path, make_sagemaker=NoPipelines) as first:
+        s3 = make_client(first, "s3")
+        s3.create_bucket(Bucket="bucket")
+        s3.put_object(Bucket="bucket", Key="a/b", Body=b"data", Metadata={"k": "v"})
+        first.app.logs.append("group", "stream", ["line"])
+        for name in ("m", "gone"):
+            make_client(first, "sagemaker").create_model(ModelName=name, ExecutionRoleArn=role)
+        make_client(first, "sagemaker").delete_model(ModelName="gone")
+    assert first.app.sagemaker.closed
+    with serve(tmp_path / "other", make_sagemaker=NoPipelines) as other:
+        assert make_client(other, "sagemaker").list_models()["Models"] == []
+    with serve(tmp_path, make_sagemaker=NoPipelines) as second:
+        answer = make_client(second, "s3").get_object(Bucket="bucket", Key="a/b")
+        assert (answer["Body"].read(), answer["Metadata"]) == (b"data", {"k": "v"})
+        logs = make_client(second, "logs")
+        events = logs.get_log_events(logGroupName="group", logStreamName="stream")["events"]
+        assert [event["message"] for event in events] == ["line"]
+        models = make_client(second, "sagemaker").list_models()["Models"]
+        assert [m["ModelName"] for m in models] == ["m"]
+
+
+def test_stopping_ends_idle_connections_and_frees_port_and_directory(tmp_path: Path):
+    with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
+        port = int(endpoint.url.rpartition(":")[2])
+        idle = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        idle.request("GET", "/")
+        assert b"ListAllMyBuckets" in idle.getresponse().read()
+        with (
+            pytest.raises(EmulatorError, match=f"127.0.0.1:{port}: Address already in use"),
+            serve(tmp_path / "other", port=port, make_sagemaker=NoPipelines),
+        ):
+            pass
+        started = time.monotonic()
+    assert time.monotonic() - started < 3
+    assert idle.sock.recv(1) == b"", "the connection is still open"
+    with serve(tmp_path, port=port, make_sagemaker=NoPipelines) as endpoint:
+        assert make_client(endpoint, "s3").list_buckets()["Buckets"] == []

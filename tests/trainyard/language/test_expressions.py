@@ -1,0 +1,168 @@
+"""Get, Std:Join and Std:JsonGet against a plain Python model."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainyard.language.expressions import (
+    ExpressionError,
+    Reference,
+    evaluate,
+    lookup,
+    references,
+    split_path,
+)
+
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+scalars = st.one_of(
+    st.text(max_size=8),
+    st.integers(),
+    st.booleans(),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+documents = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+class World:
+    """A scope over plain dictionaries."""
+
+    def __init__(self, parameters=None, steps=None, files=None) -> None:
+        self.parameters, self.steps, self.files = parameters or {}, steps or {}, files or {}
+
+    def parameter(self, name: str) -> Any:
+        return self.parameters[name]
+
+    def variable(self, name: str) -> str:
+        return f"<{name}>"
+
+    def properties(self, step: str) -> dict:
+        return self.steps[step]
+
+    def property_file(self, step: str, name: str) -> bytes:
+        return self.files[step, name]
+
+    def s3_file(self, uri: str) -> bytes:
+        return self.files[uri]
+
+
+def paths_of(document: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Every path in a document, in the form a.b[0], with its value."""
+    found = [(path, document)] if path else []
+    if isinstance(document, dict):
+        for key, value in document.items():
+            found += paths_of(value, f"{path}.{key}" if path else key)
+    if isinstance(document, list):
+        for index, value in enumerate(document):
+            found += paths_of(value, f"{path}[{index}]")
+    return found
+
+
+@given(st.dictionaries(names, documents, max_size=4))
+def test_json_get_finds_every_value_of_a_document(document: dict) -> None:
+    world = World(files={("Eval", "metrics"): json.dumps(document).encode()})
+    for path, value in paths_of(document):
+        body = {"PropertyFile": {"Get": "Steps.Eval.PropertyFiles.metrics"}, "Path": path}
+        assert evaluate({"Std:JsonGet": body}, world) == value
+
+
+@given(
+    st.text(max_size=3), st.lists(st.text(max_size=5), max_size=5), st.dictionaries(names, scalars)
+)
+def test_join_is_join(on: str, literals: list[str], parameters: dict) -> None:
+    gets = [{"Get": f"Parameters.{name}"} for name in parameters]
+    joined = evaluate({"Std:Join": {"On": on, "Values": [*literals, *gets]}}, World(parameters))
+    texts = [
+        value if isinstance(value, str) else json.dumps(value) for value in parameters.values()
+    ]
+    assert joined == on.join([*literals, *texts])
+
+
+@given(documents)
+def test_what_holds_no_expression_stays_as_it_is(document: Any) -> None:
+    assert evaluate(document, World()) == document
+    assert list(references(document)) == []
+
+
+@given(st.lists(names, unique=True, min_size=1, max_size=4), documents)
+def test_every_reference_is_found_however_deep(parameters: list[str], filler: Any) -> None:
+    value: Any = filler
+    for name in parameters:
+        get = {"Get": f"Parameters.{name}"}
+        value = {"x": [{"Std:Join": {"On": "", "Values": ["a", get]}}, {"y": value}]}
+    found = {reference.name for reference in references(value)}
+    assert found == set(parameters)
+
+
+def test_properties_by_path_index_and_name() -> None:
+    steps = {
+        "Shard": {
+            "ProcessingOutputConfig": {
+                "Outputs": [{"OutputName": "train", "S3Output": {"S3Uri": "s3://b/t"}}]
+            }
+        },
+        "Train": {"FinalMetricDataList": [{"MetricName": "val:loss", "Value": 0.5}]},
+    }
+    get = lambda path: evaluate({"Get": f"Steps.{path}"}, World(steps=steps))  # noqa: E731
+    assert get("Shard.ProcessingOutputConfig.Outputs['train'].S3Output.S3Uri") == "s3://b/t"
+    assert get("Shard.ProcessingOutputConfig.Outputs[0].S3Output.S3Uri") == "s3://b/t"
+    assert get("Train.FinalMetricDataList['val:loss'].Value") == 0.5
+    with pytest.raises(ExpressionError, match="no 'nope'; there are"):
+        get("Shard.nope")
+    with pytest.raises(ExpressionError, match="has no 'test'"):
+        get("Shard.ProcessingOutputConfig.Outputs['test']")
+
+
+def test_reference_kinds() -> None:
+    text = [
+        {"Get": "Steps.A.B.C"},
+        {"Get": "Steps.A.PropertyFiles.f"},
+        {"Get": "Execution.PipelineName"},
+    ]
+    assert list(references(text)) == [
+        Reference("Steps", "A", "B.C"),
+        Reference("PropertyFiles", "A", "f"),
+        Reference("Execution", "PipelineName"),
+    ]
+
+
+def test_json_get_from_s3_and_values_that_are_not_json() -> None:
+    world = World(files={"s3://b/x.json": b'{"a": [1, 2]}', "s3://b/nan.json": b'{"a": NaN}'})
+    uri = {"Std:Join": {"On": "/", "Values": ["s3://b", "x.json"]}}
+    assert evaluate({"Std:JsonGet": {"S3Uri": uri, "Path": "a[1]"}}, world) == 2
+    with pytest.raises(ExpressionError, match="not valid JSON: NaN"):
+        evaluate({"Std:JsonGet": {"S3Uri": "s3://b/nan.json", "Path": "a"}}, world)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"Get": "Parameter.x"}, "expected Parameters.x"),
+        ({"Get": "Steps.A"}, "expected Parameters.x"),
+        ({"Get": "Execution.Nope"}, "expected one of"),
+        ({"Get": 3}, "expected Parameters.x"),
+        ({"Std:Join": {"On": "", "Values": "abc"}}, "Values"),
+        ({"Std:JsonGet": {"Path": "a"}}, "PropertyFile or S3Uri"),
+        ({"Std:JsonGet": {"S3Uri": "s3://b/k", "Path": "a..b"}}, "expected the form"),
+    ],
+)
+def test_malformed_expressions_are_refused(value: dict, message: str) -> None:
+    with pytest.raises(ExpressionError, match=message):
+        list(references(value))
+
+
+@pytest.mark.parametrize("path", ["", ".a", "a[", "a[-1]", "a[*]", "$.a", "a b"])
+def test_paths_outside_the_subset_are_refused(path: str) -> None:
+    with pytest.raises(ExpressionError):
+        split_path(path)
+
+
+def test_lookup_names_the_missing_part() -> None:
+    with pytest.raises(ExpressionError, match=r"where: 'a\[3\]' has no 3"):
+        lookup({"a": [1]}, "a[3]", "where")

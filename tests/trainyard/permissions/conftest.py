@@ -1,0 +1,32 @@
+"""The recipes' definitions, compiled once for the module's tests."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from trainyard.permissions.subject import Subject, from_recipe
+
+RECIPES = ("flights", "laptop", "mesh", "prod")
+CORNERS = (
+    "train.input_mode=FSxLustre",
+    "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/data}",
+    "aws.kms_key=alias/ours",
+    "train.loop.mlflow_tracking_uri="
+    "arn:aws:sagemaker:us-east-1:111122223333:mlflow-tracking-server/ours",
+)
+"""prod.yaml with what none of the recipes has: the name "corners"."""
+
+
+@pytest.fixture(scope="session")
+def subject() -> Callable[[str], Subject]:
+    """Name of a recipe, or "corners" → what the permissions are derived from."""
+
+    @cache
+    def compiled(name: str) -> Subject:
+        if name == "corners":
+            return from_recipe(Path("recipes/prod.yaml"), CORNERS)
+        return from_recipe(Path(f"recipes/{name}.yaml"), ())
+
+    return compiled

@@ -1,0 +1,352 @@
+"""What is derived: real actions on the right resources, and no wildcard that AWS does not force."""
+
+import copy
+import dataclasses
+import json
+import re
+
+import pytest
+
+from tests.trainyard.emulator.harness import (
+    condition_step,
+    json_get,
+    pipeline,
+    process_step,
+    training,
+)
+from tests.trainyard.permissions import reference
+from tests.trainyard.permissions.conftest import RECIPES
+from trainyard.common.errors import DefinitionError
+from trainyard.permissions.check import compare
+from trainyard.permissions.roles import Role, derive
+from trainyard.permissions.statements import FORCED, forced_wildcards
+from trainyard.permissions.subject import Subject
+
+# where a wildcard may stand in an ARN, because the service or the run makes the name
+PATTERNS = (
+    r"arn:aws:s3:::[a-z0-9.-]+/[^*?]+/\*",  # below a prefix
+    r"arn:aws:s3:::[a-z0-9.-]+/[^*?]+/runs/\*(/[^*?]+)+(/\*/output/model\.tar\.gz)?",
+    r"arn:aws:logs:[^*?]+:log-group:/aws/sagemaker/\w+:(log-stream:)?\*",
+    r"arn:aws:sagemaker:[^*?]+:(processing|training)-job/pipelines-\*",
+    r"arn:aws:sagemaker:[^*?]+:model-package/[\w-]+/\*",
+    r"arn:aws:sagemaker:[^*?]+:pipeline/[\w-]+/execution/\*",
+    r"arn:aws:ec2:[^*?]+:network-interface/\*",  # bound by ec2:Subnet, or by the subnet beside it
+    r"arn:aws:kms:[^*?]+:key/\*",  # bound by kms:ResourceAliases
+)
+NAMES = (*RECIPES, "corners")
+
+
+def statements(subject: Subject) -> list[dict]:
+    return [s for role in Role for s in derive(subject, role)["Statement"]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_action_exists_and_acts_on_such_a_resource(name: str, subject):
+    for statement in statements(subject(name)):
+        assert not any("*" in action for action in statement["Action"])
+        for action in statement["Action"]:
+            known = reference.resource_types(action)
+            for resource in statement["Resource"]:
+                assert resource == "*" or reference.fits(action, resource), (action, resource)
+            assert statement["Resource"] != ["*"] or not known, f"{action} can be limited"
+        for keys in statement.get("Condition", {}).values():
+            for action in statement["Action"]:
+                missing = set(keys) - reference.condition_keys(action)
+                assert not missing, f"{action} knows no {missing}: it would never apply"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_wildcard_stands_where_aws_does_not_force_it(name: str, subject):
+    for statement in statements(subject(name)):
+        for resource in statement["Resource"]:
+            if resource == "*":
+                assert set(statement["Action"]) <= set(FORCED), statement
+            elif "*" in resource or "?" in resource:
+                assert any(re.fullmatch(p, resource) for p in PATTERNS), resource
+        if any("key/*" in resource for resource in statement["Resource"]):
+            assert "kms:ResourceAliases" in statement["Condition"]["ForAnyValue:StringEquals"]
+        if any("network-interface/*" in resource for resource in statement["Resource"]):
+            beside = [r for r in statement["Resource"] if ":subnet/" in r]
+            assert beside or "ec2:Subnet" in statement["Condition"]["ArnEquals"]
+
+
+def test_the_forced_ones_are_those_without_resource_types_and_all_are_in_use(subject):
+    assert not [action for action in FORCED if reference.resource_types(action)]
+    used = {
+        action for name in NAMES for role in Role
+        for action in forced_wildcards(derive(subject(name), role))
+    }  # fmt: skip
+    assert used == set(FORCED), "the table names what nothing needs"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_an_action_depends_on_is_allowed_with_it(name: str, subject):
+    """The reference's dependent actions: AddTags and PassRole are asked for inside a Create, and
+    appear in no log of their own (aws/aws-cdk#32294)."""
+    for role in Role:
+        found = {a: s["Resource"] for s in derive(subject(name), role)["Statement"]
+                 for a in s["Action"]}  # fmt: skip
+        needed = {n for action in found for n in reference.dependent_actions(action)}
+        assert needed - set(found) <= {"ec2:CreateTags"}, role  # the service tags no interface
+
+
+def test_what_is_made_may_be_tagged_where_it_is_made(subject):
+    for role in (Role.PIPELINE, Role.CI):
+        found = derive(subject("prod"), role)["Statement"]
+        makes = [s["Resource"] for s in found
+                 if any(a.startswith("sagemaker:Create") for a in s["Action"])]  # fmt: skip
+        tags = [s["Resource"] for s in found if "sagemaker:AddTags" in s["Action"]]
+        assert sorted(makes) == sorted(tags)
+
+
+def test_two_roles_hand_over_only_each_other(subject):
+    """CI may hand on the pipeline's role, the pipeline the jobs', the jobs nothing."""
+    prod = subject("prod")
+    passed = {
+        role: [
+            (r, s["Condition"])
+            for s in derive(prod, role)["Statement"] if "iam:PassRole" in s["Action"]
+            for r in s["Resource"]
+        ]
+        for role in Role
+    }  # fmt: skip
+    sagemaker = {"StringEquals": {"iam:PassedToService": ["sagemaker.amazonaws.com"]}}
+    account = "arn:aws:iam::111122223333:role"
+    assert passed == {
+        "job": [],
+        "pipeline": [(f"{account}/trainyard-prod-job", sagemaker)],
+        "ci": [(f"{account}/trainyard-prod-pipeline", sagemaker)],
+        "plan": [],
+        "events": [],
+    }
+    roles = {s["Arguments"].get("RoleArn") for s in prod.document["Steps"]} - {None}
+    assert roles == {f"{account}/trainyard-prod-job"}
+    assert prod.role == f"{account}/trainyard-prod-pipeline"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_can_only_read(name: str, subject):
+    """By the reference's own levels; kms:Decrypt, which it calls Write, is how S3 reads."""
+    for statement in derive(subject(name), "plan")["Statement"]:
+        levels = {reference.action(a)["access_level"] for a in statement["Action"]}
+        assert levels <= {"Read", "List"} or statement["Action"] == ["kms:Decrypt"], statement
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_who_runs_a_pipeline_cannot_approve_what_it_registers(name: str, subject):
+    """Nobody's role updates a package, and what is registered is pending, whoever defines it."""
+    found = statements(subject(name))
+    assert not [s for s in found if "sagemaker:UpdateModelPackage" in s["Action"]]
+    [register] = [s for s in found if "sagemaker:CreateModelPackage" in s["Action"]]
+    pending = {"sagemaker:ModelApprovalStatus": ["PendingManualApproval"]}
+    assert register["Condition"] == {"StringEquals": pending}
+
+
+def test_ci_may_do_whatever_a_plan_may(subject):
+    plan, ci = (derive(subject("prod"), role) for role in ("plan", "ci"))
+    assert {d.kind for d in compare(ci, plan)} == {"shortage"}
+    assert {d.kind for d in compare(plan, ci)} == {"excess"}
+
+
+def test_jobs_touch_the_prefixes_that_their_requests_name_and_no_others(subject):
+    found = {s["Sid"]: s for s in derive(subject("prod"), "job")["Statement"]}
+    root = "arn:aws:s3:::example-corp-trainyard/trainyard/trainyard-prod"
+    corpus = "arn:aws:s3:::example-corp-corpus"
+    inputs = [f"{corpus}/{p}{end}" for p in ("tokenizers/32k", "web-2026-10") for end in ("", "/*")]
+    ours = [f"{root}/{folder}/*" for folder in ("checkpoints", "code", "runs")]
+    assert found["Read"]["Resource"] == [*inputs, *ours]
+    assert found["Write"]["Resource"] == [f"{root}/checkpoints/*", f"{root}/runs/*"]
+    assert found["Write"]["Action"] == ["s3:PutObject"]
+    listed = {r: s["Condition"] for s in found.values() if s["Sid"].startswith("List")
+              for r in s["Resource"]}  # fmt: skip
+    assert "web-2026-10" in listed[corpus]["StringLike"]["s3:prefix"]  # as the service lists it
+    assert "web-2026-10/*" in listed[corpus]["StringLike"]["s3:prefix"]
+    assert len(listed) == 2
+    repository = "arn:aws:ecr:us-east-1:763104351884:repository/pytorch-training"
+    assert found["Images"]["Resource"] == [repository]
+
+
+def test_a_recipe_without_key_vpc_or_bucket_of_others_gets_none_of_their_statements(subject):
+    actions = {a for s in derive(subject("laptop"), "job")["Statement"] for a in s["Action"]}
+    services = {action.partition(":")[0] for action in actions}
+    assert services == {"s3", "ecr", "logs", "cloudwatch"}
+
+
+def test_corners_get_their_statements(subject):
+    def actions(name: str) -> set[str]:
+        return {a for s in derive(subject(name), "job")["Statement"] for a in s["Action"]}
+
+    more = actions("corners") - actions("prod")
+    assert "fsx:DescribeFileSystems" in more and "sagemaker-mlflow:LogBatch" in more
+    assert {action.partition(":")[0] for action in more} == {"fsx", "sagemaker-mlflow"}
+    found = {s["Sid"]: s for s in derive(subject("corners"), "job")["Statement"]}
+    names = found["DataKeysByAlias"]["Condition"]["ForAnyValue:StringEquals"]
+    assert names == {"kms:ResourceAliases": ["alias/ours"]}
+    assert found["VolumeKeysByAlias"]["Condition"]["Bool"]  # beside the alias'
+    assert "DataKeys" not in found
+
+
+def test_a_change_of_code_or_settings_changes_no_policy(subject):
+    """Else every commit would need new roles: folders named by a hash are wildcards."""
+    text = json.dumps([derive(subject("prod"), role) for role in Role])
+    assert not re.search(r"/[0-9a-f]{16,}", text)
+
+
+def test_policies_are_as_short_as_iam_takes_them(subject):
+    """Without white space: 10,240 characters inline in all, 6,144 managed (IAM's quotas)."""
+    for name in NAMES:
+        sizes = {r: len(json.dumps(derive(subject(name), r), separators=(",", ":"))) for r in Role}
+        assert max(sizes["plan"], sizes["ci"]) <= 6144 and max(sizes.values()) <= 10240, (
+            name,
+            sizes,
+        )
+
+
+def test_every_change_of_a_derived_policy_is_told(subject):
+    """One action, resource or condition less is a shortage (or an excess); more, an excess."""
+    for role in Role:
+        policy = derive(subject("prod"), role)
+        assert compare(policy, json.loads(json.dumps(policy))) == []
+        for index, statement in enumerate(policy["Statement"]):
+            for field in ("Action", "Resource"):
+                less = copy.deepcopy(policy)
+                less["Statement"][index][field].pop()
+                assert compare(policy, less), (role, statement["Sid"], field)
+            for operator in statement.get("Condition", {}):
+                looser = copy.deepcopy(policy)
+                del looser["Statement"][index]["Condition"][operator]
+                assert compare(policy, looser), (role, statement["Sid"], operator)
+
+
+# definitions of others
+
+
+ACCOUNT = "arn:aws:iam::123456789012:role"
+IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/trainer@sha256:" + "0" * 64
+
+
+def subject_of(steps: list[dict], **more) -> Subject:
+    return Subject(
+        name="demo",
+        region="us-east-1",
+        role=f"{ACCOUNT}/pipe",
+        document=pipeline(steps, **more),
+        root=None,
+        kms_key=None,
+    )
+
+
+def test_any_definition_with_conditions_lambdas_models_and_parameters():
+    evaluate = process_step(
+        "Evaluate",
+        "true",
+        outputs={"out": {"Get": "Parameters.Where"}},
+        PropertyFiles=[
+            {"PropertyFileName": "Result", "OutputName": "out", "FilePath": "a/result.json"}
+        ],
+    )
+    train = {"Name": "Train", "Type": "Training", "Arguments": training("true")}
+    train["Arguments"]["AlgorithmSpecification"]["TrainingImage"] = IMAGE
+    model = {
+        "PrimaryContainer": {
+            "Image": IMAGE,
+            "ModelDataUrl": {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"},
+        },
+        "ExecutionRoleArn": f"{ACCOUNT}/serve",
+    }
+    function = "arn:aws:lambda:us-east-1:123456789012:function:notify"
+    queue = "https://sqs.us-east-1.amazonaws.com/123456789012/asks"
+    inner = [
+        {"Name": "Model", "Type": "Model", "Arguments": model},
+        {"Name": "Notify", "Type": "Lambda", "FunctionArn": function, "Arguments": {}},
+        {"Name": "Ask", "Type": "Callback", "SqsQueueUrl": queue, "Arguments": {}},
+    ]
+    test = {"Type": "Equals", "LeftValue": json_get("Evaluate", "Result", "x"), "RightValue": 1}
+    where = {"Name": "Where", "Type": "String", "DefaultValue": "s3://theirs/out"}
+    mine = subject_of(
+        [train, evaluate, condition_step("If", [test], inner, [])], Parameters=[where]
+    )
+
+    found = {s["Sid"]: s["Resource"] for s in derive(mine, "pipeline")["Statement"]}
+    assert found["ReadResults"] == ["arn:aws:s3:::theirs/out/a/result.json"]
+    assert found["Functions"] == [function]
+    assert found["Queues"] == ["arn:aws:sqs:us-east-1:123456789012:asks"]
+    assert found["PassJobRoles"] == [f"{ACCOUNT}/pipeline", f"{ACCOUNT}/serve"]
+    assert found["Models"] == ["arn:aws:sagemaker:us-east-1:123456789012:model/pipelines-*"]
+    with pytest.raises(DefinitionError, match=r"2 roles: choose one with --job-role"):
+        derive(mine, "job")
+    jobs = {
+        s["Sid"]: s["Resource"] for s in derive(mine, "job", f"{ACCOUNT}/pipeline")["Statement"]
+    }
+    assert jobs["Write"] == ["arn:aws:s3:::bkt/models/*", "arn:aws:s3:::theirs/out/*"]
+    serve = {s["Sid"]: s for s in derive(mine, "job", f"{ACCOUNT}/serve")["Statement"]}
+    assert serve["Read"]["Resource"] == ["arn:aws:s3:::bkt/models/*"]
+    repository = "arn:aws:ecr:us-east-1:123456789012:repository/team/trainer"
+    assert serve["Images"]["Resource"] == [repository]
+
+
+@pytest.mark.parametrize(
+    ("steps", "more", "told"),
+    [
+        (
+            [{"Name": "T", "Type": "Tuning", "Arguments": {}}], {},
+            r"step T: permissions of a Tuning step are not derived; there are Callback, Condition",
+        ),
+        (
+            [process_step("P", "true", outputs={"o": {"Get": "Parameters.Where"}})],
+            {"Parameters": [{"Name": "Where", "Type": "String"}]},
+            r"step P: Outputs\[o\]: parameter 'Where' has no default value",
+        ),
+        (
+            [process_step("P", "true", outputs={"o": {"Get": "Execution.StartDateTime"}})], {},
+            r"step P: Outputs\[o\]: '\*' is no s3://bucket/key with a fixed bucket",
+        ),
+        (
+            [process_step("P", "true", arguments={"AppSpecification": {"ImageUri": "ubuntu"}})], {},
+            r"step P: AppSpecification.ImageUri: 'ubuntu' is no image in Amazon ECR",
+        ),
+        (
+            [{"Name": "R", "Type": "RegisterModel", "Arguments": {
+                "ModelPackageGroupName": {"Get": "Execution.StartDateTime"}}}], {},
+            r"step R: ModelPackageGroupName: is '\*'; a policy needs its name",
+        ),
+        (
+            [{"Name": "P", "Type": "Processing", "Arguments": {}}], {},
+            r"is no pipeline definition \(KeyError\('AppSpecification'\)\)",
+        ),
+        ([], {"MlflowConfig": {"x": 1}}, r"MlflowConfig: permissions .* are not derived"),
+        (
+            [condition_step("C", [], [], []) | {"Arguments": json_get("No", "F", "x")}], {},
+            r"pipeline demo: there is no step 'No'",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_derived_is_an_error_that_names_the_step(steps, more, told):
+    with pytest.raises(DefinitionError, match=told):
+        for role in (Role.PIPELINE, Role.JOB):
+            derive(subject_of(steps, **more), role)
+
+
+def paths(value, path=()):
+    """Every place in a JSON document."""
+    keys = value if isinstance(value, dict) else range(len(value) if isinstance(value, list) else 0)
+    for key in keys:
+        yield (*path, key)
+        yield from paths(value[key], (*path, key))
+
+
+def test_a_damaged_definition_is_an_error_and_never_a_traceback(subject):
+    whole = subject("laptop")
+    told = 0
+    for *path, last in paths(whole.document):
+        damaged = copy.deepcopy(whole.document)
+        holder = damaged
+        for key in path:
+            holder = holder[key]
+        del holder[last]
+        try:
+            for role in Role:
+                derive(dataclasses.replace(whole, document=damaged), role)
+        except DefinitionError:
+            told += 1
+    assert told > 50

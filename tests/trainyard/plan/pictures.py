@@ -1,0 +1,252 @@
+"""Typical changes of a pipeline, and the pictures that a plan of each shows.
+
+python -m tests.trainyard.plan.pictures      # draws pictures/*.txt anew; look at what changed
+"""
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pipelines import definition
+from pipelines.compiling.assets import Asset
+from pipelines.compiling.compiled import Definition
+from pipelines.definition import build
+from pipelines.recipe.account import resolve
+from pipelines.recipe.reading import load
+from trainyard.plan import deployed
+from trainyard.plan.deployed import Deployed
+from trainyard.plan.diff import compare
+from trainyard.plan.history import History, Run, StepRun, values
+from trainyard.plan.picture import picture
+from trainyard.plan.plan import Drift, Plan, changed_files, complete
+from trainyard.plan.prices import load as load_prices
+
+HERE = Path(__file__).parent
+PICTURES = HERE / "pictures"
+ROOMS = ("steps", "training", "conditions")
+ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/trainyard-dev"
+SECONDS = {"Shard": 2520, "Train": 30600, "Evaluate": 1260, "Gate": 190, "Register": 2}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the recipe, of the code, or of the definition itself."""
+
+    overrides: tuple[str, ...] = ()
+    edit: Callable[[Path], None] = lambda checkout: None
+    body: Callable[[dict], None] = lambda body: None
+    drift: Callable[[dict], None] | None = None
+    """What somebody did to the deployed pipeline."""
+
+    is_new: bool = False
+
+    went_back: bool = False
+    """Whether what is deployed is the change, and what is wanted is what ran before."""
+
+
+def comment(path: str) -> Callable[[Path], None]:
+    """A comment at the end of a file of the checkout."""
+
+    def edit(checkout: Path) -> None:
+        with (checkout / path).open("a") as file:
+            file.write("# a comment\n")
+
+    return edit
+
+
+def report_step(body: dict) -> None:
+    """A step of somebody's own, behind Evaluate."""
+    evaluate = step(body, "Evaluate")
+    text = json.dumps(evaluate).replace("Evaluate", "Report")
+    made = json.loads(text.replace("ml.g5.xlarge", "ml.m5.large"))
+    taken = made["Arguments"]["ProcessingInputs"][0]
+    made["Arguments"]["ProcessingInputs"] = [taken | {"InputName": "evaluation"}]
+    uri = "Steps.Evaluate.ProcessingOutputConfig.Outputs['evaluation'].S3Output.S3Uri"
+    taken["S3Input"]["S3Uri"] = {"Get": uri}
+    body["Steps"].append(made | {"DisplayName": "Report", "PropertyFiles": []})
+
+
+def no_reject(body: dict) -> None:
+    step(body, "Verdict")["Arguments"]["ElseSteps"] = []
+
+
+def console(body: dict) -> None:
+    resources = step(body, "Train")["Arguments"]["ResourceConfig"]
+    resources["VolumeSizeInGB"] = 500
+    step(body, "Evaluate")["Arguments"]["Environment"]["DEBUG"] = "1"
+
+
+def step(body: dict, name: str) -> dict:
+    return next(each for each in body["Steps"] if each["Name"] == name)
+
+
+GOING_ON = (
+    "{checkpoint: s3://example-artifacts/checkpoints/1f0c2d3e4b5a6978/8796a5b4c3d2e1f0, "
+    "may_differ: [max_steps]}"
+)
+CHANGES: Mapping[str, Change] = {
+    "nothing": Change(),
+    "new-pipeline": Change(is_new=True),
+    "learning-rate": Change(("train.loop.learning_rate=0.0008",)),
+    "comment-in-training": Change(edit=comment("training/loop.py")),
+    "evaluate-job": Change(edit=comment("steps/evaluate/job.py")),
+    "instance-type": Change(("train.instance_type=ml.p4d.24xlarge",)),
+    "instance-count": Change(("shard.instance_count=8",)),
+    "threshold": Change(("gate.max_bits_per_byte=1.35",)),
+    "tag": Change(("aws.tags={project: trainyard, cost-center: ml}",)),
+    "dataset": Change(("data.input=s3://example-corpus/web-2026-10",)),
+    "spot": Change(
+        ("train.spot=true", "train.max_wait_minutes=1440", "train.loop.max_steps=40000")
+    ),
+    "more-steps": Change((f"train.start_from={GOING_ON}", "train.loop.max_steps=40000")),
+    "strategy": Change(("train.loop.strategy=fsdp", "train.loop.shard_degree=4")),
+    "retry-policy": Change(("retry.max_attempts=3",)),
+    "model-size": Change(("workload.config.dim=1024", "workload.config.heads=16")),
+    "added-step": Change(body=report_step),
+    "removed-step": Change(body=no_reject),
+    "drift": Change(("train.loop.max_steps=30000",), drift=console),
+    "back-again": Change(("gate.max_bits_per_byte=1.35",), went_back=True),
+    "over-budget": Change(("train.instance_count=6", "train.loop.global_batch=768")),
+}
+
+
+class Studio:
+    """Draws the plan of a change; compiles the recipe once for each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.checkout = folder / "checkout"
+        for room in ROOMS:
+            _miniature(definition.CHECKOUT / room, self.checkout / room)
+        (self.checkout / "trainyard/common/errors.py").write_text("")
+        (self.checkout / "steps/requirements.txt").write_text("")
+        (self.checkout / "locks").mkdir()
+        (self.checkout / "locks/packages.txt").write_text("")
+        self._compiled: dict[Change, Definition] = {}
+        self.base = self.compiled(Change())
+
+    def compiled(self, change: Change) -> Definition:
+        if change not in self._compiled:
+            self._compiled[change] = self._compile(change)
+        return self._compiled[change]
+
+    def _compile(self, change: Change) -> Definition:
+        checkout = self.checkout.with_name("changed")
+        shutil.copytree(self.checkout, checkout)
+        change.edit(checkout)
+        with _checkout(checkout):
+            recipe = load(HERE / "recipe.yaml", change.overrides)
+            made = build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+        shutil.rmtree(checkout)
+        return replace(made, body=_edited(made.body, change.body))
+
+    def plan(self, change: Change) -> Plan:
+        wanted, before = self.compiled(change), self.base
+        if change.went_back:
+            wanted, before = before, wanted
+        recorded = deployed.wanted(before)
+        there = recorded
+        if change.drift:
+            there = replace(recorded, definition=_edited(recorded.definition, change.drift))
+        found = Deployed(ARN, there, datetime(2026, 11, 20, 16, 5, tzinfo=UTC), "somebody")
+        drift = Drift(kind="none")
+        if change.drift:
+            diff = compare(recorded, there)
+            drift = Drift(kind="edited", diff=diff, by="user/alice", since=found.changed)
+        diff = compare(
+            None if change.is_new else there, deployed.wanted(wanted), self._note(wanted)
+        )
+        return complete(
+            wanted,
+            None if change.is_new else found,
+            diff,
+            drift,
+            self._history(change),
+            load_prices("us-east-1", HERE / "prices.json"),
+        )
+
+    def draw(self, change: Change) -> str:
+        return "".join(f"{line.plain.rstrip()}\n" for line in picture(self.plan(change)))
+
+    def _note(self, wanted: Definition) -> Callable[[str, str], str]:
+        """As ``plan`` does it, with the old folder's files from here and not from S3."""
+        made = (wanted, *self._compiled.values())
+        folders: dict[str, Asset] = {a.uri: a for one in made for a in one.assets}
+
+        def note(old: str, new: str) -> str:
+            there = {n: (len(b), _md5(b)) for n, b in folders[old].files.items()}
+            return changed_files(there, folders[new].files, None)
+
+        return note
+
+    def _history(self, change: Change) -> History:
+        history = History(None, None)
+        if not change.is_new:
+            history.runs.append(_run(json.loads(self.base.body)))
+        return history
+
+
+def _run(document: dict) -> Run:
+    """Yesterday's run of the definition that is deployed."""
+    clock = datetime.now(UTC) - timedelta(days=1)
+    done = {}
+    for name, seconds in SECONDS.items():
+        end = clock + timedelta(seconds=seconds)
+        done[name] = StepRun(started=clock, ended=end, source=None, job="")
+        clock = end
+    arn = f"{ARN}/execution/k3vq8d1m0xzt"
+    given = values(document, {})
+    return Run(arn=arn, started=clock, document=document, parameters=given, steps=done)
+
+
+def _miniature(room: Path, into: Path) -> None:
+    """The same files with nothing in them: what travels is the same, its hash stays."""
+    for file in room.rglob("*"):
+        if file.is_file() and "__pycache__" not in file.parts:
+            copy = into / file.relative_to(room)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text("")
+
+
+@contextmanager
+def _checkout(folder: Path):
+    original, definition.CHECKOUT = definition.CHECKOUT, folder
+    try:
+        yield
+    finally:
+        definition.CHECKOUT = original
+
+
+def _edited(body: str, edit: Callable[[dict], None]) -> str:
+    tree = json.loads(body)
+    edit(tree)
+    return json.dumps(tree, indent=1)
+
+
+def _md5(body: bytes) -> str:
+    import hashlib
+
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()
+
+
+def without_hashes(text: str) -> str:
+    """A picture, but for the hashes in it: they change with every file that is added somewhere."""
+    return re.sub(r"\b[0-9a-f]{8,16}\b", lambda match: "#" * len(match[0]), text)
+
+
+def main() -> None:
+    """Draw all of them."""
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        studio = Studio(Path(folder))
+        for name, change in CHANGES.items():
+            (PICTURES / f"{name}.txt").write_text(studio.draw(change))
+
+
+if __name__ == "__main__":
+    main()

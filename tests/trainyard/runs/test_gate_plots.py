@@ -1,0 +1,62 @@
+"""The gate's pictures: drawn from whatever a gate.json holds."""
+
+import copy
+
+import pytest
+
+from conditions.checks import against_threshold
+from conditions.verdict import verdict
+from steps.gate import job
+from tests.conditions.evidence import CHAMPION, Evidence
+from trainyard.runs.gate_plots import FARTHEST, _times_demanded, budget_picture, champion_picture
+from trainyard.runs.plots import BAD
+
+DEMANDS = [
+    "--look", "1",
+    "--superiority", "loss", "lower", "0", "--slice_regression", "loss", "lower", "0.05",
+    "--max_calibration_error", "0.2", "--max_leaked_examples", "0", "--max_artifact_mb", "5",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory) -> dict:
+    root = Evidence(bad_slice=0.3).write(tmp_path_factory.mktemp("gate"))
+    words = ["--primary_metric", "loss", "--direction", "lower", "--champion", CHAMPION]
+    return job.judge(job.parse([*words, *DEMANDS, "--root", str(root)]))
+
+
+def test_the_champion_the_slices_and_what_was_demanded_are_drawn(gate):
+    picture = champion_picture(gate)
+    for shown in ("all examples", "kind=c", "superiority: +0", "slice regression: -0.05", BAD,
+                  "improvement of loss"):  # fmt: skip
+        assert shown in picture
+
+
+def test_budgets_are_drawn_as_multiples_of_what_is_demanded(gate):
+    picture = budget_picture(gate)
+    for shown in ("artifact mb: 3 ≤ 5", "effective groups: ", "leaked examples: 0 ≤ 0"):
+        assert shown in picture
+
+
+@pytest.mark.parametrize(
+    ("direction", "value", "threshold", "expected"),
+    [("lower", 3, 5, 0.6), ("higher", 40, 20, 0.5), ("lower", 0, 0, 0), ("higher", 0, 20, FARTHEST),
+     ("lower", 0.1, 0, FARTHEST), ("lower", 99, 5, FARTHEST)],
+)  # fmt: skip
+def test_left_of_one_passes_whichever_way_is_better(direction, value, threshold, expected):
+    check = {"direction": direction, "value": value, "threshold": threshold, "low": None}
+    assert _times_demanded(check | {"high": None})["value"] == expected
+
+
+def test_where_nothing_was_compared_there_is_no_picture(gate):
+    without = verdict({}, [against_threshold({}, "loss", "lower", 1.0)])
+    old = {"checks": [{"name": "max_loss", "metric": "loss", "value": 1.0, "threshold": 2.0}]}
+    for found in (None, without, old):
+        assert champion_picture(found) is None and budget_picture(found) is None
+
+
+def test_a_limit_that_is_infinite_is_drawn_as_none(gate):
+    changed = copy.deepcopy(gate)
+    for found in (*changed["checks"], *changed["slices"]):
+        found["low"] = found["high"] = None
+    assert champion_picture(changed) and budget_picture(changed)

@@ -1,0 +1,280 @@
+"""Mistakes in the valid definition: data, volumes, cache, retries, drivers, tags."""
+
+from tests.trainyard.validate.rules.definitions import (
+    KEY,
+    add,
+    drop,
+    file_system_channel,
+    hyper,
+    put,
+    run_uri,
+)
+from tests.trainyard.validate.rules.fault import (
+    ONE_GPU,
+    OUTPUT,
+    SHARD,
+    TUNED,
+    TWO_SUBNETS,
+    channel,
+    environment,
+    fsx,
+    machine,
+    of,
+    retry,
+)
+
+OF_DATA = (
+    *of(
+        "fastfile-on-processing",
+        shard=put("Shard", "ProcessingInputs.0.S3Input.S3InputMode", "FastFile"),
+        evaluate=put("Evaluate", "ProcessingInputs.0.S3Input.S3InputMode", "FastFile"),
+    ),
+    *of(
+        "fastfile-without-prefix",
+        manifest=put(
+            "Train", "InputDataConfig.0.DataSource.S3DataSource.S3DataType", "ManifestFile"
+        ),
+    ),
+    *of(
+        "augmented-manifest-without-pipe",
+        fastfile=put(
+            "Train", "InputDataConfig.0.DataSource.S3DataSource.S3DataType", "AugmentedManifestFile"
+        ),
+        file=put(
+            "Train", "InputDataConfig.2.DataSource.S3DataSource.S3DataType", "AugmentedManifestFile"
+        ),
+    ),
+    *of(
+        "compression-without-pipe",
+        file=channel(CompressionType="Gzip"),
+        fastfile=channel(CompressionType="Gzip", InputMode="FastFile"),
+    ),
+    *of(
+        "gzip-input-without-pipe",
+        shard=put("Shard", "ProcessingInputs.0.S3Input.S3CompressionType", "Gzip"),
+    ),
+    *of(
+        "file-system-streamed",
+        fastfile=fsx(InputMode="FastFile"),
+        inherited=(
+            put("Train", "AlgorithmSpecification.TrainingInputMode", "FastFile"),
+            fsx(InputMode=None),
+        ),
+        pipe=fsx(InputMode="Pipe"),
+    ),
+    *of(
+        "file-system-without-vpc",
+        fsx=(fsx(), drop("Train", "VpcConfig")),
+        efs=(
+            add("Train", "InputDataConfig", file_system_channel("EFS", "/data")),
+            drop("Train", "VpcConfig"),
+        ),
+    ),
+    *of(
+        "fsx-directory",
+        relative=add("Train", "InputDataConfig", file_system_channel(directory="abcd/data")),
+        root=add("Train", "InputDataConfig", file_system_channel(directory="/")),
+        s3=add("Train", "InputDataConfig", file_system_channel(directory="s3://bucket/data")),
+    ),
+    *of("fsx-across-subnets", two=(fsx(), TWO_SUBNETS)),
+    *of(
+        "malformed-s3-location",
+        s3a=put("Train", "CheckpointConfig.S3Uri", "s3a://bucket/checkpoints"),
+        capitals=put("Train", "CheckpointConfig.S3Uri", "s3://Bucket/checkpoints"),
+        one_slash=put("Shard", OUTPUT, "s3:/bucket/out"),
+        bucket_in_a_join=put(
+            "Train",
+            "OutputDataConfig.S3OutputPath",
+            {"Std:Join": {"On": "/", "Values": ["s3:/", "My_Bucket", {"Get": "Parameters.X"}]}},
+        ),
+        beginning_of_a_bucket=put(
+            "Train",
+            "OutputDataConfig.S3OutputPath",
+            {"Std:Join": {"On": "", "Values": ["s3://my_", {"Get": "Parameters.X"}]}},
+        ),
+        path=put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "/data/raw"),
+        https=put(
+            "Shard", "ProcessingInputs.0.S3Input.S3Uri", "https://bucket.s3.amazonaws.com/raw"
+        ),
+        underscore=put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "s3://my_bucket/raw"),
+        in_a_join=put(
+            "Train",
+            "OutputDataConfig.S3OutputPath",
+            {"Std:Join": {"On": "/", "Values": ["bucket/runs", "train"]}},
+        ),
+    ),
+    *of(
+        "empty-key-part",
+        literal=put("Train", "CheckpointConfig.S3Uri", "s3://bucket//checkpoints"),
+        inside=put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "s3://bucket/raw//2026"),
+    ),
+    *of(
+        "outputs-collide",
+        of_two_steps=put("Evaluate", OUTPUT, run_uri("Shard", "out")),
+        of_one_step=add(
+            "Shard",
+            "ProcessingOutputConfig.Outputs",
+            {"OutputName": "b", "S3Output": {"S3Uri": run_uri("Shard", "out")}},
+        ),
+        of_a_branch=put("Publish", OUTPUT, run_uri("Evaluate", "out")),
+    ),
+    *of(
+        "output-overwritten-by-next-run",
+        processing=put("Shard", OUTPUT, "s3://bucket/shards"),
+        transform=put("Score", "TransformOutput.S3OutputPath", "s3://bucket/scores"),
+        join_of_words=put(
+            "Shard", OUTPUT, {"Std:Join": {"On": "/", "Values": ["s3://bucket", "shards"]}}
+        ),
+    ),
+    *of(
+        "key-for-local-disks",
+        train=put("Train", "ResourceConfig.VolumeKmsKeyId", KEY),
+        evaluate=put("Evaluate", f"{SHARD}.VolumeKmsKeyId", KEY),
+        transform=(
+            put("Score", "TransformResources.VolumeKmsKeyId", KEY),
+            put("Score", "TransformResources.InstanceType", "ml.g4dn.xlarge"),
+        ),
+    ),
+    *of("volume-beyond-local-disks", evaluate=put("Evaluate", f"{SHARD}.VolumeSizeInGB", 500)),
+    *of(
+        "training-volume-beyond-local-disks",
+        p4d=put("Train", "ResourceConfig.VolumeSizeInGB", 9000),
+        g5=(*ONE_GPU, put("Train", "ResourceConfig.VolumeSizeInGB", 451)),
+    ),
+    *of(
+        "volume-too-large",
+        train=put("Train", "ResourceConfig.VolumeSizeInGB", 20_000),
+        shard=put("Shard", f"{SHARD}.VolumeSizeInGB", 16_385),
+    ),
+    *of(
+        "volume-smaller-than-checkpoints",
+        large_model=hyper("Train", workload_config='{"layers":96,"dim":24576}'),
+        small_volume=(
+            machine("ml.m5.24xlarge"),
+            hyper("Train", shard_degree="0", keep_checkpoints="30"),
+            put("Train", "ResourceConfig.VolumeSizeInGB", 30),
+        ),
+    ),
+    *of(
+        "shards-larger-than-memory",
+        shard_mb=put("Shard", "AppSpecification.ContainerArguments", ["--shard_mb", "4096"]),
+        processes=put(
+            "Shard",
+            "AppSpecification.ContainerArguments",
+            ["--shard_mb", "512", "--processes", "64"],
+        ),
+    ),
+    *of(
+        "key-for-volume-only",
+        shard=(
+            put("Shard", f"{SHARD}.VolumeKmsKeyId", KEY),
+            drop("Shard", "ProcessingOutputConfig.KmsKeyId"),
+        ),
+        tuning=put("Tune", f"{TUNED}.ResourceConfig.VolumeKmsKeyId", KEY),
+    ),
+    *of(
+        "cache-on-uncached-type",
+        condition=put("Verdict", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
+        register=put("Register", "/CacheConfig", {"Enabled": True, "ExpireAfter": "P1D"}),
+    ),
+    *of("cache-without-expiry", train=drop("Train", "/CacheConfig.ExpireAfter")),
+    *of(
+        "never-hits-the-cache",
+        input=put("Shard", "ProcessingInputs.0.S3Input.S3Uri", run_uri("raw")),
+        checkpoints=put("Train", "CheckpointConfig.S3Uri", run_uri("checkpoints")),
+        environment=put("Evaluate", "Environment.RUN", {"Get": "Execution.StartDateTime"}),
+        hyperparameter=put(
+            "Train",
+            "HyperParameters.run",
+            {"Std:Join": {"On": "", "Values": [{"Get": "Execution.PipelineExecutionArn"}]}},
+        ),
+    ),
+    *of(
+        "timestamp-in-cache-key",
+        code=put(
+            "Train",
+            "InputDataConfig.2.DataSource.S3DataSource.S3Uri",
+            "s3://bucket/train-2026-11-21-20-28-23-123/code",
+        ),
+        input=put("Shard", "ProcessingInputs.0.S3Input.S3Uri", "s3://bucket/20261121T202823/raw"),
+        argument=add("Shard", "AppSpecification.ContainerArguments", "2026-11-21T20:28:23"),
+    ),
+    *of(
+        "checkpoints-of-one-run",
+        id=(
+            drop("Train", "/CacheConfig"),
+            put("Train", "CheckpointConfig.S3Uri", run_uri("checkpoints")),
+        ),
+        start=put(
+            "Train",
+            "CheckpointConfig.S3Uri",
+            {"Std:Join": {"On": "/", "Values": ["s3://b", {"Get": "Execution.StartDateTime"}]}},
+        ),
+    ),
+    *of(
+        "retries-on-unsupported-step",
+        lambda_step=retry("Notify", MaxAttempts=3),
+        condition=retry("Verdict", MaxAttempts=3),
+    ),
+    *of(
+        "unknown-retry-cause",
+        old_name=retry("Train", ExceptionType=["SageMaker.JOB_CAPACITY_ERROR"]),
+        bare=retry("Train", ExceptionType=["THROTTLING"]),
+        anything=retry("Shard", ExceptionType=["Exception"]),
+    ),
+    *of("two-retry-limits", train=retry("Train", MaxAttempts=3, ExpireAfterMin=60)),
+    *of(
+        "retry-limit-too-large",
+        attempts=retry("Train", MaxAttempts=21),
+        interval=retry("Train", MaxAttempts=2, IntervalSeconds=50_000),
+        expiry=retry("Shard", ExpireAfterMin=20_000),
+        negative=retry("Shard", MaxAttempts=-1),
+    ),
+    *of(
+        "retry-without-effect",
+        tuning=retry("Tune", ExceptionType=["SageMaker.JOB_INTERNAL_ERROR"], MaxAttempts=3),
+    ),
+    *of(
+        "hasty-retries",
+        one_second=retry("Train", IntervalSeconds=1, MaxAttempts=3),
+        by_default=put(
+            "Train",
+            "/RetryPolicies",
+            [{"ExceptionType": ["SageMaker.CAPACITY_ERROR"], "MaxAttempts": 3}],
+        ),
+    ),
+    *of(
+        "channel-name-breaks-driver",
+        hyphen=channel(ChannelName="train-extra"),
+        dot=channel(ChannelName="train.extra"),
+    ),
+    *of(
+        "hyperparameter-name-breaks-driver",
+        dot=hyper("Train", **{"model.dim": "64"}),
+        space=hyper("Train", **{"model dim": "64"}),
+        slash=hyper("Train", **{"model/dim": "64"}),
+    ),
+    *of(
+        "hyperparameter-value-breaks-driver",
+        apostrophe=hyper("Train", note="it's"),
+        json=hyper("Train", workload_config="{'layers': 24}"),
+    ),
+    *of(
+        "tuning-drops-distribution",
+        eight_gpus=put("Tune", f"{TUNED}.ResourceConfig.InstanceType", "ml.p3.16xlarge"),
+        two_nodes=put("Tune", f"{TUNED}.ResourceConfig.InstanceCount", 2),
+    ),
+    *of(
+        "secret-in-plain-text",
+        environment=environment("Shard", DB_PASSWORD="hunter2"),
+        hyperparameter=hyper("Train", wandb_api_key="abcdef"),
+        access_key=environment("Train", AWS_SECRET_ACCESS_KEY="x"),
+    ),
+    *of("no-tags", train=drop("Train", "Tags"), shard=put("Shard", "Tags", [])),
+    *of("uneven-tags", train=put("Train", "Tags", [{"Key": "project", "Value": "a"}])),
+    *of(
+        "tag-key-refused",
+        reserved=add("Train", "Tags", {"Key": "aws:project", "Value": "a"}),
+        twice=add("Train", "Tags", {"Key": "project", "Value": "c"}),
+    ),
+)

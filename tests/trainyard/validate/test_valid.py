@@ -1,0 +1,109 @@
+"""No false error: our recipes at many settings, and what the SDK's own classes make."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.trainyard.validate.faults import FOLDER, errors, load
+from trainyard.common.errors import DefinitionError
+from trainyard.validate.step_types import FIELDS
+
+BASES = sorted(path.stem for path in FOLDER.glob("*.json"))
+FSX = "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/trainyard}"
+RECIPES = {
+    "laptop": ("laptop",),
+    "mpi, retries, no cache": (
+        "laptop",
+        "train.launcher=mpi",
+        "train.processes_per_node=2",
+        "retry.max_attempts=3",
+        "retry.causes=[throttling, capacity]",
+        "cache.enabled=false",
+    ),
+    "deepspeed, tensorboard": (
+        "laptop",
+        "train.loop.strategy=deepspeed",
+        "train.instance_type=ml.g5.xlarge",
+        "train.loop.tensorboard=true",
+        "gate.below_baseline=null",
+    ),
+    "flights": ("flights",),
+    "mesh": ("mesh",),
+    "prod": ("prod",),
+    "prod, a file system": ("prod", "train.input_mode=FSxLustre", FSX, "train.spot=false"),
+    "prod, no spot, warm pool": ("prod", "train.spot=false", "train.keep_alive_minutes=30"),
+}
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_the_sdks_definitions_are_valid(base: str):
+    assert errors((FOLDER / f"{base}.json").read_text()) == []
+
+
+def test_they_have_every_step_type_and_are_many():
+    def types(steps) -> set[str]:
+        nested = ("IfSteps", "ElseSteps", "ForEachBody")
+        inner = [s for step in steps for key in nested for s in step["Arguments"].get(key, ())]
+        return {step["Type"] for step in steps} | (types(inner) if inner else set())
+
+    assert set().union(*(types(load(base)["Steps"]) for base in BASES)) == set(FIELDS)
+    assert len(BASES) + len(RECIPES) >= 40
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, str]:
+    from pipelines.definition import build
+    from pipelines.recipe.account import resolve
+    from pipelines.recipe.reading import load as read
+
+    bodies = {}
+    for name, (recipe, *overrides) in RECIPES.items():
+        loaded = read(Path(f"recipes/{recipe}.yaml"), overrides)
+        bodies[name] = build(loaded, resolve(loaded.aws), commit="0" * 40, source=None).body
+    return bodies
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECIPES)
+def test_our_recipes_are_valid(name: str, compiled):
+    assert errors(compiled[name]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", ["training", "for_each"])
+def test_the_sdk_still_emits_them(base: str):
+    from tests.trainyard.validate.make_definitions import build
+
+    assert json.loads(build(base)) == load(base)
+
+
+@pytest.mark.slow
+def test_a_recipe_is_compiled_and_checked(compiled):
+    from pipelines.validate import of_recipe
+
+    body, found = of_recipe(Path("recipes/laptop.yaml"), ())
+    assert not any(finding.severity == "error" for finding in found)
+    assert json.loads(body)["Steps"] and body != compiled["flights"]
+
+
+@pytest.mark.slow
+def test_upsert_uploads_nothing_of_a_definition_that_is_wrong(compiled, monkeypatch):
+    from pipelines.compiling.compiled import Definition
+    from pipelines.upsert import upsert
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # a call would fail otherwise
+    body = compiled["laptop"].replace('"TrainingInputMode": "File"', '"TrainingInputMode": "Fil"')
+    definition = Definition(
+        name="wrong",
+        description="",
+        region="us-east-1",
+        role="arn:aws:iam::111122223333:role/x",
+        body=body,
+        assets=(),
+        max_parallel_steps=1,
+        tags={},
+        kms_key=None,
+    )
+    with pytest.raises(DefinitionError, match=r"Steps\[1\].*TrainingInputMode: 'Fil'.*use File"):
+        upsert(definition)

@@ -1,0 +1,1 @@
+"""For any SageMaker pipeline: an embedded AWS, and tools over a definition or an execution."""

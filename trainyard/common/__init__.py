@@ -1,0 +1,1 @@
+"""What every room shares: the standard library alone, since it travels into containers."""

@@ -1,0 +1,86 @@
+"""Conditions of a ConditionStep: all operators, typed as on AWS."""
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.language.expressions import ExpressionError, Scope, evaluate
+
+ORDER = {
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqualTo": operator.ge,
+    "LessThan": operator.lt,
+    "LessThanOrEqualTo": operator.le,
+}
+MEMBERS = {
+    "Equals": ("LeftValue", "RightValue"),
+    **{name: ("LeftValue", "RightValue") for name in ORDER},
+    "In": ("QueryValue", "Values"),
+    "Not": ("Condition",),
+    "Or": ("Conditions",),
+}
+"""Operator -> the members that it needs."""
+
+
+def check(condition: Any) -> None:
+    """Raises :class:`ExpressionError` for an unknown operator or a missing member."""
+    for part in _walk(condition):
+        kind = part.get("Type") if isinstance(part, dict) else None
+        if kind not in MEMBERS:
+            raise ExpressionError(f"condition type {kind!r}: expected one of {list(MEMBERS)}")
+        for member in MEMBERS[kind]:
+            if member not in part:
+                raise ExpressionError(f"condition {kind} has no {member}")
+
+
+def _walk(condition: Any) -> Iterator[Any]:
+    yield condition
+    if isinstance(condition, dict):
+        inner = [condition["Condition"]] if "Condition" in condition else []
+        for part in [*inner, *condition.get("Conditions", [])]:
+            yield from _walk(part)
+
+
+def holds(condition: dict, scope: Scope) -> bool:
+    """Raises :class:`ExpressionError` when values cannot be compared."""
+    kind = condition["Type"]
+    if kind == "Not":
+        return not holds(condition["Condition"], scope)
+    if kind == "Or":
+        return any(holds(part, scope) for part in condition["Conditions"])
+    if kind == "In":
+        value = evaluate(condition["QueryValue"], scope)
+        return any(_equal(kind, value, evaluate(item, scope)) for item in condition["Values"])
+    left = evaluate(condition["LeftValue"], scope)
+    right = evaluate(condition["RightValue"], scope)
+    if kind == "Equals":
+        return _equal(kind, left, right)
+    if _type(kind, left, right) == "Boolean":
+        raise ExpressionError(f"condition {kind}: true and false have no order")
+    return ORDER[kind](left, right)
+
+
+def _equal(kind: str, left: Any, right: Any) -> bool:
+    _type(kind, left, right)
+    return left == right
+
+
+def _type(kind: str, left: Any, right: Any) -> str:
+    """The type that both have; integers and floats are both Number."""
+    types = [_type_of(kind, value) for value in (left, right)]
+    if types[0] != types[1]:
+        raise ExpressionError(
+            f"condition {kind} compares {left!r} ({types[0]}) with {right!r} ({types[1]}): "
+            "both sides must have one type"
+        )
+    return types[0]
+
+
+def _type_of(kind: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "Boolean"
+    if isinstance(value, int | float):
+        return "Number"
+    if isinstance(value, str):
+        return "String"
+    raise ExpressionError(f"condition {kind}: {value!r} is no string, number or boolean")

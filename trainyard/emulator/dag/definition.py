@@ -1,0 +1,202 @@
+"""A pipeline definition, read and checked: what CreatePipeline refuses is refused here."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.dag import condition
+from trainyard.emulator.dag.parameters import Parameter, parse_parameter
+from trainyard.emulator.jobs import images
+from trainyard.language.expressions import ExpressionError, is_expression, references
+
+VERSION = "2020-12-01"
+RUN = ("Training", "Processing", "Condition", "RegisterModel", "Model", "Fail")
+"""Step types that this emulator runs."""
+_NAME = re.compile(r"[A-Za-z0-9\-_]{1,64}")
+TRIGGERS = {
+    "Completed": ("Succeeded",),
+    "Failed": ("Failed",),
+    "Stopped": ("Stopped",),
+    "Any": ("Succeeded", "Failed", "Stopped"),
+}
+"""``DependsOn: {Step, Trigger}`` -> the step statuses that fulfil it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step. ``branch``: (condition step, outcome) under which it runs, for nested steps."""
+
+    name: str
+    type: str
+    arguments: dict[str, Any]
+    document: dict[str, Any]
+    depends_on: dict[str, str] = field(default_factory=dict)
+    """Step that it waits for -> trigger."""
+    branch: tuple[str, bool] | None = None
+
+    def property_file(self, name: str) -> dict | None:
+        files = self.document.get("PropertyFiles") or []
+        return next((file for file in files if file.get("PropertyFileName") == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    parameters: dict[str, Parameter]
+    steps: dict[str, Step]
+    """In the order of the document, nested steps after their condition."""
+
+
+def parse(text: str) -> Definition:
+    """Raises ``ValidationException`` naming the step or parameter that is wrong."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise invalid(f"PipelineDefinition is not valid JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("Version") != VERSION:
+        raise invalid(f"PipelineDefinition: expected an object with Version {VERSION!r}")
+    parameters: dict[str, Parameter] = {}
+    for entry in document.get("Parameters") or []:
+        parameter = parse_parameter(entry)
+        if parameter.name in parameters:
+            raise invalid(f"duplicate parameter name {parameter.name!r}")
+        parameters[parameter.name] = parameter
+    definition = Definition(parameters, {})
+    if not isinstance(document.get("Steps"), list) or not document["Steps"]:
+        raise invalid("PipelineDefinition: Steps must be a list with at least one step")
+    for step in _steps(document["Steps"], None):
+        if step.name in definition.steps:
+            raise invalid(f"duplicate step name {step.name!r}")
+        definition.steps[step.name] = step
+    _check(definition)
+    return definition
+
+
+def invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)
+
+
+def _steps(documents: list, branch: tuple[str, bool] | None) -> Iterator[Step]:
+    for document in documents:
+        step = _step(document, branch)
+        yield step
+        if step.type == "Condition":
+            for key, outcome in (("IfSteps", True), ("ElseSteps", False)):
+                yield from _steps(document["Arguments"].get(key) or [], (step.name, outcome))
+
+
+def _step(document: Any, branch: tuple[str, bool] | None) -> Step:
+    name, kind = _name_and_type(document)
+    arguments = dict(document.get("Arguments") or {})
+    for key in ("IfSteps", "ElseSteps"):
+        arguments.pop(key, None)  # steps of their own
+    step = Step(name, kind, arguments, document, {}, branch)
+    try:
+        if kind == "Condition":
+            for part in arguments.get("Conditions") or []:
+                condition.check(part)
+        for reference in references(arguments):
+            if reference.kind in ("Steps", "PropertyFiles"):
+                step.depends_on[reference.name] = "Completed"
+    except ExpressionError as error:
+        raise invalid(f"step {name!r}: {error}") from None
+    for entry in document.get("DependsOn") or []:
+        _depend(step, entry)
+    return step
+
+
+def _name_and_type(document: Any) -> tuple[str, str]:
+    name = document.get("Name") if isinstance(document, dict) else None
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        message = f"step name {name!r}: expected 1 to 64 letters, digits, hyphens and underscores"
+        raise invalid(message)
+    kind = document.get("Type")
+    if kind not in RUN:
+        message = f"step {name!r} has type {kind!r}, which is not run by this emulator"
+        raise invalid(f"{message}; it runs {', '.join(RUN)}")
+    if not isinstance(document.get("Arguments") or {}, dict):
+        raise invalid(f"step {name!r}: Arguments must be an object")
+    return name, kind
+
+
+def _depend(step: Step, entry: Any) -> None:
+    """A name, or ``{"Step": name, "Trigger": ...}`` of SDK v3.27."""
+    name, trigger = (
+        (entry.get("Step"), entry.get("Trigger", "Completed"))
+        if isinstance(entry, dict)
+        else (entry, "Completed")
+    )
+    if not isinstance(name, str) or trigger not in TRIGGERS:
+        message = f"step {step.name!r}: DependsOn {entry!r}: expected a step name, or Step and"
+        raise invalid(f"{message} Trigger, one of {list(TRIGGERS)}")
+    step.depends_on.setdefault(name, trigger)
+
+
+def _check(definition: Definition) -> None:
+    for step in definition.steps.values():
+        for name in step.depends_on:
+            if name not in definition.steps:
+                raise invalid(f"step {step.name!r} refers to step {name!r}, which does not exist")
+        _check_references(definition, step)
+        _check_property_files(step)
+    _check_cycles(definition)
+
+
+def _check_references(definition: Definition, step: Step) -> None:
+    for reference in references(step.arguments):
+        if reference.kind == "Parameters" and reference.name not in definition.parameters:
+            raise invalid(
+                f"step {step.name!r} refers to parameter {reference.name!r}, which does not exist; "
+                f"there are {sorted(definition.parameters)}"
+            )
+        if reference.kind == "PropertyFiles":
+            target = definition.steps[reference.name]
+            if target.property_file(reference.path) is None:
+                message = f"step {step.name!r} refers to property file {reference.path!r}"
+                raise invalid(f"{message}, which step {target.name!r} does not declare")
+
+
+def _check_property_files(step: Step) -> None:
+    outputs = (step.arguments.get("ProcessingOutputConfig") or {}).get("Outputs") or []
+    names = [output.get("OutputName") for output in outputs]
+    seen = set()
+    for file in step.document.get("PropertyFiles") or []:
+        name, output = file.get("PropertyFileName"), file.get("OutputName")
+        if name in seen:
+            raise invalid(f"step {step.name!r}: duplicate property file name {name!r}")
+        seen.add(name)
+        if output not in names:
+            message = f"step {step.name!r}: property file {name!r} names output {output!r}"
+            raise invalid(f"{message}, expected one of {names}")
+
+
+def check_image(step: Step) -> None:
+    """Refuses an image that cannot run here; one that is an expression, when the step runs."""
+    spec = step.arguments.get("AppSpecification") or step.arguments.get("AlgorithmSpecification")
+    spec = spec if isinstance(spec, dict) and step.type in ("Processing", "Training") else {}
+    image = spec.get("ImageUri") or spec.get("TrainingImage")
+    if image and not is_expression(image) and (why := images.refusal(image)):
+        raise invalid(f"step {step.name!r}: {why}")
+
+
+def _check_cycles(definition: Definition) -> None:
+    """A nested step waits for its condition, too."""
+    waits = {
+        step.name: [*step.depends_on, *([step.branch[0]] if step.branch else [])]
+        for step in definition.steps.values()
+    }
+    done: set[str] = set()
+    for name in waits:
+        _visit(name, waits, done, [])
+
+
+def _visit(name: str, waits: dict[str, list[str]], done: set[str], path: list[str]) -> None:
+    if name in path:
+        cycle = " -> ".join([*path[path.index(name) :], name])
+        raise invalid(f"step {name!r} waits for itself: {cycle}")
+    if name not in done:
+        for other in waits[name]:
+            _visit(other, waits, done, [*path, name])
+        done.add(name)

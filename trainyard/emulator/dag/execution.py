@@ -1,0 +1,317 @@
+"""One execution of a pipeline: runs the steps of its definition in their order.
+
+    <state>/executions/<id>/execution.json   the record: answers, parameters, step records
+    <state>/executions/<id>/definition.json  the definition that runs, byte for byte
+
+Steps run as soon as what they wait for has ended, each in a thread of its own. When one fails,
+those that run go on to their end and no others start (except those whose Trigger asks for the
+failure); then the execution is Failed.
+"""
+
+import functools
+import logging
+import secrets
+import string
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.dag import cache
+from trainyard.emulator.dag.definition import TRIGGERS, Definition, Step, parse
+from trainyard.emulator.dag.retry import Retries
+from trainyard.emulator.dag.scope import ExecutionScope
+from trainyard.emulator.documents import write_json
+from trainyard.emulator.jobs.job import DEFECT
+from trainyard.emulator.jobs.transfers import ClientFault
+from trainyard.emulator.objects import ObjectStore
+from trainyard.language.expressions import ExpressionError, evaluate
+
+NAME_LETTERS = string.ascii_letters + string.digits
+LIMIT = 1024  # characters of a FailureReason
+ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
+log = logging.getLogger(__name__)
+
+
+class StepFailed(Exception):
+    """The step failed; the message is its FailureReason."""
+
+
+class StepStopped(Exception):
+    """The step was stopped."""
+
+
+class Work(Protocol):
+    """What a step type does: :mod:`trainyard.emulator.dag.work`."""
+
+    def describe(self, metadata: dict) -> dict: ...
+
+    def outputs(self, metadata: dict) -> list[str]: ...
+
+    def run(
+        self, step: Step, arguments: dict, execution: "Execution", note: Callable[[dict], None]
+    ) -> None:
+        """Does it; ``note`` takes the step's Metadata as soon as it is known. Raises
+        :class:`StepFailed` or :class:`StepStopped`."""
+        ...
+
+    def stop(self, metadata: dict) -> None: ...
+
+
+Hit = Callable[["Execution", Step, str], tuple[dict, str] | None]
+"""Finds an earlier run with that signature: (its step record, its execution's ARN)."""
+
+
+class Execution:
+    """Create it, ``start`` it; ``record`` is its state, also on disk."""
+
+    def __init__(
+        self,
+        directory: Path,
+        record: dict,
+        work: Work,
+        objects: ObjectStore,
+        hit: Hit,
+    ) -> None:
+        self.record = record
+        self.lock = threading.Condition(threading.RLock())
+        self.directory = directory
+        self.work = work
+        self._objects = objects
+        self._hit = hit
+        self._running: set[str] = set()
+        self._stop = threading.Event()
+        self._done = threading.Event()
+
+    @functools.cached_property
+    def definition(self) -> Definition:
+        return parse((self.directory / "definition.json").read_bytes().decode())
+
+    @property
+    def arn(self) -> str:
+        return self.record["answer"]["PipelineExecutionArn"]
+
+    @property
+    def id(self) -> str:
+        return self.arn.rpartition("/")[2]
+
+    @property
+    def steps(self) -> dict[str, dict]:
+        """Step name -> its record, in the order in which they started."""
+        return self.record["steps"]
+
+    @property
+    def stopping(self) -> threading.Event:
+        return self._stop
+
+    def start(self) -> None:
+        self.save()
+        threading.Thread(target=self._run, name=f"execution-{self.id}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stops what runs; nothing more starts."""
+        with self.lock:
+            if self._stop.is_set() or self.record["answer"]["PipelineExecutionStatus"] in ENDED:
+                return
+            self._stop.set()
+            self._set_status("Stopping")
+            running = [self.steps[name] for name in self._running]
+            for record in running:
+                record["StepStatus"] = "Stopping"
+            self.save()
+            self.lock.notify_all()
+        for record in running:
+            self.work.stop(record.get("Metadata", {}))
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._done.wait(timeout)
+
+    def save(self) -> None:
+        with self.lock:
+            self.record["answer"]["LastModifiedTime"] = time.time()
+            write_json(self.directory / "execution.json", self.record)
+
+    # the order of the steps
+
+    def _run(self) -> None:
+        with self.lock:
+            while True:
+                for step in self._ready():
+                    self._begin(step)
+                if not self._running:
+                    break
+                self.lock.wait()
+            self._conclude()
+            del self.definition  # the largest part: what has ended is only described
+        self._done.set()
+
+    def _ready(self) -> list[Step]:
+        """Steps that may start now, as many as MaxParallelExecutionSteps allows."""
+        if self._stop.is_set():
+            return []
+        limit = self.record["answer"].get("ParallelismConfiguration", {})
+        free = limit.get("MaxParallelExecutionSteps", len(self.definition.steps))
+        free -= len(self._running)
+        ready = [step for step in self.definition.steps.values() if self._may_start(step)]
+        return ready[: max(0, free)]
+
+    def _may_start(self, step: Step) -> bool:
+        if step.name in self.steps:
+            return False
+        waits = step.depends_on.items()
+        if not all(self._status(name) in TRIGGERS[trigger] for name, trigger in waits):
+            return False
+        if step.branch and not self._taken(*step.branch):
+            return False
+        handles = any(
+            trigger != "Completed" and self._status(name) != "Succeeded" for name, trigger in waits
+        )
+        return handles or not self._failed()
+
+    def _status(self, name: str) -> str | None:
+        return self.steps.get(name, {}).get("StepStatus")
+
+    def _taken(self, condition: str, outcome: bool) -> bool:
+        metadata = self.steps.get(condition, {}).get("Metadata", {})
+        return metadata.get("Condition", {}).get("Outcome") == str(outcome)
+
+    def _failed(self) -> list[str]:
+        return [name for name, record in self.steps.items() if record["StepStatus"] == "Failed"]
+
+    def _begin(self, step: Step) -> None:
+        document = step.document
+        shown = {"StepDisplayName": "DisplayName", "StepDescription": "Description"}
+        texts = {key: document[name] for key, name in shown.items() if document.get(name)}
+        self.steps[step.name] = {
+            "StepName": step.name,
+            **texts,
+            "StartTime": time.time(),
+            "StepStatus": "Executing",
+            "AttemptCount": 1,
+            "Metadata": {},
+        }
+        self._running.add(step.name)
+        self.save()
+        threading.Thread(target=self._run_step, args=(step,), daemon=True).start()
+
+    def _conclude(self) -> None:
+        failed = self._failed()
+        handled = {
+            name
+            for step in self.definition.steps.values()
+            if step.name in self.steps
+            for name, trigger in step.depends_on.items()
+            if trigger != "Completed"
+        }
+        if self._stop.is_set():
+            self._set_status("Stopped")
+        elif failed and set(failed) <= handled:
+            self._set_status("CompletedWithFailures")
+        elif failed:
+            causes = "; ".join(f"{n}: {self.steps[n].get('FailureReason', '')}" for n in failed)
+            reason = f"Step failure: One or multiple steps failed. {causes}"
+            self._set_status("Failed", reason)
+        else:
+            stopped = [n for n, record in self.steps.items() if record["StepStatus"] == "Stopped"]
+            self._set_status("Stopped" if stopped else "Succeeded")
+
+    def _set_status(self, status: str, reason: str | None = None) -> None:
+        answer = self.record["answer"]
+        answer["PipelineExecutionStatus"] = status
+        if reason:
+            answer["FailureReason"] = reason[:LIMIT]
+        self.save()
+
+    # one step
+
+    def _run_step(self, step: Step) -> None:
+        record = self.steps[step.name]
+        status, reason = "Failed", DEFECT  # until something better is known
+        try:
+            self._attempt_all(step, record)
+            status, reason = "Succeeded", None
+        except StepStopped:
+            status, reason = "Stopped", None
+        except (StepFailed, ExpressionError) as failure:
+            status, reason = "Failed", str(failure)
+        except ClientFault as fault:
+            status, reason = "Failed", f"ClientError: {fault}"
+        except (ApiError, EmulatorError, OSError) as error:
+            log.exception("step %s of %s failed in the emulator", step.name, self.id)
+            status, reason = "Failed", f"InternalServerError: {error}"
+        finally:
+            with self.lock:
+                record |= {"StepStatus": status, "EndTime": time.time()}
+                record |= {"FailureReason": reason[:LIMIT]} if reason else {}
+                self._running.discard(step.name)
+                self.save()
+                self.lock.notify_all()
+
+    def _attempt_all(self, step: Step, record: dict) -> None:
+        retries = Retries(step.document.get("RetryPolicies") or [], record["StartTime"])
+        while True:
+            try:
+                self._attempt(step, record)
+                return
+            except StepFailed as failure:
+                delay = retries.delay(str(failure))
+                if delay is None:
+                    raise
+                if self._stop.wait(delay):
+                    raise StepStopped from None
+                with self.lock:
+                    record["AttemptCount"] += 1
+                    self.save()
+
+    def _attempt(self, step: Step, record: dict) -> None:
+        names = {"TrainingJobName": "", "ProcessingJobName": ""}
+        if step.type in ("Training", "Processing"):
+            names[f"{step.type}JobName"] = record["job"] = self.unique_name(step)
+        scope = ExecutionScope(self, self._objects, names)
+        if step.type == "Condition":
+            self._note(record, {"Condition": {"Outcome": str(scope.decide(step))}})
+            return
+        arguments = evaluate(step.arguments, scope)
+        signature = cache.signature(step, arguments)
+        if signature and self._reuse(step, record, signature):
+            return
+        self.work.run(step, arguments, self, lambda metadata: self._note(record, metadata))
+        outputs = cache.snapshot(self._objects, self.work.outputs(record["Metadata"]))
+        with self.lock:
+            record |= {"signature": signature, "outputs": outputs}
+
+    def unique_name(self, step: Step) -> str:
+        """``pipelines-<execution>-<step>-<10 random>``, cut to the 63 characters of a job name.
+
+        With the SDK's use_custom_job_prefix the Arguments hold a name, which takes the place of
+        "pipelines" and the step's name.
+        """
+        custom = step.arguments.get(f"{step.type}JobName")
+        chance = "".join(secrets.choice(NAME_LETTERS) for _ in range(10))
+        if custom:
+            prefix = str(evaluate(custom, ExecutionScope(self, self._objects, {})))[:39]
+            return f"{prefix.rstrip('-')}-{self.id}-{chance}"
+        name = step.name.replace("_", "-")[:28].strip("-")
+        return f"pipelines-{self.id}-{name}-{chance}"
+
+    def _reuse(self, step: Step, record: dict, signature: str) -> bool:
+        found = self._hit(self, step, signature)
+        if not found:
+            return False
+        earlier, arn = found
+        with self.lock:
+            record["CacheHitResult"] = {"SourcePipelineExecutionArn": arn}
+            record |= {"job": earlier.get("job"), "outputs": earlier["outputs"]}
+        self._note(record, earlier["Metadata"])
+        return True
+
+    def _note(self, record: dict, metadata: dict) -> None:
+        with self.lock:
+            record["Metadata"] = metadata
+            self.save()
+            late = self._stop.is_set()
+        if late:  # asked to stop while the job was being made
+            self.work.stop(metadata)

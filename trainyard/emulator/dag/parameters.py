@@ -1,0 +1,102 @@
+"""Pipeline parameters: their types, defaults, and the values of one execution."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.emulator.api import ApiError
+from trainyard.language.expressions import Value
+
+TYPES = ("String", "Integer", "Float", "Boolean")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    type: str
+    default: Value | None = None
+    values: tuple[Value, ...] = ()
+    """EnumValues; empty when everything goes."""
+
+
+def parse_parameter(entry: Any) -> Parameter:
+    """One entry of the definition's Parameters. Raises ``ValidationException``."""
+    name = entry.get("Name") if isinstance(entry, dict) else None
+    if not isinstance(name, str) or not name:
+        raise _invalid(f"parameter {entry!r} has no Name")
+    kind = entry.get("Type")
+    if kind not in TYPES:
+        raise _invalid(f"parameter {name!r} has Type {kind!r}: expected one of {list(TYPES)}")
+    parameter = Parameter(name, kind, entry.get("DefaultValue"), tuple(entry.get("EnumValues", ())))
+    if parameter.default is not None:
+        _check_default(parameter)
+    return parameter
+
+
+def _check_default(parameter: Parameter) -> None:
+    default = parameter.default
+    python = {"String": str, "Integer": int, "Float": (int, float), "Boolean": bool}
+    fits = isinstance(default, python[parameter.type])
+    if not fits or (isinstance(default, bool) and parameter.type != "Boolean"):
+        raise _invalid(
+            f"parameter {parameter.name!r}: DefaultValue {default!r} is no {parameter.type}"
+        )
+    if parameter.values and default not in parameter.values:
+        raise _invalid(_not_in(parameter, default))
+
+
+def values(parameters: dict[str, Parameter], given: list[dict]) -> dict[str, Value]:
+    """The values of an execution started with ``given``: a list of Name and Value, both text.
+
+    Raises ``ValidationException`` for an unknown or repeated name, a value that does not fit its
+    type, and a parameter with neither value nor default.
+    """
+    found: dict[str, Value] = {}
+    for entry in given:
+        name = entry["Name"]
+        if name not in parameters:
+            raise _invalid(f"unknown pipeline parameter {name!r}; there are {sorted(parameters)}")
+        if name in found:
+            raise _invalid(f"pipeline parameter {name!r} is given twice")
+        found[name] = convert(parameters[name], entry["Value"])
+    for parameter in parameters.values():
+        if parameter.name not in found:
+            if parameter.default is None:
+                raise _invalid(f"pipeline parameter {parameter.name!r} needs a value")
+            found[parameter.name] = parameter.default
+    return {name: found[name] for name in parameters}
+
+
+def convert(parameter: Parameter, text: str) -> Value:
+    """``text`` in the parameter's type."""
+    value = _typed(parameter, text)
+    if parameter.values and value not in parameter.values:
+        raise _invalid(_not_in(parameter, value))
+    return value
+
+
+def _typed(parameter: Parameter, text: str) -> Value:
+    if parameter.type == "String":
+        return text
+    if parameter.type == "Boolean" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        if parameter.type == "Integer":
+            return int(text)
+        if parameter.type == "Float" and (value := float(text)) - value == 0:  # no NaN, no infinity
+            return value
+    except ValueError:
+        pass  # refused below
+    raise _invalid(f"pipeline parameter {parameter.name!r}: {text!r} is no {parameter.type}")
+
+
+def as_given(value: Value) -> str:
+    """How ListPipelineParametersForExecution shows a value."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _not_in(parameter: Parameter, value: Value) -> str:
+    return f"parameter {parameter.name!r}: {value!r} is not one of {list(parameter.values)}"
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

@@ -1,0 +1,71 @@
+"""The environment that makes an ordinary AWS client take the emulator for AWS."""
+
+import json
+import os
+import re
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainyard.emulator.api import ACCOUNT, REGION
+from trainyard.emulator.files import write_atomic
+
+DEFAULT_BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
+"""The name the SageMaker SDK would derive for itself."""
+
+_HARMLESS = re.compile(
+    "AWS_(CA_BUNDLE|PAGER|DEFAULT_OUTPUT|CLI_.*|MAX_ATTEMPTS|RETRY_MODE|DEFAULTS_MODE|EXECUTION_ENV"
+    "|SDK_UA_APP_ID|REQUEST_MIN_COMPRESSION_SIZE_BYTES|DISABLE_REQUEST_COMPRESSION"
+    "|(REQUEST_CHECKSUM_CALCULATION|RESPONSE_CHECKSUM_VALIDATION)|METADATA_SERVICE_.*)"
+)
+"""Settings that lead a client nowhere else and make it nobody else. AWS adds others every year, so
+what is not known to be harmless is taken for foreign."""
+
+
+def environment(url: str, state: Path) -> dict[str, str]:
+    """Variables for a client process. Writes the files that they name into ``state``.
+
+    The user's own configuration must not reach it: ~/.aws/config may hold another endpoint for a
+    service, or say that no endpoint of the environment counts, and a call would go to the real AWS.
+    """
+    sdk = str(_sdk_defaults(state))
+    values = {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": "emulator",
+        "AWS_SECRET_ACCESS_KEY": "emulator",
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": _empty(state / "aws-config"),
+        "AWS_SHARED_CREDENTIALS_FILE": _empty(state / "aws-credentials"),
+        "SAGEMAKER_VALIDATE_ROLE": "false",  # its check needs iam:SimulatePrincipalPolicy
+        "SAGEMAKER_USER_CONFIG_OVERRIDE": sdk,
+        "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": sdk,
+    }
+    if urllib.request.getproxies():  # a proxy cannot reach this machine's loopback
+        for name in ("NO_PROXY", "no_proxy"):
+            values[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1,localhost"]))
+    return values
+
+
+def foreign(outer: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
+    """Names in ``outer`` that must not reach a client beside ``ours``: real credentials and
+    settings that lead elsewhere (a profile, a session token, an endpoint for one service)."""
+    names = {name for name in outer if name.startswith("AWS_") or name == "BOTO_CONFIG"}
+    return sorted(name for name in names - ours.keys() if not _HARMLESS.fullmatch(name))
+
+
+def _empty(path: Path) -> str:
+    write_atomic(path, b"")
+    return str(path)
+
+
+def _sdk_defaults(state: Path) -> Path:
+    """The SageMaker SDK's defaults config: no telemetry (there is no variable for it), and the
+    default bucket, which the SDK would else derive from a call to the real STS: its session code
+    hard-codes https://sts.<region>.amazonaws.com, whatever AWS_ENDPOINT_URL says."""
+    modules = {"TelemetryOptOut": True, "Session": {"DefaultS3Bucket": DEFAULT_BUCKET}}
+    config = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": modules}}}
+    path = state / "sagemaker-sdk.yaml"  # JSON is YAML
+    write_atomic(path, json.dumps(config).encode())
+    return path

@@ -1,0 +1,74 @@
+"""What a person reads as FailureReason: the cause, first and short."""
+
+import re
+import signal
+from collections.abc import Sequence
+
+from trainyard.emulator.runtime.cluster import Exit
+
+LIMIT = 1024  # characters, SageMaker's limit for FailureReason
+TAIL = 3  # log lines to show when none of them is an exception
+
+_RANK = re.compile(r"^\s*\[(?:rank)?\d+\]:\s?|^\[algo-\d+\]:?\s?")
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b(:.*)?$")
+_LAUNCHER = ("CalledProcessError", "ChildFailedError", "SignalException", "SystemExit")
+_PEER = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer", "DistNetwork")
+"""Errors of a rank whose peer has died: a consequence, shown only when there is nothing better."""
+_SIGNAL = re.compile(r"Signal \d+ \(SIG\w+\) received by PID \d+")
+"""torchrun's root cause when a worker was killed."""
+_NOISE = re.compile(r"^(\++ |Command failed with exit code|An error occurred with exit code|\s*$)")
+_DRIVER = ("subprocess.CalledProcessError", "Training Execution failed")
+
+
+def reason(end: Exit, written: str, logs: dict[str, Sequence[str]]) -> str:
+    """FailureReason in AWS's form, ``AlgorithmError: ..., exit code: N``, at most 1,024 characters.
+
+    ``written``: what the job left in ``/opt/ml/output/failure`` (or ``message``); AWS's drivers
+    leave only their own CalledProcessError there, then the log's last exception is better.
+    ``logs``: the last lines of each node.
+    """
+    by_driver = any(mark in written for mark in _DRIVER)
+    cause = written.strip() if written.strip() and not by_driver else excerpt(end.node, logs)
+    ending = ending_of(end)
+    room = LIMIT - len(f"AlgorithmError: , {ending}")
+    return f"AlgorithmError: {_shorten(cause, room)}, {ending}"
+
+
+def ending_of(end: Exit) -> str:
+    """``exit code: 1``; for a signal, node and signal are named, too."""
+    if end.status < 0:
+        name = signal.Signals(-end.status).name
+        return (
+            f"{end.node} was killed by signal {-end.status} ({name}), exit code: {128 - end.status}"
+        )
+    if end.status > 128 and end.status - 128 in set(signal.Signals):  # a shell's way to say it
+        name = signal.Signals(end.status - 128).name
+        return f"a process of {end.node} was killed by {name}, exit code: {end.status}"
+    return f"exit code: {end.status}"
+
+
+def excerpt(first: str, logs: dict[str, Sequence[str]]) -> str:
+    """The exception that ended the job, else the failed node's last lines."""
+    nodes = [first, *(name for name in logs if name != first)]
+    found = [(name, text) for name in nodes for text in _exceptions(logs.get(name, ()))]
+    own = [pair for pair in found if not any(mark in pair[1] for mark in _PEER)]
+    signals = [(n, m[0]) for n in nodes for line in logs.get(n, ()) if (m := _SIGNAL.search(line))]
+    for name, text in own or signals or found:
+        return text if len(logs) == 1 else f"{text} ({name})"
+    lines = [line.strip() for line in logs.get(first, ()) if not _NOISE.match(line)]
+    return " | ".join(lines[-TAIL:])
+
+
+def _exceptions(lines: Sequence[str]) -> list[str]:
+    """Exception lines, the last one first, without those of launchers."""
+    texts = [_RANK.sub("", line).strip() for line in reversed(lines)]
+    matches = [text for text in texts if _EXCEPTION.match(text)]
+    return [text for text in matches if not any(mark in text for mark in _LAUNCHER)]
+
+
+def _shorten(text: str, room: int) -> str:
+    """The end of a traceback says what happened: cut in the middle."""
+    if len(text) <= room:
+        return text
+    head = room // 3
+    return f"{text[:head]} ... {text[-(room - head - 5) :]}"

@@ -1,0 +1,278 @@
+"""A job: its record, its life from Starting to its end, its log. Training and processing share it.
+
+<state>/jobs/<name>/job.json    the Describe... answer, rewritten at each change of status
+<state>/jobs/<name>/nodes.json  node -> process id of its main process on this machine
+<state>/jobs/<name>/algo-1/...  a node's directories
+
+Of a job that has ended only job.json is left: the rest goes, as an instance does.
+"""
+
+import contextlib
+import logging
+import shutil
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.api import ACCOUNT, REGION, ApiError
+from trainyard.emulator.documents import write_json
+from trainyard.emulator.jobs.failure import reason
+from trainyard.emulator.jobs.transfers import ClientFault
+from trainyard.emulator.logs import LogStore
+from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.runtime.cluster import Cluster, Outcome
+from trainyard.emulator.runtime.isolation import choose
+from trainyard.emulator.runtime.node import Node, base_environment, host_names
+from trainyard.emulator.runtime.relocation import remove_scratch
+
+STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation
+ENDED = ("Completed", "Failed", "Stopped")
+TAIL = 400  # log lines of each node that a failure's reason is read from
+DEFECT = "InternalServerError: a defect of the emulator; its log has the traceback"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where jobs live and what they use. ``stop_grace``: seconds from SIGTERM to SIGKILL."""
+
+    jobs: Path
+    objects: ObjectStore
+    logs: LogStore
+    stop_grace: float = STOP_GRACE
+
+
+class Stopped(Exception):
+    """The job was asked to stop before its nodes ran."""
+
+
+class Job(ABC):
+    """One job. Create it, ``start`` it, ``wait`` for it; ``describe`` at any time."""
+
+    KIND: ClassVar[str]
+    """``Training`` or ``Processing``, as in its field names and log group."""
+    RESOURCE: ClassVar[str]
+    MESSAGE: ClassVar[str]
+    """The file in which a job may leave its failure's reason."""
+
+    def __init__(self, place: Place, request: dict) -> None:
+        self.place = place
+        self.request = request
+        self.name: str = request[f"{self.KIND}JobName"]
+        self.directory = place.jobs / self.name
+        self.arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:{self.RESOURCE}/{self.name}"
+        self.outputs: list[str] = []
+        """URIs that it uploaded to; a step cache looks whether they are still there."""
+        self.lock = threading.RLock()
+        self.record = self._first_record()
+        self._done = threading.Event()
+        self._stop = threading.Event()
+        self._cluster: Cluster | None = None
+        self._outcome: Outcome | None = None
+        self._tails: dict[str, deque[str]] = {}
+        self._epoch = int(time.time())
+
+    # what differs between the kinds
+
+    @abstractmethod
+    def instances(self) -> int: ...
+
+    @abstractmethod
+    def stage(self, node: Node, hosts: list[str]) -> None:
+        """Fills ``node`` with inputs and configuration, sets its command and environment."""
+
+    @abstractmethod
+    def sync(self, nodes: list[Node]) -> AbstractContextManager:
+        """What uploads continuously while the nodes run."""
+
+    @abstractmethod
+    def publish(self, nodes: list[Node], outcome: Outcome) -> None:
+        """Uploads the results of a job that did not fail."""
+
+    def enter(self, phase: str) -> None:  # noqa: B027 - a hook: processing has no phases
+        """Called at the start of Downloading, Training, Uploading."""
+
+    def read_line(self, line: str) -> None:  # noqa: B027 - a hook: processing has no metrics
+        """Called with each line of the log."""
+
+    # life
+
+    def start(self, ended: Callable[["Job"], None]) -> None:
+        """``ended`` is called in the end, when the record on disk says everything."""
+        self.save()
+        threading.Thread(target=self._run, args=(ended,), name=self.name, daemon=True).start()
+
+    def stop(self, grace: float | None = None) -> None:
+        """SIGTERM to every process of the job, SIGKILL to what is left after ``grace`` seconds.
+
+        A second call can only shorten the grace.
+        """
+        with self.lock:
+            if self.status in ENDED:
+                return
+            if not self._stop.is_set():
+                self._stop.set()
+                self.set_status("Stopping")
+            if self._cluster:
+                self._cluster.stop(self.place.stop_grace if grace is None else grace)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._done.wait(timeout)
+
+    def _run(self, ended: Callable[["Job"], None]) -> None:
+        try:
+            hosts = host_names(self.instances())
+            nodes = [Node(host, self.directory / host) for host in hosts]
+            self._live(nodes, hosts)
+        except Stopped:
+            self._finish("Stopped")
+        except ClientFault as fault:
+            self._finish("Failed", f"ClientError: {fault}")
+        except ApiError as error:  # S3 refused: a bucket that does not exist
+            self._finish("Failed", f"ClientError: {error.message}")
+        except (EmulatorError, OSError) as error:
+            log.exception("job %s failed in the emulator", self.name)
+            self._finish("Failed", f"InternalServerError: the emulator failed: {error}")
+        finally:
+            if self.status not in ENDED:
+                self._finish("Failed", DEFECT)
+            try:
+                clear(self.directory)
+            finally:
+                ended(self)
+                self._done.set()
+
+    def _live(self, nodes: list[Node], hosts: list[str]) -> None:
+        isolation = choose()
+        self._open_log(hosts, isolation.notice)
+        self._phase("Downloading")
+        for node in nodes:
+            node.environment = base_environment(REGION, len(nodes))
+            self.stage(node, hosts)
+            isolation.prepare(node, hosts)
+        with self.lock:
+            self._check_stop()
+            self._cluster = Cluster(self.directory, nodes, isolation, self._line)
+        self.enter(self.KIND)
+        with self.sync(nodes):
+            self._outcome = self._cluster.run(self._limit(), self.place.stop_grace)
+        self._conclude(nodes, self._outcome)
+
+    def _conclude(self, nodes: list[Node], outcome: Outcome) -> None:
+        failed = outcome.failure
+        written = {node.name: self._written(node) for node in nodes}
+        ended = outcome.stopped or outcome.timed_out
+        culprit = failed or next((e for e in outcome.exits if written[e.node]), None)
+        if culprit and not (ended and not failed):
+            self._finish("Failed", reason(culprit, written[culprit.node], self._tails))
+            return
+        self.enter("Uploading")
+        self.publish(nodes, outcome)
+        if outcome.timed_out:
+            self._finish(
+                "Stopped", f"MaxRuntimeExceeded: the job ran longer than {self._limit()} s"
+            )
+        else:
+            self._finish("Stopped" if outcome.stopped else "Completed")
+
+    def _written(self, node: Node) -> str:
+        path = node.inside(self.MESSAGE)
+        return path.read_text(errors="replace").strip() if path.is_file() else ""
+
+    def _phase(self, name: str) -> None:
+        self._check_stop()
+        self.enter(name)
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
+
+    def _limit(self) -> float | None:
+        return self.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds")
+
+    # record
+
+    @property
+    def status(self) -> str:
+        return self.record[f"{self.KIND}JobStatus"]
+
+    def set_status(self, status: str, failure: str | None = None) -> None:
+        with self.lock:
+            self.record[f"{self.KIND}JobStatus"] = status
+            self.record["LastModifiedTime"] = time.time()
+            if failure:
+                self.record["FailureReason"] = failure[:1024]
+            self.save()
+
+    def describe(self) -> dict:
+        with self.lock:
+            return dict(self.record)
+
+    def save(self) -> None:
+        with self.lock:
+            document = {"kind": self.KIND, "describe": self.record, "outputs": self.outputs}
+            write_json(self.directory / "job.json", document)
+
+    def _finish(self, status: str, failure: str | None = None) -> None:
+        with self.lock:
+            self.record[f"{self.KIND}EndTime"] = time.time()
+            self.enter(status)
+            self.set_status(status, failure)
+
+    def _first_record(self) -> dict:
+        now = time.time()
+        own = {
+            f"{self.KIND}JobArn": self.arn,
+            f"{self.KIND}JobStatus": "InProgress",
+            "CreationTime": now,
+            "LastModifiedTime": now,
+        }
+        return {key: value for key, value in self.request.items() if key != "Tags"} | own
+
+    # log
+
+    def _open_log(self, hosts: list[str], notice: str | None) -> None:
+        self._tails = {host: deque(maxlen=TAIL) for host in hosts}
+        for host in hosts:
+            self._append(host)  # a node has a stream even when it says nothing
+            if notice:
+                self.say(host, notice)
+        if notice:
+            log.warning("%s: %s", self.name, notice)
+
+    def say(self, host: str, notice: str) -> None:
+        """A line of the emulator's own in the log of ``host``."""
+        self._append(host, f"[emulator] {notice}")
+
+    def _append(self, host: str, *lines: str) -> None:
+        group = f"/aws/sagemaker/{self.KIND}Jobs"
+        self.place.logs.append(group, f"{self.name}/{host}-{self._epoch}", lines)
+
+    def _line(self, host: str, line: str) -> None:
+        self._tails[host].append(line)
+        self.read_line(line)
+        self._append(host, line)
+
+
+def clear(directory: Path) -> None:
+    """Removes what the job in ``directory`` had but its record.
+
+    Nothing goes by a mount: the targets in ``opt`` and ``empty`` are bare names here, where the
+    job's namespaces are not seen, and a folder that holds something stays.
+    """
+    for root in directory.glob("algo-*"):
+        remove_scratch(Node(root.name, root))
+        shutil.rmtree(root, ignore_errors=True)
+    for path in [*directory.glob("opt/*"), directory / "opt", directory / "empty"]:
+        with contextlib.suppress(OSError):
+            path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    for path in directory.iterdir():
+        if path.is_file() and path.name != "job.json":
+            path.unlink()

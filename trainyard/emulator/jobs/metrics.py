@@ -1,0 +1,52 @@
+"""MetricDefinitions: regular expressions that read metrics out of a job's log lines."""
+
+import re
+import threading
+import time
+from collections.abc import Iterable
+
+from trainyard.emulator.api import ApiError
+
+
+class Metrics:
+    """The latest value of each metric. ``read`` may be called from several threads."""
+
+    def __init__(self, definitions: Iterable[dict]) -> None:
+        self._patterns = [(entry["Name"], _compile(entry)) for entry in definitions]
+        self._latest: dict[str, dict] = {}
+        self._lock = threading.Lock()
+
+    def read(self, line: str) -> None:
+        for name, pattern in self._patterns:
+            match = pattern.search(line)
+            value = _number(match) if match else None
+            if value is not None:
+                entry = {"MetricName": name, "Value": value, "Timestamp": time.time()}
+                with self._lock:
+                    self._latest[name] = entry
+
+    def latest(self) -> list[dict]:
+        """As in ``FinalMetricDataList``: MetricName, Value, Timestamp (seconds)."""
+        with self._lock:
+            return list(self._latest.values())
+
+
+def _compile(entry: dict) -> re.Pattern[str]:
+    try:
+        pattern = re.compile(entry["Regex"])
+    except re.error as error:
+        message = f"MetricDefinitions: the Regex of {entry['Name']!r} is not valid: {error}"
+        raise ApiError("ValidationException", message) from None
+    if not pattern.groups:
+        message = f"MetricDefinitions: the Regex of {entry['Name']!r} needs one group (...)"
+        raise ApiError("ValidationException", message)
+    return pattern
+
+
+def _number(match: re.Match[str]) -> float | None:
+    """The first group as a number; JSON has no NaN or infinity, so those are not metrics."""
+    try:
+        value = float(match.group(1) or "")
+    except ValueError:
+        return None
+    return value if value - value == 0 else None

@@ -1,0 +1,134 @@
+"""Processing jobs: inputs, one process per instance, outputs.
+
+The container's contract is AWS's: "How Amazon SageMaker Processing Configures Input and Output
+For Your Processing Container" in the developer guide.
+"""
+
+import contextlib
+import json
+from contextlib import AbstractContextManager
+from typing import ClassVar
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs import images
+from trainyard.emulator.jobs.continuous import ContinuousUpload
+from trainyard.emulator.jobs.job import Job, Place
+from trainyard.emulator.jobs.transfers import (
+    ClientFault,
+    download,
+    select,
+    shard,
+    split_uri,
+    upload,
+)
+from trainyard.emulator.runtime.cluster import Outcome
+from trainyard.emulator.runtime.node import Node
+
+ROOT = "/opt/ml/processing"
+
+
+class ProcessingJob(Job):
+    """See :class:`Job`. Raises ApiError for a request that cannot be run here at all."""
+
+    KIND: ClassVar[str] = "Processing"
+    RESOURCE: ClassVar[str] = "processing-job"
+    MESSAGE: ClassVar[str] = "/opt/ml/output/message"
+
+    def __init__(self, place: Place, request: dict) -> None:
+        refuse(request)
+        super().__init__(place, request)
+
+    def instances(self) -> int:
+        return self.request["ProcessingResources"]["ClusterConfig"]["InstanceCount"]
+
+    def stage(self, node: Node, hosts: list[str]) -> None:
+        node.make_directories("/opt/ml/output", "/opt/ml/config", ROOT)
+        for entry in self.request.get("ProcessingInputs", []):
+            self._download(entry["S3Input"], node, hosts)
+        for output in self._outputs():
+            node.make_directories(output["LocalPath"])
+        self._write_config(node, hosts)
+        spec = self.request["AppSpecification"]
+        node.command = [*spec["ContainerEntrypoint"], *spec.get("ContainerArguments", [])]
+        node.environment |= {
+            "PROCESSING_JOB_NAME": self.name,
+            "PROCESSING_JOB_ARN": self.arn,
+            **self.request.get("Environment", {}),
+        }
+
+    def sync(self, nodes: list[Node]) -> AbstractContextManager:
+        stack = contextlib.ExitStack()
+        for number, output in enumerate(self._outputs("Continuous")):
+            folders = [node.inside(output["LocalPath"]) for node in nodes]
+            aside = self.directory / f"continuous-{number}"
+            stack.enter_context(
+                ContinuousUpload(self.place.objects, folders, output["S3Uri"], aside)
+            )
+        return stack
+
+    def publish(self, nodes: list[Node], outcome: Outcome) -> None:
+        """Nothing of a stopped job: half of an EndOfJob output would look complete."""
+        if outcome.stopped or outcome.timed_out:
+            return
+        for output in self._outputs("EndOfJob"):
+            for node in nodes:
+                upload(self.place.objects, node.inside(output["LocalPath"]), output["S3Uri"])
+        self.outputs = [output["S3Uri"] for output in self._outputs()]
+        self.record |= {"ExitMessage": text} if (text := self._written(nodes[0])) else {}
+
+    def _outputs(self, mode: str = "") -> list[dict]:
+        """The S3Output of each output, or of those with S3UploadMode ``mode``."""
+        entries = self.request.get("ProcessingOutputConfig", {}).get("Outputs", [])
+        outputs = [entry["S3Output"] for entry in entries]
+        return [o for o in outputs if not mode or o.get("S3UploadMode", "EndOfJob") == mode]
+
+    def _download(self, source: dict, node: Node, hosts: list[str]) -> None:
+        found = select(
+            self.place.objects, source["S3Uri"], source["S3DataType"], self.request["RoleArn"]
+        )
+        if source.get("S3DataDistributionType") == "ShardedByS3Key":
+            found = shard(found, hosts.index(node.name), len(hosts))
+        download(self.place.objects, found, node.inside(source["LocalPath"]))
+
+    def _write_config(self, node: Node, hosts: list[str]) -> None:
+        config = node.inside("/opt/ml/config")
+        job = {"ProcessingJobArn": self.arn, **self.request}
+        (config / "processingjobconfig.json").write_text(json.dumps(job))
+        resources = {"current_host": node.name, "hosts": hosts}
+        (config / "resourceconfig.json").write_text(json.dumps(resources))
+
+
+def refuse(request: dict) -> None:
+    """Raises ``ValidationException`` for what this emulator cannot run."""
+    spec = request["AppSpecification"]
+    if why := images.refusal(spec["ImageUri"]):
+        raise _invalid(why)
+    if not spec.get("ContainerEntrypoint"):
+        raise _invalid(
+            "AppSpecification has no ContainerEntrypoint, so the image's own would run, which this "
+            "machine does not have: name the command, e.g. ['python3', '/opt/ml/processing/...']"
+        )
+    for entry in request.get("ProcessingInputs", []):
+        _refuse_place(f"input {entry['InputName']!r}", entry.get("S3Input"))
+    for entry in request.get("ProcessingOutputConfig", {}).get("Outputs", []):
+        _refuse_place(f"output {entry['OutputName']!r}", entry.get("S3Output"))
+
+
+def _refuse_place(where: str, place: dict | None) -> None:
+    if place is None:
+        raise _invalid(f"{where}: only S3Input and S3Output are run here")
+    local = place.get("LocalPath", "")
+    if not f"{local}/".startswith(f"{ROOT}/") or ".." in local.split("/"):
+        raise _invalid(f"{where}: LocalPath {local!r} must be under {ROOT}/")
+    if place.get("S3InputMode", "File") != "File":
+        raise _invalid(f"{where}: S3InputMode {place['S3InputMode']} is not run here: use File")
+    if place.get("S3CompressionType", "None") != "None":
+        raise _invalid(f"{where}: S3CompressionType Gzip is not run here: store it uncompressed")
+    try:
+        split_uri(place["S3Uri"])
+    except ClientFault as fault:
+        raise _invalid(f"{where}: {fault}") from None
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

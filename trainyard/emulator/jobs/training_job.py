@@ -1,0 +1,344 @@
+"""Training jobs: channels, hyperparameters, checkpoints, metrics, ``model.tar.gz``.
+
+The container's contract is AWS's: "How Amazon SageMaker AI Provides Training Information" and
+"Amazon SageMaker AI Training Storage Folders" in the developer guide.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import ClassVar
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs import images
+from trainyard.emulator.jobs.continuous import ContinuousUpload
+from trainyard.emulator.jobs.job import Job, Place
+from trainyard.emulator.jobs.metrics import Metrics
+from trainyard.emulator.jobs.transfers import (
+    ClientFault,
+    archive,
+    download,
+    join_key,
+    select,
+    shard,
+    split_uri,
+    upload,
+)
+from trainyard.emulator.runtime.cluster import Outcome
+from trainyard.emulator.runtime.node import LOOPBACK, Node
+
+FILE_SYSTEMS = "TRAINYARD_EMULATOR_FILE_SYSTEMS"
+"""``fs-0123=/local/directory,...``: what stands in for an FSx or EFS file system."""
+CHECKPOINTS = "/opt/ml/checkpoints"
+TENSORBOARD = "/opt/ml/output/tensorboard"
+GROUP = "homogeneousCluster"  # AWS's name for the only instance group
+_MESSAGES = {
+    "Starting": "Starting the training job",
+    "Downloading": "Downloading input data",
+    "Training": "Training image download completed. Training in progress.",
+    "Uploading": "Uploading generated training model",
+    "Completed": "Training job completed",
+    "Failed": "Training job failed",
+    "Stopping": "Stopping the training job",
+    "Stopped": "Training job stopped",
+    "MaxRuntimeExceeded": "Training job ran longer than MaxRuntimeInSeconds",
+}
+"""StatusMessage of each SecondaryStatus."""
+
+
+class TrainingJob(Job):
+    """See :class:`Job`. Raises ApiError for a request that cannot be run here at all."""
+
+    KIND: ClassVar[str] = "Training"
+    RESOURCE: ClassVar[str] = "training-job"
+    MESSAGE: ClassVar[str] = "/opt/ml/output/failure"
+
+    def __init__(self, place: Place, request: dict) -> None:
+        refuse(request)
+        self._metrics = Metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
+        super().__init__(place, request)
+        name = "model/" if self._uncompressed() else "model.tar.gz"
+        self.record["ModelArtifacts"] = {"S3ModelArtifacts": self._output_uri(name)}
+        self.enter("Starting")
+
+    # what differs between the kinds
+
+    def instances(self) -> int:
+        return self.request["ResourceConfig"].get("InstanceCount", 1)
+
+    def stage(self, node: Node, hosts: list[str]) -> None:
+        node.make_directories(
+            "/opt/ml/input/data", "/opt/ml/model", "/opt/ml/output/data", CHECKPOINTS
+        )
+        for channel in self._channels():
+            self._download(channel, node, hosts)
+        if "TensorBoardOutputConfig" in self.request:
+            node.make_directories(self._tensorboard())
+        self._download_checkpoints(node)
+        self._write_config(node, hosts)
+        node.command = self._command()
+        node.environment |= {
+            "TRAINING_JOB_NAME": self.name,
+            "TRAINING_JOB_ARN": self.arn,
+            **self._toolkit(),
+            **self.request.get("Environment", {}),
+        }
+
+    def sync(self, nodes: list[Node]) -> AbstractContextManager:
+        """Checkpoints, and TensorBoard's files to ``<S3OutputPath>/<job>/tensorboard-output``."""
+        stack = contextlib.ExitStack()
+        pairs = []
+        if uri := self.request.get("CheckpointConfig", {}).get("S3Uri"):
+            pairs.append((self._checkpoints(), uri))
+        if uri := self.request.get("TensorBoardOutputConfig", {}).get("S3OutputPath"):
+            pairs.append((self._tensorboard(), f"{uri.rstrip('/')}/{self.name}/tensorboard-output"))
+        for number, (folder, uri) in enumerate(pairs):
+            folders = [node.inside(folder) for node in nodes]
+            aside = self.directory / f"continuous-{number}"
+            stack.enter_context(ContinuousUpload(self.place.objects, folders, uri, aside))
+        return stack
+
+    def publish(self, nodes: list[Node], outcome: Outcome) -> None:
+        """As on AWS a stopped job's model is kept, too: that is what the grace period is for."""
+        self._publish_model([node.inside("/opt/ml/model") for node in nodes])
+        data = [node.inside("/opt/ml/output/data") for node in nodes]
+        tar = self.directory / "output.tar.gz"
+        if archive(data, tar):
+            self._put(tar, "output.tar.gz")
+
+    def enter(self, phase: str) -> None:
+        """Moves SecondaryStatus, its transitions and the times that hang on them."""
+        with self.lock:
+            if phase == "Stopped" and self._timed_out():
+                phase = "MaxRuntimeExceeded"
+            now = time.time()
+            transitions = self.record.setdefault("SecondaryStatusTransitions", [])
+            if transitions:
+                transitions[-1].setdefault("EndTime", now)
+            transitions.append(
+                {"Status": phase, "StartTime": now, "StatusMessage": _MESSAGES[phase]}
+            )
+            self.record["SecondaryStatus"] = phase
+            if phase == "Downloading":
+                self.record["TrainingStartTime"] = now
+            if phase in ("Completed", "Failed", "Stopped", "MaxRuntimeExceeded"):
+                transitions[-1]["EndTime"] = now
+                self._bill(now)
+            self.save()
+
+    def set_status(self, status: str, failure: str | None = None) -> None:
+        if status == "Stopping":
+            self.enter("Stopping")
+        super().set_status(status, failure)
+
+    def read_line(self, line: str) -> None:
+        self._metrics.read(line)
+
+    def describe(self) -> dict:
+        return super().describe() | self._measured()
+
+    def save(self) -> None:
+        with self.lock:
+            self.record |= self._measured()
+            super().save()
+
+    # inputs
+
+    def _channels(self) -> list[dict]:
+        return self.request.get("InputDataConfig", [])
+
+    def _download(self, channel: dict, node: Node, hosts: list[str]) -> None:
+        name, target = channel["ChannelName"], node.inside(f"/opt/ml/input/data/{_name(channel)}")
+        if "FileSystemDataSource" in channel["DataSource"]:
+            source = file_system(channel)
+            target.symlink_to(source)
+            self.say(node.name, f"Channel {name}: {source} stands in for the file system.")
+            return
+        if self._mode(channel) == "FastFile":
+            self.say(node.name, f"Channel {name}: FastFile is emulated by downloading first.")
+        source = channel["DataSource"]["S3DataSource"]
+        role = self.request["RoleArn"]
+        found = select(self.place.objects, source["S3Uri"], source["S3DataType"], role)
+        if source.get("S3DataDistributionType") == "ShardedByS3Key":
+            found = shard(found, hosts.index(node.name), len(hosts))
+        download(self.place.objects, found, target)
+
+    def _checkpoints(self) -> str:
+        return self.request.get("CheckpointConfig", {}).get("LocalPath") or CHECKPOINTS
+
+    def _tensorboard(self) -> str:
+        return self.request["TensorBoardOutputConfig"].get("LocalPath") or TENSORBOARD
+
+    def _download_checkpoints(self, node: Node) -> None:
+        uri = self.request.get("CheckpointConfig", {}).get("S3Uri")
+        if not uri:
+            return
+        folder = self._checkpoints()
+        if not folder.startswith("/opt/ml/"):
+            raise ClientFault(f"CheckpointConfig.LocalPath {folder!r} must be under /opt/ml here")
+        node.make_directories(folder)
+        with contextlib.suppress(ClientFault):  # none yet: the job starts from the beginning
+            found = select(self.place.objects, f"{uri.rstrip('/')}/", "S3Prefix", "")
+            download(self.place.objects, found, node.inside(folder))
+
+    # configuration
+
+    def _write_config(self, node: Node, hosts: list[str]) -> None:
+        kind = self.request["ResourceConfig"].get("InstanceType", "local")
+        group = {"instance_group_name": GROUP, "instance_type": kind, "hosts": hosts}
+        resources = {
+            "current_host": node.name,
+            "current_instance_type": kind,
+            "current_group_name": GROUP,
+            "hosts": hosts,
+            "instance_groups": [group],
+            "network_interface_name": LOOPBACK,
+        }
+        config = node.inside("/opt/ml/input/config")
+        config.mkdir()
+        for name, document in {
+            "hyperparameters": self.request.get("HyperParameters", {}),
+            "resourceconfig": resources,
+            "inputdataconfig": {_name(c): self._channel_config(c) for c in self._channels()},
+        }.items():
+            (config / f"{name}.json").write_text(json.dumps(document))
+
+    def _mode(self, channel: dict) -> str:
+        default = self.request["AlgorithmSpecification"].get("TrainingInputMode", "File")
+        return channel.get("InputMode") or default
+
+    def _channel_config(self, channel: dict) -> dict:
+        source = channel["DataSource"].get("S3DataSource", {})
+        config = {
+            "TrainingInputMode": self._mode(channel),
+            "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),
+            "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+        }
+        return config | ({"ContentType": t} if (t := channel.get("ContentType")) else {})
+
+    def _command(self) -> list[str]:
+        spec = self.request["AlgorithmSpecification"]
+        entrypoint = spec.get("ContainerEntrypoint") or [str(toolkit())]
+        return [*entrypoint, *spec.get("ContainerArguments", [])]
+
+    def _toolkit(self) -> dict[str, str]:
+        """What AWS's PyTorch image sets for its own entrypoint, the sagemaker-training toolkit."""
+        if self.request["AlgorithmSpecification"].get("ContainerEntrypoint"):
+            return {}
+        return {
+            "SAGEMAKER_BASE_DIR": "/opt/ml",
+            "SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main",
+            "SM_STUDIO_LOCAL_MODE": "true",  # else it waits for DNS of its peers for a minute
+        }
+
+    # results
+
+    def _publish_model(self, folders: list[Path]) -> None:
+        if self._uncompressed():
+            for folder in reversed(folders):  # algo-1 last: its files win, as in the archive
+                upload(self.place.objects, folder, self._output_uri("model/"))
+            self.outputs.append(self._output_uri("model/"))
+            return
+        tar = self.directory / "model.tar.gz"
+        if archive(folders, tar):
+            self._put(tar, "model.tar.gz")
+        else:
+            self.say("algo-1", "/opt/ml/model is empty: there is no model.tar.gz.")
+
+    def _uncompressed(self) -> bool:
+        return self.request["OutputDataConfig"].get("CompressionType") == "NONE"
+
+    def _output_uri(self, name: str) -> str:
+        bucket, prefix = split_uri(self.request["OutputDataConfig"]["S3OutputPath"])
+        return f"s3://{bucket}/{join_key(prefix, f'{self.name}/output/{name}')}"
+
+    def _put(self, path: Path, name: str) -> None:
+        uri = self._output_uri(name)
+        self.place.objects.put_file(*split_uri(uri), path)
+        self.outputs.append(uri)
+        path.unlink()
+
+    def _measured(self) -> dict:
+        latest = self._metrics.latest()
+        return {"FinalMetricDataList": latest} if latest else {}
+
+    def _bill(self, now: float) -> None:
+        if started := self.record.get("TrainingStartTime"):
+            seconds = max(1, round(now - started))
+            self.record |= {"TrainingTimeInSeconds": seconds, "BillableTimeInSeconds": seconds}
+
+    def _timed_out(self) -> bool:
+        return self._outcome is not None and self._outcome.timed_out
+
+
+def refuse(request: dict) -> None:
+    """Raises ``ValidationException`` for what this emulator cannot run."""
+    spec = request["AlgorithmSpecification"]
+    if "TrainingImage" not in spec:
+        raise _invalid("AlgorithmSpecification.AlgorithmName is not run here: use TrainingImage")
+    if why := images.refusal(spec["TrainingImage"]):
+        raise _invalid(why)
+    if request["ResourceConfig"].get("InstanceGroups"):
+        raise _invalid("ResourceConfig.InstanceGroups are not run here: use InstanceCount")
+    if not spec.get("ContainerEntrypoint") and not toolkit():
+        raise _invalid(
+            "AlgorithmSpecification has no ContainerEntrypoint, so the image's own would run: the "
+            "sagemaker-training toolkit, which this machine's Python lacks. SDK v3's ModelTrainer "
+            "sets an entrypoint; for SDK v2 jobs install sagemaker-pytorch-training"
+        )
+    try:
+        split_uri(request["OutputDataConfig"]["S3OutputPath"])
+    except ClientFault as fault:
+        raise _invalid(f"OutputDataConfig.S3OutputPath: {fault}") from None
+    for channel in request.get("InputDataConfig", []):
+        _refuse_channel(channel, spec.get("TrainingInputMode", "File"))
+
+
+def _refuse_channel(channel: dict, default: str) -> None:
+    where = f"channel {channel['ChannelName']!r}"
+    if (channel.get("InputMode") or default) == "Pipe":
+        raise _invalid(f"{where}: InputMode Pipe is not run here: use File or FastFile")
+    if channel.get("CompressionType", "None") != "None":
+        raise _invalid(f"{where}: CompressionType Gzip is not run here: store it uncompressed")
+    try:
+        if "FileSystemDataSource" in channel["DataSource"]:
+            file_system(channel)
+        elif "S3DataSource" in channel["DataSource"]:
+            split_uri(channel["DataSource"]["S3DataSource"]["S3Uri"])
+        else:
+            raise ClientFault("expected an S3DataSource or a FileSystemDataSource")
+    except ClientFault as fault:
+        raise _invalid(f"{where}: {fault}") from None
+
+
+def file_system(channel: dict) -> Path:
+    """The local directory that stands in for the channel's FSx or EFS file system."""
+    source = channel["DataSource"]["FileSystemDataSource"]
+    pairs = [pair.partition("=") for pair in os.environ.get(FILE_SYSTEMS, "").split(",")]
+    mapped = {name.strip(): directory.strip() for name, _, directory in pairs}
+    wanted = source["FileSystemId"]
+    if not Path(mapped.get(wanted, "")).is_absolute() or not Path(mapped[wanted]).is_dir():
+        raise ClientFault(
+            f"{source['FileSystemType']} file system {wanted} does not exist on this machine: set "
+            f"{FILE_SYSTEMS}={wanted}=/a/local/directory to what {source['DirectoryPath']} holds"
+        )
+    return Path(mapped[wanted])
+
+
+def toolkit() -> Path | None:
+    """The sagemaker-training toolkit's command, where this interpreter has it."""
+    found = shutil.which("train", path=str(Path(sys.executable).parent))
+    return Path(found) if found else None
+
+
+def _name(channel: dict) -> str:
+    return channel["ChannelName"]
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

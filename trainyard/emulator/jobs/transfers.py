@@ -1,0 +1,169 @@
+"""Between S3 and a node's directory: which objects an input means, and what a job uploads."""
+
+import gzip
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from trainyard.emulator.api import REGION, ApiError
+from trainyard.emulator.objects import ObjectStore
+
+COMPRESSION = 1  # gzip level: weights hardly compress, and a laptop's time is dear
+
+
+class ClientFault(Exception):
+    """The job's request is at fault: becomes ``FailureReason: ClientError: ...``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One object to download: to ``path``, relative to the channel's directory."""
+
+    bucket: str
+    key: str
+    path: str
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """``s3://bucket/key`` -> (bucket, key). Raises :class:`ClientFault`."""
+    scheme, _, rest = uri.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme != "s3" or not bucket:
+        raise ClientFault(f"{uri!r} is not an S3 URI: expected s3://bucket/key")
+    return bucket, key
+
+
+def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]:
+    """The objects that an ``S3Uri`` of type ``S3Prefix`` or ``ManifestFile`` means, by key.
+
+    A prefix means the object of that very name, or the folder of that name, or else each key
+    that begins so. Raises :class:`ClientFault`, worded as by AWS, when there is none.
+    """
+    bucket, key = split_uri(uri)
+    try:
+        if kind == "ManifestFile":
+            return _manifest(objects, bucket, key)
+        if kind != "S3Prefix":
+            raise ClientFault(f"S3DataType {kind!r} is not run by this emulator: use S3Prefix")
+        found = _prefix(objects, bucket, key)
+    except ApiError as error:
+        if error.code not in ("NoSuchBucket", "NoSuchKey"):
+            raise
+        raise ClientFault(_none_found(uri, bucket, role)) from error
+    if not found:
+        raise ClientFault(_none_found(uri, bucket, role))
+    return found
+
+
+def _none_found(uri: str, bucket: str, role: str) -> str:
+    """AWS's own sentence, which people search for."""
+    return (
+        f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that '
+        f"the bucket exists in the selected region ({REGION}), that objects exist under that S3 "
+        f'prefix, and that the role "{role}" has "s3:ListBucket" permissions on bucket "{bucket}".'
+    )
+
+
+def _prefix(objects: ObjectStore, bucket: str, prefix: str) -> list[Source]:
+    if prefix and not prefix.endswith("/"):
+        if objects.exists(bucket, prefix):
+            return [Source(bucket, prefix, PurePosixPath(prefix).name)]
+        folder = _under(objects, bucket, f"{prefix}/", len(prefix) + 1)
+        if folder:
+            return folder
+        return _under(objects, bucket, prefix, prefix.rfind("/") + 1)
+    return _under(objects, bucket, prefix, len(prefix))
+
+
+def _under(objects: ObjectStore, bucket: str, prefix: str, start: int) -> list[Source]:
+    """Objects below ``prefix``; keys that end in ``/`` are folder markers of consoles."""
+    keys = [info.key for info in objects.list(bucket, prefix) if not info.key.endswith("/")]
+    return [Source(bucket, key, key[start:]) for key in keys]
+
+
+def _manifest(objects: ObjectStore, bucket: str, key: str) -> list[Source]:
+    """``[{"prefix": "s3://bucket/folder/"}, "a", "b/c", ...]``, AWS's ManifestFile."""
+    text = objects.path(bucket, key).read_text()
+    try:
+        head, *names = json.loads(text)
+        base, folder = split_uri(head["prefix"])
+    except (ValueError, TypeError, KeyError) as error:
+        message = f'manifest s3://{bucket}/{key}: expected [{{"prefix": "s3://..."}}, "key", ...]'
+        raise ClientFault(message) from error
+    return [Source(base, folder + name, name) for name in names]
+
+
+def shard(sources: list[Source], index: int, count: int) -> list[Source]:
+    """Node ``index``'s part of ``count`` under ShardedByS3Key: every ``count``-th key."""
+    return sorted(sources, key=lambda source: source.key)[index::count]
+
+
+def download(objects: ObjectStore, sources: list[Source], directory: Path) -> int:
+    """Copies ``sources`` below ``directory``; returns bytes."""
+    directory.mkdir(parents=True, exist_ok=True)
+    total = 0
+    for source in sources:
+        target = directory / source.path
+        if not target.resolve().is_relative_to(directory.resolve()):
+            raise ClientFault(f"S3 key {source.key!r} leads out of the input's directory")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        info, descriptor = objects.open(source.bucket, source.key)
+        with open(descriptor, "rb") as data, target.open("wb") as file:
+            shutil.copyfileobj(data, file, 1 << 20)
+        total += info.size
+    return total
+
+
+def files_in(directory: Path) -> Iterator[Path]:
+    """Regular files below ``directory``, sorted by path."""
+    return (path for path in sorted(directory.rglob("*")) if path.is_file())
+
+
+def upload(objects: ObjectStore, directory: Path, uri: str) -> None:
+    """Puts every file below ``directory`` under ``uri``.
+
+    In the order in which they were written: a manifest that a job wrote last comes last here,
+    too, so an interrupted upload does not look complete.
+    """
+    bucket, prefix = split_uri(uri)
+    for path in sorted(files_in(directory), key=lambda path: path.stat().st_mtime_ns):
+        objects.put_file(bucket, join_key(prefix, path.relative_to(directory).as_posix()), path)
+
+
+def join_key(prefix: str, name: str) -> str:
+    """``prefix/name`` with one slash between, none in front."""
+    return f"{prefix.rstrip('/')}/{name}".lstrip("/")
+
+
+def archive(directories: list[Path], target: Path) -> bool:
+    """Writes the files of ``directories`` to ``target`` (.tar.gz); False when there are none.
+
+    A name that several nodes wrote is taken from the first, algo-1 coming first. Equal files
+    give equal bytes: sorted, without times and owners.
+    """
+    entries: dict[str, Path] = {}
+    for directory in directories:
+        for path in files_in(directory):
+            entries.setdefault(path.relative_to(directory).as_posix(), path)
+    if not entries:
+        return False
+    with (
+        target.open("wb") as raw,
+        gzip.GzipFile(fileobj=raw, mode="wb", filename="", compresslevel=COMPRESSION, mtime=0) as z,
+        tarfile.open(fileobj=z, mode="w") as tar,
+    ):
+        for name, path in sorted(entries.items()):
+            _add(tar, name, path)
+    return True
+
+
+def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = path.stat().st_size
+    entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
+    with path.open("rb") as file:
+        tar.addfile(entry, file)

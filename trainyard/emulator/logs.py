@@ -1,0 +1,214 @@
+"""CloudWatch Logs: one append-only file of JSON lines per stream.
+
+    <root>/<group>.group/<stream>.jsonl     names percent-encoded
+
+The first line describes the stream, each later one is an event. A token is a byte offset into
+the file, so a poll reads only what is new. Events come back in the order in which they were
+ingested (AWS sorts by timestamp, which differs only when a client back-dates events).
+"""
+
+import json
+import mmap
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote, unquote
+
+from trainyard.emulator.api import ACCOUNT, REGION, ApiError
+
+_GROUP, _STREAM = ".group", ".jsonl"
+_LONGEST = 255  # bytes of a file name
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    timestamp: int
+    """Milliseconds since the epoch, as in every CloudWatch Logs time."""
+    message: str
+    ingestion: int
+    start: int
+    """Offset of its line in the stream's file; ``stop`` is one past the line."""
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    group: str
+    name: str
+    path: Path
+    created: int
+
+    @property
+    def arn(self) -> str:
+        return f"{group_arn(self.group)}:log-stream:{self.name}"
+
+
+class LogStore:
+    """Groups and streams under one directory. Every method may be called from any thread.
+
+    Raises :class:`ApiError` (``ResourceNotFoundException``, ...) for what AWS would refuse.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock = threading.Lock()
+        root.mkdir(parents=True, exist_ok=True)
+
+    # writing
+
+    def append(self, group: str, stream: str, messages: Iterable[str]) -> None:
+        """Adds one event per message, timestamped now. Creates group and stream as needed."""
+        now = _now()
+        self.put(group, stream, [(now, message) for message in messages], create=True)
+
+    def put(
+        self, group: str, stream: str, events: list[tuple[int, str]], *, create: bool = False
+    ) -> None:
+        """Adds (timestamp in ms, message) events, all of them or, after a kill, a prefix."""
+        path, now = self._path(group, stream), _now()
+        lines = [json.dumps({"t": t, "i": now, "m": m}, ensure_ascii=False) for t, m in events]
+        with self._lock:
+            if create:
+                self._create(group, stream)
+            elif not path.exists():
+                raise _missing(f"The specified log stream {stream!r} does not exist.")
+            with path.open("r+b") as file:
+                _end_torn_line(file)
+                file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+
+    def create_group(self, group: str) -> None:
+        with self._lock:
+            folder = self._folder(group)
+            if folder.exists():
+                raise ApiError(
+                    "ResourceAlreadyExistsException", f"The specified log group {group} exists."
+                )
+            folder.mkdir(parents=True)
+
+    def create_stream(self, group: str, stream: str) -> None:
+        with self._lock:
+            self._need_group(group)
+            if not self._create(group, stream):
+                raise ApiError(
+                    "ResourceAlreadyExistsException", f"The specified log stream {stream} exists."
+                )
+
+    # reading
+
+    def groups(self) -> list[tuple[str, int]]:
+        """(name, creation time in ms), sorted by name."""
+        found = [p for p in self.root.iterdir() if p.suffix == _GROUP]
+        return sorted((unquote(p.name.removesuffix(_GROUP)), _birth(p)) for p in found)
+
+    def streams(self, group: str, prefix: str = "") -> list[Stream]:
+        """Sorted by name."""
+        self._need_group(group)
+        names = (
+            unquote(p.name.removesuffix(_STREAM))
+            for p in self._folder(group).iterdir()
+            if p.suffix == _STREAM
+        )
+        return [self.stream(group, name) for name in sorted(names) if name.startswith(prefix)]
+
+    def stream(self, group: str, stream: str) -> Stream:
+        self._need_group(group)
+        path = self._path(group, stream)
+        if not path.exists():
+            raise _missing("The specified log stream does not exist.")
+        with path.open("rb") as file:
+            header = json.loads(file.readline())
+        return Stream(group, stream, path, header["created"])
+
+    # inside
+
+    def _create(self, group: str, stream: str) -> bool:
+        path = self._path(group, stream)
+        if path.exists():
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".new")
+        header = {"group": group, "stream": stream, "created": _now()}
+        temporary.write_text(json.dumps(header) + "\n")
+        temporary.rename(path)  # a stream's file always has its first line
+        return True
+
+    def _folder(self, group: str) -> Path:
+        return self.root / _file_name("log group", group, _GROUP)
+
+    def _path(self, group: str, stream: str) -> Path:
+        return self._folder(group) / _file_name("log stream", stream, _STREAM)
+
+    def _need_group(self, group: str) -> None:
+        if not self._folder(group).exists():
+            raise _missing("The specified log group does not exist.")
+
+
+def read_forward(path: Path, start: int, stop: int | None = None) -> Iterator[Event]:
+    """Whole events from offset ``start`` on; a line that is still being written is left."""
+    with path.open("rb") as file:
+        if start == 0:
+            start = len(file.readline())
+        file.seek(start)
+        for line in file:
+            end = start + len(line)
+            if not line.endswith(b"\n") or (stop is not None and end > stop):
+                return
+            yield _event(line, start)
+            start = end
+
+
+def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
+    """Whole events before offset ``stop`` (by default the end), latest first."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        first = data.find(b"\n") + 1
+        at = data.rfind(b"\n") + 1 if stop is None else min(stop, len(data))
+        while at > first:
+            start = data.rfind(b"\n", 0, at - 1) + 1
+            yield _event(data[start:at], start)
+            at = start
+
+
+def group_arn(group: str) -> str:
+    return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}"
+
+
+def _event(line: bytes, start: int) -> Event:
+    fields = json.loads(line)
+    return Event(fields["t"], fields["m"], fields["i"], start, start + len(line))
+
+
+def _end_torn_line(file: BinaryIO) -> None:
+    """Positions at the end; cuts off a line that a kill left without its newline."""
+    size = file.seek(0, 2)
+    while size:
+        step = min(size, 4096)
+        file.seek(size - step)
+        end = file.read(step).rfind(b"\n")
+        if end >= 0:
+            file.seek(size - step + end + 1)
+            file.truncate()
+            return
+        size -= step
+
+
+def _file_name(what: str, name: str, suffix: str) -> str:
+    encoded = quote(name, safe="") + suffix
+    if not name or len(encoded) > _LONGEST:
+        message = f"The {what} name must have 1 to {_LONGEST} bytes: {name[:60]!r}"
+        raise ApiError("InvalidParameterException", message)
+    return encoded
+
+
+def _birth(path: Path) -> int:
+    return int(path.stat().st_ctime * 1000)
+
+
+def _missing(message: str) -> ApiError:
+    return ApiError("ResourceNotFoundException", message)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

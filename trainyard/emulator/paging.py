@@ -1,0 +1,40 @@
+"""What all List... operations share: sorting, and pages."""
+
+from collections.abc import Callable, Sequence
+
+from trainyard.emulator.api import ApiError
+
+
+def ordered(
+    items: Sequence[dict], request: dict, keys: dict[str, str], by: str, order: str
+) -> list[dict]:
+    """``items`` sorted as ``SortBy`` and ``SortOrder`` ask.
+
+    ``keys``: SortBy value -> member of the items; ``by`` and ``order`` are the defaults.
+    """
+    wanted = request.get("SortBy", by)
+    if wanted not in keys:
+        raise ApiError("ValidationException", f"SortBy {wanted!r}: expected one of {list(keys)}")
+    descending = request.get("SortOrder", order) == "Descending"
+    found = sorted(items, key=lambda item: item[keys[wanted]])
+    return found[::-1] if descending else found
+
+
+def page(
+    field: str,
+    items: Sequence[dict],
+    request: dict,
+    size: int,
+    show: Callable[[dict], dict] = dict,
+) -> dict:
+    """``{field: [...], "NextToken": ...}``: at most MaxResults (default ``size``) of ``items``.
+
+    The token is the position in the list, as a number.
+    """
+    token = request.get("NextToken", "0")
+    if not token.isdecimal():
+        raise ApiError("ValidationException", f"NextToken {token!r} is not one of this operation's")
+    start = int(token)
+    stop = start + request.get("MaxResults", size)
+    answer: dict = {field: [show(item) for item in items[start:stop]]}
+    return answer | ({"NextToken": str(stop)} if stop < len(items) else {})

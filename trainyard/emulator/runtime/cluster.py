@@ -1,0 +1,236 @@
+"""Runs a job's nodes together: starts them, reads their logs, stops all when one fails."""
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.documents import write_json
+from trainyard.emulator.runtime.isolation import Isolation
+from trainyard.emulator.runtime.node import Node
+
+PEER_GRACE = 1.0  # seconds between SIGTERM and SIGKILL for the nodes beside a failed one
+DRAIN = 10.0  # seconds for a log's end to arrive when all processes are gone
+OnLine = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a node's main process ended: ``status`` is the exit status, or minus the signal."""
+
+    node: str
+    status: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """``exits`` in the order in which they happened: the first failure is the cause."""
+
+    exits: list[Exit] = field(default_factory=list)
+    stopped: bool = False
+    timed_out: bool = False
+
+    @property
+    def failure(self) -> Exit | None:
+        """The first node that failed by itself; None when all succeeded or were stopped."""
+        return next((end for end in self.exits if end.status != 0), None)
+
+
+class Cluster:
+    """The nodes of one job. ``on_line(node, line)`` gets each log line, from several threads."""
+
+    def __init__(
+        self, directory: Path, nodes: list[Node], isolation: Isolation, on_line: OnLine
+    ) -> None:
+        self._directory = directory
+        self._nodes = nodes
+        self._isolation = isolation
+        self._on_line = on_line
+        self._events: queue.SimpleQueue[dict] = queue.SimpleQueue()
+        self._outcome = Outcome()
+        self._kill_at: float | None = None
+        self._terminating = False
+        self._waiting = {node.name for node in nodes}
+
+    def stop(self, grace: float) -> None:
+        """SIGTERM to every process, SIGKILL to what is left after ``grace`` seconds."""
+        self._events.put({"stop": grace})
+
+    def run(self, limit: float | None, grace: float) -> Outcome:
+        """Runs the nodes to their end; returns when no process of theirs is left.
+
+        ``limit``: seconds until they are stopped as by :meth:`stop` with ``grace``.
+        Raises :class:`EmulatorError` when they cannot be started.
+        """
+        readers = self._start()
+        deadline = None if limit is None else time.monotonic() + limit
+        try:
+            while (event := self._next(deadline)) is not None:
+                if event.get("timeout"):
+                    deadline = None
+                    self._outcome.timed_out = True
+                    self._terminate(grace)
+                else:
+                    self._react(event)
+        finally:
+            self._process.stdin.close()  # the supervisor kills what is left, and ends
+            self._process.wait()
+            for reader in readers:
+                reader.join(DRAIN)
+        return self._outcome
+
+    # starting
+
+    def _start(self) -> list[threading.Thread]:
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            pipes = {node.name: _pipe(ours, theirs) for node in self._nodes}
+            spec = self._directory / "spec.json"
+            write_json(spec, self._spec(pipes))
+            self._process = subprocess.Popen(
+                self._isolation.supervisor(spec),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                pass_fds=[write for _, write in pipes.values()],
+                start_new_session=True,  # a Ctrl-C at the emulator is the emulator's to handle
+            )
+            ours.pop_all()  # the readers close them
+        readers = [_thread(self._read, name, read) for name, (read, _) in pipes.items()]
+        return [*readers, _thread(self._listen)]
+
+    def _spec(self, pipes: dict[str, tuple[int, int]]) -> dict:
+        nodes = [
+            {
+                "name": node.name,
+                "argv": node.command,
+                "env": node.environment,
+                "cwd": str(node.ml),
+                "log": pipes[node.name][1],
+            }
+            for node in self._nodes
+        ]
+        setup = self._isolation.setup(self._directory)
+        return {"setup": setup, "loopback": self._isolation.loopback, "nodes": nodes}
+
+    def _read(self, node: str, descriptor: int) -> None:
+        """Hands on the node's log line by line; a progress bar's ``\\r`` ends a line, too."""
+        with open(descriptor, encoding="utf-8", errors="replace", newline=None) as file:
+            for line in file:
+                self._on_line(node, line.rstrip("\n"))
+
+    def _listen(self) -> None:
+        with self._process.stdout as events, self._process.stderr as errors:
+            for line in events:
+                self._events.put(json.loads(line))
+            self._events.put({"end": errors.read()})
+
+    # running
+
+    def _next(self, deadline: float | None) -> dict | None:
+        """The next event; None when the supervisor is gone."""
+        while True:
+            limits = [limit for limit in (self._kill_at, deadline) if limit is not None]
+            try:
+                wait = max(0.0, min(limits) - time.monotonic()) if limits else None
+                event = self._events.get(timeout=wait)
+            except queue.Empty:
+                if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                    self._kill_at = None
+                    self._tell("kill")
+                    continue
+                return {"timeout": True}
+            if "end" not in event:
+                return event
+            if self._waiting and not self._outcome.stopped:
+                self._lost(event["end"])
+            return None
+
+    def _react(self, event: dict) -> None:
+        if "error" in event:
+            raise EmulatorError(f"cannot start the job's nodes: {event['error']}")
+        if "stop" in event:
+            self._outcome.stopped = True
+            self._terminate(event["stop"])
+        elif "pid" in event:
+            self._started(event["node"], event["pid"])
+        elif "status" in event:
+            self._ended(Exit(event["node"], event["status"]))
+
+    def _started(self, name: str, pid: int) -> None:
+        path = self._directory / "nodes.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        host = _host_pid(self._process.pid, pid) if self._isolation.loopback else pid
+        write_json(path, known | {name: host})
+
+    def _ended(self, end: Exit) -> None:
+        self._waiting.discard(end.node)
+        if not self._terminating:  # later ends are our doing
+            self._outcome.exits.append(end)
+            if end.status != 0 and self._waiting:
+                self._terminate(PEER_GRACE)
+
+    def _terminate(self, grace: float) -> None:
+        """A second call can only bring SIGKILL nearer."""
+        kill_at = time.monotonic() + grace
+        if not self._terminating:
+            self._terminating = True
+            self._kill_at = kill_at
+            self._tell("terminate")
+        elif self._kill_at is not None:
+            self._kill_at = min(self._kill_at, kill_at)
+
+    def _tell(self, word: str) -> None:
+        try:  # unbuffered: what could not be written must not come up again at close()
+            os.write(self._process.stdin.fileno(), f"{word}\n".encode())
+        except BrokenPipeError:
+            pass  # it has ended: the event is on its way
+
+    def _lost(self, errors: str) -> None:
+        """The supervisor is gone and nodes had not ended: somebody killed it, or it crashed."""
+        if not self._outcome.exits or not self._outcome.failure:
+            status = self._process.wait()
+            detail = errors.strip() or f"exit status {status}"
+            raise EmulatorError(f"the job's supervisor ended before its nodes: {detail}")
+
+
+def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int, int]:
+    """A pipe whose reading end ``ours`` closes, and whose writing end ``theirs``."""
+    read, write = os.pipe()
+    ours.callback(os.close, read)
+    theirs.callback(os.close, write)
+    return read, write
+
+
+def _thread(target: Callable[..., None], *args: object) -> threading.Thread:
+    thread = threading.Thread(target=target, args=args, daemon=True)
+    thread.start()
+    return thread
+
+
+def _host_pid(supervisor: int, inner: int) -> int | None:
+    """The process that is number ``inner`` in its pid namespace, as this machine numbers it.
+
+    None when it has ended meanwhile: a short job does that at any moment.
+    """
+    try:
+        family = psutil.Process(supervisor).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return None
+    for process in family:
+        try:
+            status = Path(f"/proc/{process.pid}/status").read_text()
+        except (FileNotFoundError, ProcessLookupError):  # before it was opened, or read
+            continue
+        if f"\t{inner}\n" in status.partition("NSpid:")[2].partition("\n")[0] + "\n":
+            return process.pid
+    return None

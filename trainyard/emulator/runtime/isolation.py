@@ -1,0 +1,134 @@
+"""Two ways to give a job the container's ``/opt/ml``: namespaces, or relocation without them.
+
+With namespaces (Linux) a job gets its own user, network, pid and mount namespaces, and each node
+a mount and UTS namespace: ``/opt/ml`` and ``/etc/hosts`` are bound there, so AWS's drivers and
+anyone's scripts run unmodified, port 7777 never collides and nothing outlives the job.
+"""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.runtime.node import Node
+from trainyard.emulator.runtime.relocation import Relocation
+
+VARIABLE = "TRAINYARD_EMULATOR_ISOLATION"
+"""``namespaces`` or ``relocate`` forces one way; unset: namespaces where they work."""
+HERE = Path(__file__).parent
+PYTHON = [sys.executable, "-I", "-S"]  # isolated, no site: starts in some 15 ms
+JOB = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--mount", "--mount-proc"]
+NODE = ["unshare", "--mount", "--uts", "--"]
+
+
+class Isolation(Protocol):
+    """``notice``: what the job's log must say about it, or None. See :class:`Namespaces`."""
+
+    notice: str | None
+
+    def supervisor(self, spec: Path) -> list[str]: ...
+
+    def setup(self, job: Path) -> list[list[str]]: ...
+
+    def prepare(self, node: Node, hosts: list[str]) -> None: ...
+
+    loopback: bool
+
+
+class Namespaces:
+    """A job in namespaces of its own."""
+
+    notice = None
+    loopback = True
+
+    def supervisor(self, spec: Path) -> list[str]:
+        """The command that runs the supervisor on ``spec``."""
+        fork = ["--fork", "--kill-child=SIGKILL", "--"]
+        return [*JOB, *fork, *PYTHON, str(HERE / "supervisor.py"), str(spec)]
+
+    def setup(self, job: Path) -> list[list[str]]:
+        """Mounts that put ``/opt/ml`` and ``/opt/home`` beside whatever this machine's /opt has.
+
+        We may not create /opt/ml there; so /opt becomes a folder of the job with all of /opt
+        bound into it. The user's ~/.aws is covered: a job must not find credentials by its path.
+        """
+        opt = job / "opt"
+        for name in ("ml", "home"):
+            (opt / name).mkdir(parents=True)
+        mounts = []
+        for entry in Path("/opt").iterdir():
+            if entry.is_symlink():
+                (opt / entry.name).symlink_to(os.readlink(entry))
+            elif entry.name not in ("ml", "home"):
+                target = opt / entry.name
+                target.mkdir() if entry.is_dir() else target.touch()
+                mounts.append(["mount", "--rbind", str(entry), str(target)])
+        mounts.append(["mount", "--rbind", str(opt), "/opt"])
+        if (credentials := Path.home() / ".aws").is_dir():
+            (job / "empty").mkdir()
+            mounts.append(["mount", "--bind", str(job / "empty"), str(credentials)])
+        return mounts
+
+    def prepare(self, node: Node, hosts: list[str]) -> None:
+        """Makes ``node``'s command start inside a node of its own."""
+        table, names = node.root / "hosts", " ".join(hosts)
+        table.write_text(
+            f"127.0.0.1 localhost {names}\n::1 localhost\n::ffff:127.0.0.1 localhost\n"
+        )
+        binds = [node.home, "/opt/home", table, "/etc/hosts", node.ml, "/opt/ml"]
+        enter = [*PYTHON, str(HERE / "enter.py"), node.name, *map(str, binds), "--"]
+        node.command = [*NODE, *enter, *node.command]
+        node.environment |= {"HOME": "/opt/home", "TMPDIR": "/opt/home/tmp"}
+        if unfit(sys.prefix):
+            (node.home / "python").symlink_to(sys.prefix)
+            path = node.environment["PATH"].replace(f"{sys.prefix}/", "/opt/home/python/")
+            node.environment["PATH"] = path
+
+
+def unfit(path: str | Path) -> bool:
+    """Whether AWS's scripts, which quote no path of theirs, would cut ``path`` into pieces."""
+    return bool(re.search(r"[\s*?[]", str(path)))
+
+
+def refuse(state: Path) -> None:
+    """Raises :class:`EmulatorError` when no job could run with its files in ``state``."""
+    isolation = choose()
+    wrong = [path for path in (state, sys.prefix) if unfit(path)]
+    if wrong and isolation.notice:
+        raise EmulatorError(
+            f"{str(wrong[0])!r} holds a space or a wildcard, and AWS's scripts take none. "
+            f"{isolation.notice} Move it (a checkout with its .venv: clone it elsewhere)"
+        )
+
+
+def choose() -> Isolation:
+    """The isolation for a new job. Raises :class:`EmulatorError` when a forced one is not there."""
+    forced = os.environ.get(VARIABLE, "")
+    if forced not in ("", "namespaces", "relocate"):
+        raise EmulatorError(f"{VARIABLE}={forced}: expected 'namespaces' or 'relocate'")
+    if forced == "relocate":
+        return Relocation(f"{VARIABLE}=relocate")
+    why = missing()
+    if why and forced:
+        raise EmulatorError(f"{VARIABLE}=namespaces, but this machine has none: {why}")
+    return Relocation(why) if why else Namespaces()
+
+
+@functools.cache
+def missing() -> str | None:
+    """Why namespaces do not work here, or None when they do. Tried once, some 20 ms."""
+    if sys.platform != "linux":
+        return f"{sys.platform} has no namespaces"
+    tools = [name for name in ("unshare", "mount") if not shutil.which(name)]
+    if tools:
+        return f"{' and '.join(tools)} (util-linux) not found on PATH"
+    if not Path("/opt").is_dir():
+        return "there is no /opt to put /opt/ml in"
+    command = [*JOB, "--fork", "--", *NODE, "mount", "--rbind", "/opt", "/opt"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return f"{done.stderr.strip() or done.returncode}" if done.returncode else None

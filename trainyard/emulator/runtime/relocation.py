@@ -1,0 +1,102 @@
+"""Without namespaces: ``/opt/ml`` moves into the node's directory, by rewriting the job's copies.
+
+Rewritten are command, environment, the contract's JSON files, and the text files of the code
+that came with the job (AWS's drivers, the ``code`` channel, the folder of a script that the
+command names). Data is never touched. What this cannot give: own ports for a program other than
+torchrun, the names algo-1 ... in DNS, and paths that a program puts together at run time.
+"""
+
+import re
+import shlex
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+from trainyard.emulator.runtime.node import Node
+
+HERE = Path(__file__).parent
+CODE = (".py", ".sh", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".env", ".txt")
+ROOT = re.compile(r"(?<![\w.-])/opt/ml(?![\w.-])")  # not /data/opt/ml, not /opt/mlflow
+
+
+class Relocation:
+    """A job without isolation; ``why`` says why there are no namespaces."""
+
+    loopback = False
+
+    def __init__(self, why: str) -> None:
+        self.notice = (
+            f"This job runs without namespaces ({why}): /opt/ml is relocated by rewriting the "
+            "job's copies of code and arguments, and ports are shared with this machine."
+        )
+        self._port = _free_port()
+
+    def supervisor(self, spec: Path) -> list[str]:
+        return [sys.executable, "-I", str(HERE / "supervisor.py"), str(spec)]
+
+    def setup(self, job: Path) -> list[list[str]]:
+        return []
+
+    def prepare(self, node: Node, hosts: list[str]) -> None:
+        """Points command, environment and code of ``node`` at its own directory."""
+        for folder in _code_folders(node):
+            _rewrite_tree(folder, node.ml)
+        _rewrite_tree(node.ml / "input/config", node.ml)
+        _rewrite_tree(node.ml / "config", node.ml)
+        node.command = [relocate(word, node.ml) for word in node.command]
+        environment = {k: relocate(v, node.ml) for k, v in node.environment.items()}
+        environment["PATH"] = f"{_shims(node, self._port)}:{environment['PATH']}"
+        # short: a Unix socket's path has at most 108 bytes, and DataLoader workers use them
+        scratch = tempfile.mkdtemp(prefix="sm-")
+        shutil.rmtree(node.home / "tmp")
+        (node.home / "tmp").symlink_to(scratch)
+        node.environment = environment | {"HOME": str(node.home), "TMPDIR": scratch}
+
+
+def relocate(text: str, ml: Path) -> str:
+    """``text`` with each path under /opt/ml moved to ``ml``."""
+    return ROOT.sub(lambda _: str(ml), text)
+
+
+def _code_folders(node: Node) -> set[Path]:
+    """Where the job's code lies: AWS's drivers, the code channel, and each script's folder."""
+    folders = {node.ml / "input/data/sm_drivers", node.ml / "input/data/code"}
+    for path in re.findall(r"/opt/ml/[\w./-]+", " ".join(node.command)):
+        if node.inside(path).is_file():
+            folders.add(node.inside(path).parent)
+    return folders
+
+
+def _rewrite_tree(folder: Path, ml: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.suffix in CODE and path.is_file() and not path.is_symlink():
+            old = path.read_bytes()
+            new = ROOT.sub(lambda _: str(ml), old.decode("utf-8", "surrogateescape"))
+            if (data := new.encode("utf-8", "surrogateescape")) != old:
+                path.write_bytes(data)
+
+
+def _shims(node: Node, port: int) -> Path:
+    """A folder for the front of PATH whose torchrun finds the master at a port of this job."""
+    folder = node.root / "bin"
+    folder.mkdir()
+    shim = folder / "torchrun"
+    command = shlex.join([sys.executable, "-I", str(HERE / "torchrun_shim.py"), str(port)])
+    shim.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    shim.chmod(0o755)
+    return folder
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def remove_scratch(node: Node) -> None:
+    """Removes the node's temporary folder outside its directory, if it has one."""
+    link = node.home / "tmp"
+    if link.is_symlink():
+        shutil.rmtree(link.readlink(), ignore_errors=True)

@@ -1,0 +1,148 @@
+"""``python -I supervisor.py SPEC.json``: starts a job's nodes and outlives none of them.
+
+The first process of a job, started by ``trainyard.emulator.runtime.cluster``; in namespaces it is
+their process 1, so the kernel kills whatever is left when it exits. Standard library only.
+
+SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...]}
+stdin   ``terminate`` (SIGTERM to every process) or ``kill`` (SIGKILL), one word a line.
+        End of file means that the emulator is gone, even by SIGKILL: kill all, exit.
+stdout  one JSON object a line: {"node", "pid"} started, {"node", "status"} ended (negative:
+        the signal), {"error"} could not start.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # linux/sockios.h, linux/if.h
+TRACK_INTERVAL = 0.5  # seconds between looks at the process tree, without namespaces
+
+
+class Everyone:
+    """Every process of the job but this one. In a pid namespace the kernel knows them."""
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # nobody left
+            os.kill(-1, number)
+
+
+class Tree:
+    """The same without a pid namespace: all descendants, also those whose parent has died."""
+
+    def __init__(self) -> None:
+        import psutil  # not in the standard library: only where there are no namespaces
+
+        self._psutil, self._known, self._lock = psutil, set(), threading.Lock()
+        if sys.platform == "linux":  # orphans become our children
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        threading.Thread(target=self._track, daemon=True).start()
+
+    def _look(self) -> None:
+        with self._lock:
+            self._known |= set(self._psutil.Process().children(recursive=True))
+            self._known = {process for process in self._known if process.is_running()}
+
+    def _track(self) -> None:
+        """A worker that leaves its parent on macOS is found only if it was seen before."""
+        while not threading.Event().wait(TRACK_INTERVAL):
+            self._look()
+
+    def signal(self, number: int) -> None:
+        self._look()
+        for process in self._known:
+            try:
+                process.send_signal(number)
+            except self._psutil.NoSuchProcess:
+                pass  # ended meanwhile
+
+
+def main() -> None:
+    spec = json.loads(Path(sys.argv[1]).read_text())
+    everyone = Everyone() if os.getpid() == 1 else Tree()
+    try:
+        running = start(spec)
+    except (OSError, subprocess.CalledProcessError) as error:
+        say(error=f"{error} {getattr(error, 'stderr', '') or ''}".strip())
+        sys.exit(1)
+    threading.Thread(target=obey, args=(everyone,), daemon=True).start()
+    reap(running)
+    finish(everyone)
+
+
+def start(spec: dict) -> dict[int, str]:
+    """Starts every node; returns process id -> node name."""
+    if spec["loopback"]:
+        loopback_up()
+    for argv in spec["setup"]:
+        subprocess.run(argv, check=True, capture_output=True, text=True)
+    running = {}
+    for node in spec["nodes"]:
+        process = start_node(node)
+        process.returncode = 0  # reap() collects it: subprocess must not
+        running[process.pid] = node["name"]
+        say(node=node["name"], pid=process.pid)
+    return running
+
+
+def start_node(node: dict) -> subprocess.Popen:
+    process = subprocess.Popen(
+        node["argv"],
+        env=node["env"],
+        cwd=node["cwd"],
+        stdin=subprocess.DEVNULL,
+        stdout=node["log"],
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    os.close(node["log"])  # so that the reader sees the end when the node's processes are gone
+    return process
+
+
+def loopback_up() -> None:
+    """A new network namespace has a loopback interface, but it is down."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
+
+
+def obey(everyone: Everyone | Tree) -> None:
+    for line in sys.stdin:
+        everyone.signal(signal.SIGTERM if line.strip() == "terminate" else signal.SIGKILL)
+    finish(everyone)
+
+
+def reap(running: dict[int, str]) -> None:
+    """Waits until every node's main process has ended, burying orphans meanwhile."""
+    with contextlib.suppress(ChildProcessError):  # finish() in the other thread was faster
+        while running:
+            pid, status = os.wait()
+            if pid in running:
+                say(node=running.pop(pid), status=os.waitstatus_to_exitcode(status))
+
+
+def finish(everyone: Everyone | Tree) -> None:
+    everyone.signal(signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):  # none left: buried
+        while True:
+            os.wait()
+    os._exit(0)
+
+
+def say(**event: object) -> None:
+    try:
+        print(json.dumps(event), flush=True)
+    except BrokenPipeError:
+        pass  # the emulator is gone: end of file on stdin follows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What a client uploads: the aws-chunked framing taken off, every claimed checksum verified.
+
+Formats: "Signature calculations for the Authorization header: transferring payload in multiple
+chunks" and "Checking object integrity" in the S3 User Guide. botocore >= 1.36 adds a CRC32 to
+every upload, in a header or in a trailer after the last chunk. Signatures are not checked.
+"""
+
+import base64
+import hashlib
+import logging
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from werkzeug import Request
+from werkzeug.exceptions import ClientDisconnected
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.blob import CHUNK
+
+log = logging.getLogger(__name__)
+
+_PREFIX = "x-amz-checksum-"
+_LINE = 8192  # longest chunk header or trailer line that is accepted, bytes
+
+
+class _Hash(Protocol):
+    def update(self, chunk: bytes, /) -> None: ...
+    def digest(self) -> bytes: ...
+
+
+class _Crc32:
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, chunk: bytes, /) -> None:
+        self._value = zlib.crc32(chunk, self._value)
+
+    def digest(self) -> bytes:
+        return self._value.to_bytes(4, "big")
+
+
+_ALGORITHMS = {"crc32": _Crc32, "sha1": hashlib.sha1, "sha256": hashlib.sha256}
+
+
+class Upload:
+    """The body of one request. Iterate over :meth:`chunks`, then call :meth:`verify`."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        headers = request.headers
+        self._claims = {
+            name.lower(): value for name, value in headers if name.lower().startswith(_PREFIX)
+        }
+        self._md5 = headers.get("Content-MD5")
+        self._signed = headers.get("x-amz-content-sha256", "")
+        self._chunked = self._signed.startswith("STREAMING-") or "aws-chunked" in headers.get(
+            "Content-Encoding", ""
+        )
+        self._hashes = self._make_hashes(headers.get("x-amz-trailer", ""))
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes of the object, at most 1 MiB at a time. Raises ``IncompleteBody``."""
+        size = 0
+        try:
+            for chunk in (
+                _dechunk(self._request.stream, self._claims) if self._chunked else self._raw()
+            ):
+                size += len(chunk)
+                for each in self._hashes.values():
+                    each.update(chunk)
+                yield chunk
+        except ClientDisconnected:
+            raise _incomplete("the connection closed in the middle of the body") from None
+        declared = self._request.headers.get("x-amz-decoded-content-length")
+        if declared is not None and declared != str(size):
+            raise _incomplete(f"{declared} bytes were declared, {size} arrived")
+
+    def verify(self) -> dict[str, str]:
+        """The checksum headers to keep with the object. Raises ``BadDigest`` on any mismatch."""
+        if "content-md5" in self._hashes:
+            self._check("content-md5", self._md5 or "", "BadDigest")
+        if "signed" in self._hashes:
+            claimed = base64.b64encode(bytes.fromhex(self._signed)).decode()
+            self._check("signed", claimed, "XAmzContentSHA256Mismatch")
+        kept = {k: v for k, v in self._claims.items() if k not in _NOT_SUMS}
+        for name in self._hashes.keys() - {"content-md5", "signed"}:
+            self._check(name, kept.get(name, "nothing"), "BadDigest")
+        return kept
+
+    def _check(self, name: str, claimed: str, code: str) -> None:
+        found = base64.b64encode(self._hashes[name].digest()).decode()
+        if found != claimed:
+            raise ApiError(
+                code, f"The {name} you specified ({claimed}) did not match what arrived ({found})."
+            )
+
+    def _make_hashes(self, trailer: str) -> dict[str, _Hash]:
+        hashes: dict[str, _Hash] = {}
+        if self._md5 is not None:
+            hashes["content-md5"] = hashlib.md5(usedforsecurity=False)
+        for name in {*self._claims, trailer.strip().lower()} - _NOT_SUMS - {""}:
+            algorithm = name.removeprefix(_PREFIX)
+            if algorithm in _ALGORITHMS:
+                hashes[name] = _ALGORITHMS[algorithm]()
+            else:  # crc32c, crc64nvme: not in Python's library; the other claims still hold
+                log.warning("s3: %s is kept but not verified: Python has no %s", name, algorithm)
+        if re.fullmatch(r"[0-9a-f]{64}", self._signed) and not hashes:
+            hashes["signed"] = hashlib.sha256()  # slow, so only when nothing else covers the body
+        return hashes
+
+    def _raw(self) -> Iterator[bytes]:
+        while chunk := self._request.stream.read(CHUNK):
+            yield chunk
+
+
+_NOT_SUMS = {_PREFIX + "type", _PREFIX + "algorithm", _PREFIX + "mode"}
+
+
+def _dechunk(stream, claims: dict[str, str]) -> Iterator[bytes]:
+    """``hex-size[;chunk-signature=...] CRLF bytes CRLF`` ... ``0 CRLF`` trailers ``CRLF``."""
+    while size := _chunk_size(stream):
+        while size:
+            chunk = stream.read(min(size, CHUNK))
+            if not chunk:
+                raise _incomplete("a chunk ends early")
+            size -= len(chunk)
+            yield chunk
+        if stream.read(2) != b"\r\n":
+            raise _incomplete("a chunk is not followed by CRLF")
+    for line in _trailers(stream):
+        name, _, value = line.partition(":")
+        if name.lower().startswith(_PREFIX):
+            claims[name.lower()] = value.strip()
+
+
+def _chunk_size(stream) -> int:
+    line = stream.readline(_LINE)
+    match = re.match(rb"([0-9a-fA-F]{1,16})(;[^\r\n]*)?\r\n", line)
+    if not match:
+        raise _incomplete(f"{line[:40]!r} is not the start of an aws-chunked chunk")
+    return int(match[1], 16)
+
+
+def _trailers(stream) -> Iterable[str]:
+    while line := stream.readline(_LINE).strip():
+        yield line.decode("latin-1")
+
+
+def _incomplete(why: str) -> ApiError:
+    return ApiError("IncompleteBody", f"The request body is incomplete or damaged: {why}.")

@@ -1,0 +1,69 @@
+"""S3's XML, written and read."""
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from xml.etree import ElementTree
+
+from werkzeug import Response
+
+from trainyard.emulator.api import ApiError
+
+NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+_PREFIX = f"{{{NAMESPACE}}}"
+_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, though a key can: a listing asks for url encoding."""
+
+Tree = Iterable[tuple[str, "str | int | bool | Tree"]]
+"""Children in order: (tag, text) or (tag, children)."""
+
+
+def document(tag: str, children: Tree, status: int = 200) -> Response:
+    root = ElementTree.Element(tag, xmlns=NAMESPACE)
+    _fill(root, children)
+    body = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return Response(body, status, content_type="application/xml")
+
+
+def error(failure: ApiError, resource: str) -> Response:
+    children = [("Code", failure.code), ("Message", failure.message), ("Resource", resource)]
+    root = ElementTree.Element("Error")  # S3's errors carry no namespace
+    _fill(root, children)
+    body = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return Response(body, failure.status, content_type="application/xml")
+
+
+def parse(body: bytes) -> ElementTree.Element:
+    """The document with S3's namespace taken off its tags. Raises ``MalformedXML``."""
+    try:
+        root = ElementTree.fromstring(body)
+    except ElementTree.ParseError as wrong:
+        raise ApiError(
+            "MalformedXML", f"The XML you provided is not well-formed: {wrong}"
+        ) from wrong
+    for element in root.iter():
+        element.tag = element.tag.removeprefix(_PREFIX)
+    return root
+
+
+def text(element: ElementTree.Element, tag: str) -> str:
+    """The text of a child that must be there. Raises ``MalformedXML``."""
+    value = element.findtext(tag)
+    if value is None:
+        raise ApiError("MalformedXML", f"{element.tag} lacks {tag}.")
+    return value
+
+
+def timestamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def _fill(parent: ElementTree.Element, children: Tree) -> None:
+    for tag, value in children:
+        child = ElementTree.SubElement(parent, tag)
+        if isinstance(value, bool):
+            child.text = "true" if value else "false"
+        elif isinstance(value, str | int):
+            child.text = _ILLEGAL.sub("\ufffd", str(value))
+        else:
+            _fill(child, value)

@@ -1,0 +1,217 @@
+"""The endpoint: every AWS service on one loopback address.
+
+    with serve(Path("state")) as endpoint:
+        boto3.client("s3", endpoint_url=endpoint.url, ...)   # or run a command with endpoint.env
+
+A request goes by the service in its SigV4 credential scope and by ``X-Amz-Target``: S3, logs, the
+model registry and SageMaker's pipelines, jobs and endpoints are the emulator's own, the rest is
+moto's.
+Signatures are not checked; requests from web pages and for foreign host names are refused.
+"""
+
+import contextlib
+import json
+import logging
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+from werkzeug import Request, Response
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.environment import environment
+from trainyard.emulator.http import Server
+from trainyard.emulator.logs import LogStore
+from trainyard.emulator.logs_api import Logs
+from trainyard.emulator.moto_app import Moto
+from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.registry import Registry
+from trainyard.emulator.runtime.isolation import refuse
+from trainyard.emulator.s3 import S3
+from trainyard.emulator.serving.endpoint import Answer
+
+log = logging.getLogger(__name__)
+
+Forward = Callable[[str, dict], dict]
+_SCOPE = re.compile(r"(?:Credential=)?[^/\s]+/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
+_HOST = re.compile(r"(127\.0\.0\.1|localhost|.+\.localhost)(:\d+)?")
+
+
+class SageMaker(Protocol):
+    """What runs pipelines and jobs; :mod:`trainyard.emulator.sagemaker` is the real one."""
+
+    OPERATIONS: frozenset[str]
+
+    def handle(self, operation: str, request: dict) -> dict: ...
+
+    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Answer: ...
+
+    def close(self) -> None: ...
+
+
+MakeSageMaker = Callable[[Path, ObjectStore, LogStore, Forward], SageMaker]
+Prepare = Callable[[Path, ObjectStore], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    url: str
+    env: dict[str, str]
+    """What a process needs in its environment to take this endpoint for AWS."""
+    app: "App"
+
+
+class App:
+    """The WSGI application and everything behind it."""
+
+    def __init__(self, state: Path, objects: ObjectStore, make_sagemaker: MakeSageMaker) -> None:
+        self.objects = objects
+        self.logs = LogStore(state / "logs")
+        self._s3 = S3(self.objects)
+        self._logs = Logs(self.logs)
+        self._registry = Registry(state / "registry")
+        self._moto = Moto(state / "moto.jsonl")
+        self.sagemaker = make_sagemaker(state, self.objects, self.logs, self.forward)
+
+    def forward(self, operation: str, request: dict) -> dict:
+        """A SageMaker operation that does not run anything. Raises :class:`ApiError`."""
+        if self._registry.owns(operation, request):
+            return self._registry.handle(operation, request)
+        return self._moto.sagemaker(operation, request)
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        request = Request(environ)
+        try:
+            response = self._answer(request)
+        except Exception:
+            # the edge of the program: the cause goes to the log, the client gets AWS's form
+            log.exception("%s %s failed", request.method, request.path)
+            message = "The emulator failed on this request: its log has the traceback."
+            response = _error(ApiError("InternalFailure", message, 500))
+        response.headers.setdefault("x-amzn-RequestId", str(uuid.uuid4()))
+        return response(environ, start)
+
+    def _answer(self, request: Request) -> Response:
+        refused = _refuse(request)
+        if refused:
+            return refused
+        service, target = _service(request), request.headers.get("X-Amz-Target", "")
+        if service == "sagemaker" and target.startswith("SageMaker."):
+            return _json(request, self._sagemaker)
+        if service == "sagemaker" and request.path.startswith("/endpoints/"):
+            return self._invoke(request)
+        if service == "logs":
+            return _json(request, self._logs.handle)
+        if service == "s3":
+            return self._s3.answer(request)
+        return self._moto.answer(request)
+
+    def _invoke(self, request: Request) -> Response:
+        """InvokeEndpoint: the container's answer; one that is no success becomes a ModelError."""
+        wanted = {k: v for k, v in request.headers.items() if k in ("Content-Type", "Accept")}
+        try:
+            answer = self.sagemaker.invoke(request.path, request.get_data(), wanted)
+        except ApiError as failure:
+            return _error(failure)
+        if answer.status >= 400:
+            return _model_error(answer)
+        return Response(answer.body, 200, content_type=answer.content_type)
+
+    def _sagemaker(self, operation: str, request: dict) -> dict:
+        if self._registry.owns(operation, request):
+            return self._registry.handle(operation, request)
+        if operation in self.sagemaker.OPERATIONS:
+            return self.sagemaker.handle(operation, request)
+        return self._moto.sagemaker(operation, request)
+
+
+@contextlib.contextmanager
+def serve(
+    state: Path,
+    port: int = 0,
+    make_sagemaker: MakeSageMaker | None = None,
+    prepare: Prepare | None = None,
+) -> Iterator[Endpoint]:
+    """Serves on 127.0.0.1 in a thread until the block ends; port 0 is any free one.
+
+    ``prepare`` gets the state directory while it is ours and nothing has been read from it yet.
+
+    One at a time in a process: a second one empties moto's part (IAM, models) of the first.
+
+    Raises :class:`EmulatorError` when the port or the state directory is in use, or when no job
+    could run in the latter.
+    """
+    state = state.resolve()
+    refuse(state)
+    state.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:  # undone from the last to the first
+        objects = stack.enter_context(contextlib.closing(ObjectStore(state / "s3")))
+        if prepare:
+            prepare(state, objects)
+        app = App(state, objects, make_sagemaker or _real_sagemaker())
+        stack.callback(app.sagemaker.close)
+        server = Server(app, port)
+        server.start()
+        stack.callback(server.stop)
+        url = f"http://127.0.0.1:{server.port}"
+        yield Endpoint(url, environment(url, state), app)
+
+
+def _real_sagemaker() -> MakeSageMaker:
+    from trainyard.emulator.sagemaker import SageMaker as Real
+
+    return Real
+
+
+def _service(request: Request) -> str:
+    """From the credential scope of the header or of a presigned URL; unsigned requests are S3's
+    unless they look like a JSON or query protocol."""
+    signed = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
+    scope = _SCOPE.search(signed)
+    if scope:
+        return scope["service"].lower()
+    form = request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded")
+    return "" if form or "X-Amz-Target" in request.headers else "s3"
+
+
+def _refuse(request: Request) -> Response | None:
+    """A pipeline is code that will run: no web page may start one, by name or by rebinding."""
+    host = request.headers.get("Host", "")
+    if "Origin" in request.headers or not _HOST.fullmatch(host):
+        message = f"Only clients on this machine are served, not web pages (Host: {host})."
+        return _error(ApiError("AccessDeniedException", message, 403))
+    return None
+
+
+def _json(request: Request, handle: Callable[[str, dict], dict]) -> Response:
+    operation = request.headers["X-Amz-Target"].rpartition(".")[2]
+    try:
+        parameters = json.loads(request.get_data() or b"{}")
+        if not isinstance(parameters, dict):
+            raise ApiError("SerializationException", "The request must be a JSON object.")
+        answer = handle(operation, parameters)
+    except ApiError as failure:
+        log.debug("%s: %s", operation, failure)
+        return _error(failure)
+    except json.JSONDecodeError as wrong:
+        return _error(ApiError("SerializationException", f"The request is not JSON: {wrong}"))
+    return Response(json.dumps(answer), content_type="application/x-amz-json-1.1")
+
+
+def _model_error(answer: Answer) -> Response:
+    message = answer.body.decode(errors="replace")
+    body = {"OriginalStatusCode": answer.status, "OriginalMessage": message, "Message": message}
+    headers = {"x-amzn-errortype": "ModelError"}
+    return Response(json.dumps(body), 424, headers, content_type="application/json")
+
+
+def _error(failure: ApiError) -> Response:
+    body = {"__type": failure.code, "message": failure.message}
+    headers = {"x-amzn-errortype": failure.code}
+    return Response(
+        json.dumps(body), failure.status, headers, content_type="application/x-amz-json-1.1"
+    )

@@ -1,0 +1,28 @@
+"""SageMaker's request shapes, as botocore ships them."""
+
+import functools
+
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
+from botocore.validate import ParamValidator
+
+from trainyard.emulator.api import ApiError
+
+
+@functools.cache
+def _service() -> ServiceModel:
+    return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
+
+
+def check(operation: str, request: dict) -> None:
+    """Refuses a request that SageMaker cannot read: missing, unknown or mistyped members.
+
+    boto3 checks its own calls; a pipeline step's resolved Arguments pass only here. A number in
+    a string field, as an Integer parameter in HyperParameters gives, is refused as on AWS
+    (aws/sagemaker-python-sdk#2631). Raises ``ValidationException``.
+    """
+    shape = _service().operation_model(operation).input_shape
+    report = ParamValidator().validate(request, shape)
+    if report.has_errors():
+        lines = "; ".join(report.generate_report().splitlines())
+        raise ApiError("ValidationException", f"{operation}: {lines}")

@@ -1,0 +1,147 @@
+"""The roles around the pipeline: plan, which looks; CI, which upserts and starts; EventBridge.
+
+None may do what the pipeline or its jobs do; CI may hand the pipeline its role, and that one role
+only. A plan is made before anybody has approved, so its role can change nothing.
+"""
+
+from collections.abc import Iterator
+
+from pipelines.approval.ledger import PARAMETER
+from trainyard.common.errors import DefinitionError
+from trainyard.permissions.jobs import (
+    COVERED,
+    Collector,
+    Needs,
+    key_arn,
+    key_statements,
+    lists,
+    storage,
+)
+from trainyard.permissions.pipeline import SAGEMAKER, registered_groups
+from trainyard.permissions.statements import Statement
+from trainyard.permissions.subject import Subject
+from trainyard.permissions.values import split_uri
+
+WRITTEN = ("code/*", "definitions/*")
+"""What an upsert writes under the pipeline's root: code, and records of what it deployed."""
+
+LOCK = "definitions/lock"
+"""What keeps two upserts apart; given back by deleting it."""
+
+
+def plan_statements(subject: Subject) -> Iterator[Statement]:
+    """Look: at the pipeline, its executions, the champion's package, and what upserts wrote.
+
+    Raises:
+        DefinitionError: nobody said where an upsert writes.
+    """
+    pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}")
+    yield Statement(
+        sid="LookAtPipeline",
+        actions=(
+            "sagemaker:DescribePipeline",
+            "sagemaker:ListPipelineExecutions",
+            "sagemaker:ListTags",
+        ),
+        resources=(pipeline,),
+    )
+    yield Statement(
+        sid="Executions",
+        actions=(
+            "sagemaker:DescribePipelineDefinitionForExecution",
+            "sagemaker:DescribePipelineExecution",
+            "sagemaker:ListPipelineExecutionSteps",
+            "sagemaker:ListPipelineParametersForExecution",
+        ),
+        resources=(f"{pipeline}/execution/*",),
+    )
+    yield from _registry(subject)
+    under = _under(subject, *WRITTEN) | _looks(subject)
+    yield from storage("LookAtUploads", subject, under, ("s3:GetObject",))
+    yield from lists(subject, under | _data(subject))  # is the data as a cached step read it?
+    yield from key_statements("ReadKeys", _keys(subject), ("kms:Decrypt",))
+
+
+def ci_statements(subject: Subject) -> Iterator[Statement]:
+    """Upsert and start this pipeline; and look, as a plan does.
+
+    Raises:
+        DefinitionError: nobody said where an upsert writes.
+    """
+    yield from plan_statements(subject)
+    yield Statement(
+        sid="ChangePipeline",
+        actions=(
+            "sagemaker:AddTags",
+            "sagemaker:CreatePipeline",
+            "sagemaker:DeleteTags",
+            "sagemaker:StartPipelineExecution",
+            "sagemaker:UpdatePipeline",
+        ),
+        resources=(subject.arn("sagemaker", f"pipeline/{subject.name}"),),
+    )
+    yield Statement(
+        sid="PassPipelineRole",
+        actions=("iam:PassRole",),
+        resources=(subject.role,),
+        conditions=SAGEMAKER,
+    )
+    written = _under(subject, *WRITTEN) | _looks(subject)
+    yield from storage("Upload", subject, written, ("s3:PutObject",))
+    yield from storage("Unlock", subject, _under(subject, LOCK), ("s3:DeleteObject",))
+    yield from key_statements("UploadKeys", _keys(subject), ("kms:GenerateDataKey",))
+
+
+def _registry(subject: Subject) -> Iterator[Statement]:
+    """The champion's package, with which a plan and a start compare."""
+    groups = sorted(registered_groups(subject))
+    yield Statement(
+        sid="ModelPackages",
+        actions=("sagemaker:DescribeModelPackage", "sagemaker:ListModelPackages"),
+        resources=tuple(subject.arn("sagemaker", f"model-package/{g}/*") for g in groups),
+    )
+
+
+def _data(subject: Subject) -> set[tuple[str, str]]:
+    """Bucket and key pattern of what jobs read that lies outside of the pipeline's own prefix."""
+    found = Needs()
+    for step in subject.values.steps:
+        if collect := COVERED.get(step.type):
+            collect(Collector(subject, step, found), step.arguments)
+    own = f"{subject.root}/"
+    return {(b, key) for b, key in found.reads if not f"s3://{b}/{key}".startswith(own)}
+
+
+def _under(subject: Subject, *names: str) -> set[tuple[str, str]]:
+    """Bucket and key of what an upsert writes."""
+    if subject.root is None:
+        raise DefinitionError(
+            f"pipeline {subject.name}: where does an upsert write? give --root s3://bucket/prefix"
+        )
+    bucket, prefix = split_uri(subject.root, "--root")
+    return {(bucket, f"{prefix}/{name}") for name in names}
+
+
+def _looks(subject: Subject) -> set[tuple[str, str]]:
+    """The ledger of looks at a test split, which all pipelines below the prefix share."""
+    if all(entry["Name"] != PARAMETER for entry in subject.document.get("Parameters", ())):
+        return set()
+    return {(bucket, f"{key.rpartition('/')[0]}/looks/*") for bucket, key in _under(subject, "")
+            for key in [key.rstrip("/")]}  # fmt: skip
+
+
+def _keys(subject: Subject) -> set[str]:
+    return {key_arn(subject, subject.kms_key)} if subject.kms_key else set()
+
+
+def events_statements(subject: Subject) -> Iterator[Statement]:
+    """Start the pipeline on a schedule.
+
+    Messages about a run's end need no role: EventBridge publishes to SNS by the topic's own policy,
+    and its user guide ("Using resource-based policies") warns against a role there.
+    """
+    yield Statement(
+        sid="StartOnSchedule",
+        actions=("sagemaker:StartPipelineExecution",),
+        resources=(subject.arn("sagemaker", f"pipeline/{subject.name}"),),
+    )

@@ -1,0 +1,226 @@
+"""Which steps the next execution would answer from the cache, and why the others would run.
+
+A step is answered when what makes its key (``trainyard.language.caching``) has the values of an
+earlier
+successful run of it that is not too old. Parameters are taken at their defaults, the champion as
+``pipelines.start`` would find it; an input from a step that runs again is new, unless it goes to
+the same place in every run.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from trainyard.language.caching import ATTRIBUTES, duration, key_arguments
+from trainyard.language.expressions import ExpressionError
+from trainyard.plan.diff import Change, changed, label
+from trainyard.plan.fields import CODE, flat, known_references, steps
+from trainyard.plan.history import LIMIT, History, Run, StepRun, step_of, values
+from trainyard.plan.resolving import PROPERTY, Next, Past, reasons, resolve
+
+LINE = 44  # characters of the reasons in one line
+WIDTH = 36  # characters of old → new in a reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the next execution would do with a step."""
+
+    step: str
+    type: str
+    answer: Literal["cached", "runs"]
+    why: str
+    when: str = ""
+    """The condition under which it runs at all."""
+
+    source: Run | None = None
+    """The execution whose result is reused."""
+
+
+def predict(
+    document: Mapping[str, Any], pipeline: str, history: History, now: datetime
+) -> list[Outcome]:
+    """An outcome for every step, in the order in which they run; reads ``history`` as needed."""
+    while True:
+        outcomes = _predict(document, pipeline, history, now)
+        cached = {outcome.step for outcome in outcomes if outcome.answer == "cached"}
+        hopeful = {
+            name for name, step in steps(document).items() if key_arguments(step, {}) is not None
+        }
+        if hopeful <= cached or not history.more():
+            return outcomes
+
+
+def _predict(
+    document: Mapping[str, Any], pipeline: str, history: History, now: datetime
+) -> list[Outcome]:
+    sources: dict[str, Run] = {}
+    following = Next(document, values(document, {}), pipeline, history, sources)
+    branches = _branches(document)
+    outcomes = []
+    for name, step in ordered(document):
+        outcome = _Question(name, step, following, history, now).answer(branches.get(name, ""))
+        if outcome.source:
+            sources[name] = outcome.source
+        outcomes.append(outcome)
+    return outcomes
+
+
+def ordered(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The steps, each after those whose properties it takes; else in the definition's order."""
+    everything, done = steps(document), {}
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        if name in done or name in above or name not in everything:
+            return
+        for other in needed(document, everything[name]):
+            visit(other, (*above, name))
+        done[name] = everything[name]
+
+    for name in everything:
+        visit(name, ())
+    return list(done.items())
+
+
+def needed(document: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
+    """The steps that ``step`` waits for: what it refers to, DependsOn, the condition above it."""
+    arguments = step.get("Arguments") or {}
+    own = {key: value for key, value in arguments.items() if key not in ("IfSteps", "ElseSteps")}
+    found = [r.name for r in known_references(own) if r.kind in ("Steps", "PropertyFiles")]
+    explicit = [e["Step"] if isinstance(e, dict) else e for e in step.get("DependsOn") or ()]
+    above = _branches(document).get(step["Name"], "").partition(" ")[2]
+    return [*found, *explicit, *([above] if above else [])]
+
+
+def _branches(document: Mapping[str, Any]) -> dict[str, str]:
+    """Nested step → ``if Verdict``, ``unless Verdict``."""
+    return {
+        inner["Name"]: f"{word} {name}"
+        for name, step in steps(document).items()
+        for branch, word in (("IfSteps", "if"), ("ElseSteps", "unless"))
+        for inner in (step.get("Arguments") or {}).get(branch) or ()
+    }
+
+
+class _Question:
+    """Would this one step be answered from the cache?"""
+
+    def __init__(
+        self, name: str, step: Mapping[str, Any], following: Next, history: History, now: datetime
+    ) -> None:
+        self._name = name
+        self._step = step
+        self._following = following
+        self._history = history
+        self._now = now
+
+    def answer(self, when: str) -> Outcome:
+        runs = {"step": self._name, "type": self._step["Type"], "answer": "runs", "when": when}
+        if self._step["Type"] not in ATTRIBUTES:
+            return Outcome(**runs, why="never cached")
+        if not (self._step.get("CacheConfig") or {}).get("Enabled"):
+            return Outcome(**runs, why="the cache is off")
+        try:
+            arguments = resolve(self._step["Arguments"], self._following)
+        except ExpressionError as error:
+            return Outcome(**runs, why=f"its key cannot be told: {error}")
+        wanted = key_arguments(dict(self._step), arguments) or {}
+        earlier = self._earlier()
+        same = [(run, made) for run, made, key in earlier if _text(key) == _text(wanted)]
+        fresh = [(run, made) for run, made in same if self._now - made.ended <= self._lasts()]
+        if fresh:
+            run, _ = max(fresh, key=lambda each: each[1].ended)
+            return Outcome(**runs | {"answer": "cached"}, why=f"as in run {run.id}", source=run)
+        return Outcome(**runs, why=self._why(wanted, earlier, same))
+
+    def _lasts(self) -> timedelta:
+        text = self._step["CacheConfig"].get("ExpireAfter")
+        return timedelta.max if text is None else timedelta(seconds=duration(text))
+
+    def _earlier(self) -> list[tuple[Run, StepRun, dict[str, Any]]]:
+        """(execution where the result was made, its record, its key), newest first."""
+        found = []
+        for run in self._history.runs:
+            made = self._made(run)
+            key = self._key(run) if made else None
+            if made and key is not None:
+                found.append((*made, key))
+        return found
+
+    def _made(self, run: Run) -> tuple[Run, StepRun] | None:
+        """Where the result that the step had in ``run`` was made."""
+        done = run.steps.get(self._name)
+        if done is None or done.source is None:
+            return (run, done) if done else None
+        origin = self._history.run(done.source)
+        made = origin.steps.get(self._name) if origin else None
+        return (origin, made) if origin and made else None
+
+    def _key(self, run: Run) -> dict[str, Any] | None:
+        step = step_of(run, self._name)
+        if step is None:
+            return None
+        try:
+            arguments = resolve(step.get("Arguments") or {}, Past(run, self._name, self._history))
+        except ExpressionError:  # that execution had no value for it either
+            return None
+        return key_arguments(dict(step), arguments)
+
+    def _why(self, wanted: dict, earlier: list, same: list) -> str:
+        if same:
+            _, made = max(same, key=lambda each: each[1].ended)
+            age = self._step["CacheConfig"]["ExpireAfter"]
+            return f"expired: its result is of {made.ended:%Y-%m-%d}, the cache keeps {age}"
+        if not earlier:
+            looked = len(self._history.runs)
+            return "no earlier run" if looked < LIMIT else f"none of the last {LIMIT} runs had it"
+        changes = list(changed(flat(earlier[0][2]), flat(wanted)))
+        upstream = [reason for change in changes for reason in reasons(change.new or "")]
+        own = [_words(change) for change in changes if not reasons(change.new or "")]
+        own.sort(key=lambda words: "→" not in words)  # those that say old and new come first
+        words = list(dict.fromkeys([*own, *upstream])) or ["the layout of its arguments changed"]
+        return _line(words)
+
+
+def _line(words: Sequence[str]) -> str:
+    """As many reasons as fit, one at least, and how many more there are."""
+    fits = sum(len(", ".join(words[:count])) <= LINE for count in range(1, len(words) + 1))
+    shown = max(1, fits)
+    more = f" and {len(words) - shown} more" if len(words) > shown else ""
+    return ", ".join(words[:shown]) + more
+
+
+def in_key(old: Mapping[str, Any], new: Mapping[str, Any], step: str) -> bool:
+    """Whether what makes the step's key differs between two definitions, parameters included."""
+    return _declared_key(old, step) != _declared_key(new, step)
+
+
+def _declared_key(document: Mapping[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
+    step = dict(steps(document).get(name, {}))
+    key, defaults = key_arguments(step, step.get("Arguments") or {}), values(document, {})
+    taken = {r.name for r in known_references(key or {}) if r.kind == "Parameters"}
+    return key, {parameter: defaults.get(parameter) for parameter in taken}
+
+
+def _text(key: Any) -> str:
+    return json.dumps(key, sort_keys=True)
+
+
+def _words(change: Change) -> str:
+    """One difference between two keys as a reason."""
+    name = label(change.path)
+    if change.sign != "~":
+        return f"{name} is {'new' if change.sign == '+' else 'gone'}"
+    values = f"{change.old} → {change.new}"
+    if CODE.fullmatch(change.new or ""):
+        return f"{code_name(change.path)} changed"
+    if PROPERTY in values or len(values) > WIDTH:
+        return f"{name} changed"
+    return f"{name.rpartition('.')[2]} {values}"
+
+
+def code_name(path: str) -> str:
+    """``code`` for ``ProcessingInputs[code].S3Input.S3Uri``."""
+    return path.partition("[")[2].partition("]")[0] or label(path)

@@ -1,0 +1,299 @@
+"""What the next execution may take and cost: ranges with their grounds, never one number.
+
+Of a step that ran before on the same machines, the shortest and the longest run; of every step
+that runs, the limit: its MaxRuntimeInSeconds, for which it may run and no longer. Not counted:
+S3, logs, data transfer, FSx, and attempts that a retry policy starts again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipelines.recipe.config import Budget
+from trainyard.language.expressions import ExpressionError
+from trainyard.plan.caching import Outcome, needed
+from trainyard.plan.fields import steps
+from trainyard.plan.history import History, Run, step_of, values
+from trainyard.plan.prices import HOURS_A_MONTH, SPOT_LOW, Kind, Price, Prices
+from trainyard.plan.resolving import resolve
+
+KINDS: Mapping[str, Kind] = {"Training": "training", "Processing": "processing"}
+FREE = ("Condition", "Fail", "RegisterModel", "Model")
+"""Step types that start no machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From ``low`` to ``high``; None is not known."""
+
+    low: float | None
+    high: float | None
+
+    def __add__(self, other: "Range") -> "Range":
+        return Range(_sum(self.low, other.low), _sum(self.high, other.high))
+
+
+NOTHING = Range(0.0, 0.0)
+UNKNOWN = Range(None, None)
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Of one step."""
+
+    step: str
+    machines: str
+    """``2 × ml.m5.large``; empty for a step without."""
+
+    spot: bool = False
+    runs_seen: int = 0
+    seen: Range = UNKNOWN
+    """Seconds that it took before on the same machines."""
+
+    limit: float | None = 0.0
+    """Seconds that it may take at most."""
+
+    usd_seen: Range = UNKNOWN
+    """USD for what was seen."""
+
+    usd_limit: float | None = 0.0
+    """USD when it takes as long as it may, on demand."""
+
+    usd_uncached: float | None = 0.0
+    """The same, were it not answered from the cache."""
+
+    estimated: bool = False
+    """Whether a price in it was derived."""
+
+    unpriced: str = ""
+    """The instance type that has no price."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """Of the whole execution, if every branch of a condition ran."""
+
+    seen: Range
+    limit: float | None
+    usd_seen: Range
+    usd_limit: float | None
+    usd_uncached: float | None
+    """``usd_limit``, had the cache no answer."""
+
+
+def estimate(
+    document: Mapping[str, Any], outcomes: Sequence[Outcome], history: History, prices: Prices
+) -> list[Cost]:
+    """The cost of every step, in the order of ``outcomes``."""
+    everything, defaults = steps(document), values(document, {})
+    costs = []
+    for outcome in outcomes:
+        job = _job(everything[outcome.step], defaults)
+        if outcome.type in FREE:
+            cost = Cost(step=outcome.step, machines="", seen=NOTHING, usd_seen=NOTHING)
+        elif job is None:  # a type of job whose price nobody here knows
+            cost = Cost(
+                step=outcome.step, machines="", limit=None, usd_limit=None, usd_uncached=None
+            )
+        else:
+            cost = _cost(outcome.step, job, history, prices)
+        free = {"seen": NOTHING, "usd_seen": NOTHING, "limit": 0.0, "usd_limit": 0.0}
+        costs.append(replace(cost, **free) if outcome.answer == "cached" else cost)
+    return costs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    kind: Kind
+    instance_type: str
+    count: int
+    volume_gb: float
+    limit: float | None
+    spot: bool
+    keep_alive: float
+
+    @property
+    def machines(self) -> str:
+        return f"{self.count} × {self.instance_type}"
+
+
+class Defaults:
+    """Values of what says which machines are used: parameters, and nothing of other steps."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._parameters = parameters
+
+    def parameter(self, name: str) -> Any:
+        return self._parameters.get(name)
+
+    def variable(self, name: str) -> str:
+        raise ExpressionError(f"{name} is known when the pipeline runs")
+
+    def property(self, step: str, path: str) -> Any:
+        raise ExpressionError(f"{step}.{path} is known when the pipeline runs")
+
+
+def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
+    """The machines of a step; None for a type without, or where only a run can tell."""
+    kind = KINDS.get(step["Type"])
+    if kind is None:
+        return None
+    arguments = step.get("Arguments") or {}
+    where = arguments.get("ResourceConfig") or arguments.get("ProcessingResources") or {}
+    try:
+        found = resolve(
+            {"on": where, "until": arguments.get("StoppingCondition")}, Defaults(parameters)
+        )
+    except ExpressionError:
+        return None
+    cluster = found["on"].get("ClusterConfig", found["on"])
+    if not isinstance(cluster.get("InstanceType"), str):  # groups of different instances
+        return None
+    return _Job(
+        kind=kind,
+        instance_type=cluster["InstanceType"],
+        count=cluster.get("InstanceCount", 1),
+        volume_gb=cluster.get("VolumeSizeInGB", 0),
+        limit=(found["until"] or {}).get("MaxRuntimeInSeconds"),
+        spot=bool(arguments.get("EnableManagedSpotTraining")),
+        keep_alive=cluster.get("KeepAlivePeriodInSeconds") or 0,
+    )
+
+
+def _cost(step: str, job: _Job, history: History, prices: Prices) -> Cost:
+    hourly, storage = prices.hourly(job.kind, job.instance_type), prices.storage(job.kind)
+    seconds = _seen(step, job, history)
+    seen = Range(min(seconds), max(seconds)) if seconds else UNKNOWN
+    estimated = any(price and price.estimated for price in (hourly, storage))
+
+    def usd(duration: float | None, share: float = 1.0) -> float | None:
+        if duration is None or hourly is None:
+            return None
+        return _usd(job, duration, hourly, storage, share)
+
+    longest = None if job.limit is None else job.limit + job.keep_alive
+    cheapest = SPOT_LOW if job.spot else 1.0
+    return Cost(
+        step=step,
+        machines=job.machines,
+        spot=job.spot,
+        runs_seen=len(seconds),
+        seen=seen,
+        limit=job.limit,
+        usd_seen=Range(usd(seen.low, cheapest), usd(seen.high)),
+        usd_limit=usd(longest),
+        usd_uncached=usd(longest),
+        estimated=estimated,
+        unpriced="" if hourly else job.instance_type,
+    )
+
+
+def _usd(job: _Job, seconds: float, hourly: Price, storage: Price | None, share: float) -> float:
+    hours = seconds / 3600 * job.count
+    disks = storage.usd * job.volume_gb * hours / HOURS_A_MONTH if storage else 0.0
+    return hourly.usd * hours * share + disks
+
+
+def _seen(name: str, job: _Job, history: History) -> list[float]:
+    """Seconds of the step's earlier runs on as many machines of the same type."""
+    found = []
+    for run in history.runs:
+        done = run.steps.get(name)
+        if done and done.source is None and _same_machines(run, name, job):
+            found.append(done.seconds)
+    return found
+
+
+def _same_machines(run: Run, name: str, job: _Job) -> bool:
+    step = step_of(run, name)
+    then = _job(step, run.parameters) if step else None
+    return bool(then and (then.kind, then.machines) == (job.kind, job.machines))
+
+
+def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
+    """Costs add up; of the times, the longest way through the steps counts."""
+    usd = NOTHING
+    for cost in costs:
+        usd += cost.usd_seen
+    return Total(
+        seen=Range(_path(document, costs, "low"), _path(document, costs, "high")),
+        limit=_path(document, costs, "limit"),
+        usd_seen=usd,
+        usd_limit=_all(cost.usd_limit for cost in costs),
+        usd_uncached=_all(cost.usd_uncached for cost in costs),
+    )
+
+
+def _all(amounts: Iterable[float | None]) -> float | None:
+    found = list(amounts)
+    return None if None in found else sum(found)
+
+
+def _path(document: Mapping[str, Any], costs: Sequence[Cost], which: str) -> float | None:
+    everything = steps(document)
+    ends: dict[str, float] = {}
+    for cost in costs:  # each after those that it needs
+        seconds = cost.limit if which == "limit" else getattr(cost.seen, which)
+        if seconds is None:
+            return None
+        before = (ends[name] for name in needed(document, everything[cost.step]) if name in ends)
+        ends[cost.step] = max(before, default=0.0) + seconds
+    return max(ends.values(), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the recipe's budget holds, and what to say of it; nothing where it sets none."""
+
+    holds: bool
+    text: str = ""
+
+
+def check_budget(budget: Budget, costs: Sequence[Cost], prices: Prices) -> Verdict:
+    """A budget that cannot be checked does not hold: silence would read as consent."""
+    if budget.usd_per_run is None:
+        return Verdict(True)
+    missing = sorted({cost.unpriced for cost in costs if cost.unpriced})
+    if missing:
+        return Verdict(
+            False,
+            f"cannot be checked: {prices.region} has no price for {', '.join(missing)}; refresh "
+            f"the table (python -m trainyard.plan.prices --region {prices.region}), or take "
+            "budget.usd_per_run out of the recipe",
+        )
+    bound = _bound(budget, costs)
+    if bound is None:
+        return Verdict(
+            False,
+            "cannot be checked: a step has no time limit or is of a type without known prices; "
+            "give it a MaxRuntimeInSeconds, or take budget.usd_per_run out of the recipe",
+        )
+    grounds, allowed = GROUNDS[budget.bound], f"${budget.usd_per_run:,.2f}"
+    if bound <= budget.usd_per_run:
+        return Verdict(True, f"{allowed} a run; at most ${bound:,.2f} ({grounds})")
+    return Verdict(
+        False,
+        f"a run may cost ${bound:,.2f} ({grounds}), and the recipe allows {allowed}; lower "
+        "max_runtime_minutes or the machines, raise budget.usd_per_run, or choose another "
+        "budget.bound",
+    )
+
+
+GROUNDS = {
+    "limit": "every step that runs as long as it may, on demand",
+    "seen": "every step as long as its longest earlier run, or as it may where there is none",
+    "uncached": "every step as long as it may, on demand, without the cache",
+}
+
+
+def _bound(budget: Budget, costs: Sequence[Cost]) -> float | None:
+    if budget.bound == "uncached":
+        return _all(cost.usd_uncached for cost in costs)
+    if budget.bound == "limit":
+        return _all(cost.usd_limit for cost in costs)
+    highest = [(cost.usd_seen.high, cost.usd_limit) for cost in costs]
+    return _all(limit if seen is None else seen for seen, limit in highest)

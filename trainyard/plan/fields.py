@@ -1,0 +1,222 @@
+"""A step of a definition as flat fields, each with a name and a text that a person can read.
+
+Lists are told apart by what names their members, not by position; JSON inside a string is opened;
+arguments of a container become flags; references read ``Shard.train``, not as JSON.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.language.expressions import (
+    GET,
+    JOIN,
+    ExpressionError,
+    Reference,
+    is_expression,
+    parse_get,
+    references,
+)
+from trainyard.secrets import hidden
+
+NAMING = ("ChannelName", "InputName", "PropertyFileName", "OutputName", "MetricName", "Name", "Key")
+"""The field by which a member of a list is known; the first that it has."""
+
+CODE = re.compile(r"s3://(?P<bucket>[^/]+)/(?P<key>\S+/code/(?P<hash>[0-9a-f]{32}))/")
+"""The URI of a folder of code: see ``pipelines.compiling.assets``."""
+
+_JSON_STRING = re.compile(r"\s*[{\[]")
+_OUTPUT = re.compile(r"ProcessingOutputConfig\.Outputs\['([^']+)'\]\.S3Output\.S3Uri")
+_NESTED = ("IfSteps", "ElseSteps")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value of a step."""
+
+    raw: Any
+    """As in the definition; what is compared."""
+
+    text: str
+    """As a person reads it."""
+
+
+HIDDEN = "(hidden)"
+_NAME = re.compile(r"[^.\[\]']+")
+
+Fields = dict[str, Field]
+"""Path inside the step, such as ``HyperParameters.learning_rate`` → the field."""
+
+
+def fields(step: Mapping[str, Any]) -> Fields:
+    """All of one step but its name and the steps nested in it, which are steps of their own."""
+    outside = {key: value for key, value in step.items() if key not in ("Name", "Arguments")}
+    arguments = dict(step.get("Arguments") or {})
+    for branch in _NESTED:
+        if branch in arguments:
+            arguments[branch] = [inner["Name"] for inner in arguments[branch] or ()]
+    return flat(outside | arguments)
+
+
+def flat(values: Mapping[str, Any]) -> Fields:
+    """Any part of a step, such as what makes its cache key."""
+    leaves = (leaf for key, value in values.items() for leaf in _inside(key, value))
+    return {path: Field(value, shown(path, value)) for path, value in leaves}
+
+
+def shown(path: str, value: Any) -> str:
+    """``value`` as a person reads it; what looks like a secret stays hidden: plans go into logs."""
+    names = _NAME.findall(path)
+    paired = len(names) > 1 and names[-1] in ("Value", "DefaultValue")
+    return HIDDEN if hidden(names[-2 if paired else -1], value) else text(value)
+
+
+def top(document: Mapping[str, Any]) -> Fields:
+    """The fields of the definition itself: all but its parameters and steps."""
+    return flat({k: v for k, v in document.items() if k not in ("Parameters", "Steps")})
+
+
+def steps(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every step by its name, in the definition's order, nested ones after their condition."""
+
+    def walk(documents: list) -> Iterator[tuple[str, dict]]:
+        for step in documents:
+            yield step["Name"], step
+            for branch in _NESTED:
+                yield from walk((step.get("Arguments") or {}).get(branch) or [])
+
+    return dict(walk(document["Steps"]))
+
+
+def parameters(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every pipeline parameter by its name."""
+    return {entry["Name"]: entry for entry in document.get("Parameters") or ()}
+
+
+def known_references(value: Any) -> list[Reference]:
+    """Every reference in ``value``; none where it is written in a way that is not known here.
+
+    What is deployed may be of somebody else, or of a newer language: it is compared all the same.
+    """
+    try:
+        return list(references(value))
+    except ExpressionError:
+        return []
+
+
+def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """(path, leaf) of everything in ``value``."""
+    if isinstance(value, dict) and value and not is_expression(value):
+        for key, item in value.items():
+            yield from _inside(f"{path}.{key}", item)
+    elif isinstance(value, list) and value:
+        yield from _list(path, value)
+    elif isinstance(value, str) and (opened := _opened(value)) is not None:
+        yield from _inside(path, opened)
+    else:
+        yield path, value
+
+
+def _opened(value: str) -> Any:
+    """JSON in a string: a non-empty object or list; None for any other string."""
+    if not _JSON_STRING.match(value):
+        return None
+    try:
+        return json.loads(value) or None
+    except ValueError:
+        return None
+
+
+def _list(path: str, items: list) -> Iterator[tuple[str, Any]]:
+    if any(isinstance(item, str) and item.startswith("--") for item in items):
+        yield from _flags(path, items)
+    elif all(isinstance(item, dict) and not is_expression(item) for item in items):
+        for name, item in _named(items):
+            yield from _inside(f"{path}[{name}]", item)
+    else:
+        yield path, items
+
+
+def _named(items: list[dict]) -> Iterator[tuple[str, Any]]:
+    """Members by names that are theirs alone, where all have one; else by position."""
+    names = [_name(item) for item in items]
+    unique = None not in names and len(set(names)) == len(names)
+    for position, item in enumerate(items):
+        yield (names[position], _nameless(item)) if unique else (str(position), item)
+
+
+def _name(item: dict) -> str | None:
+    if "ExceptionType" in item:  # a retry policy is known by what it retries
+        return ", ".join(kind.rpartition(".")[2] for kind in item["ExceptionType"])
+    name = next((item[key] for key in NAMING if key in item), None)
+    return name if isinstance(name, str) else None
+
+
+def _nameless(item: dict) -> Any:
+    """Without its name; a tag or a metric definition is then one value."""
+    name = next(key for key in ("ExceptionType", *NAMING) if key in item)
+    rest = {key: value for key, value in item.items() if key != name}
+    return next(iter(rest.values())) if len(rest) == 1 else rest
+
+
+def _flags(path: str, items: list) -> Iterator[tuple[str, Any]]:
+    """``--flag value``. ``--flag name value`` is known by both, since it may come again."""
+    seen: set[str] = set()
+    for position, group in _groups(items):
+        name = " ".join(str(item) for item in group[: max(1, len(group) - 1)])
+        where = f"{path} {name}"
+        if not name.startswith("--") or where in seen:
+            where = f"{path}[{position}]"
+        seen.add(where)
+        yield from _inside(where, group[-1] if len(group) > 1 else group[0])
+
+
+def _groups(items: list) -> Iterator[tuple[int, list]]:
+    """(position, [flag, values …]); what stands before the first flag comes one by one."""
+    start = 0
+    for position in range(1, len(items) + 1):
+        ends = position == len(items) or str(items[position]).startswith("--")
+        if ends or not str(items[start]).startswith("--"):
+            yield start, items[start:position]
+            start = position
+
+
+def text(value: Any) -> str:
+    """A value, or an expression, as a person reads it."""
+    if isinstance(value, str):
+        return value or '""'
+    if isinstance(value, list):
+        return ", ".join(text(item) for item in value) if value else "[]"
+    if isinstance(value, dict) and is_expression(value):
+        return _expression(value)
+    return json.dumps(value)
+
+
+def _expression(value: dict) -> str:
+    if JOIN in value:
+        body = value[JOIN]
+        return str(body.get("On", "")).join(text(part) for part in body["Values"])
+    if GET in value:
+        return reference(value[GET])
+    body = next(iter(value.values()))
+    source = body.get("PropertyFile", {}).get(GET) if "PropertyFile" in body else None
+    where = reference(source) if source else text(body.get("S3Uri"))
+    return f"{{{where.strip('{}')}: {body.get('Path')}}}"
+
+
+def reference(get: Any) -> str:
+    """``{MaxSteps}``, ``{execution id}``, ``{Shard.train}``, ``{Train.model}``."""
+    try:
+        parsed = parse_get(get)
+    except ExpressionError:
+        return f"{{{get}}}"
+    if parsed.kind == "Parameters":
+        return f"{{{parsed.name}}}"
+    if parsed.kind == "Execution":
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", parsed.name.removeprefix("Pipeline"))
+        return f"{{{words[0].lower()}{words[1:].lower()}}}"
+    output = _OUTPUT.fullmatch(parsed.path)
+    path = "model" if parsed.path == "ModelArtifacts.S3ModelArtifacts" else parsed.path
+    return f"{{{parsed.name}.{output[1] if output else path}}}"

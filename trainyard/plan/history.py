@@ -1,0 +1,171 @@
+"""Earlier executions of a pipeline, newest first, read no further back than a plan needs."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from trainyard.plan.fields import parameters, steps
+from trainyard.service import error_code
+
+LIMIT = 20
+"""Executions that a plan reads at most; each costs three calls."""
+
+BATCHES = (1, 4, LIMIT - 5)  # most plans find all they need in the newest execution
+_TYPES: Mapping[str, Callable[[str], Any]] = {
+    "Integer": int,
+    "Float": float,
+    "Boolean": lambda text: text.lower() == "true",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRun:
+    """One step that succeeded in an execution."""
+
+    started: datetime
+    ended: datetime
+    source: str | None
+    """ARN of the execution whose result it reused; None when it ran."""
+
+    job: str
+    """Name of its job; empty for a step without one."""
+
+    @property
+    def seconds(self) -> float:
+        """From its start to its end, the waiting for machines included."""
+        return (self.ended - self.started).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One execution."""
+
+    arn: str
+    started: datetime
+    document: Mapping[str, Any]
+    """The definition that it ran."""
+
+    parameters: Mapping[str, Any]
+    """Its parameters' values, in their types."""
+
+    steps: Mapping[str, StepRun]
+    """The steps that succeeded."""
+
+    @property
+    def id(self) -> str:
+        return self.arn.rpartition("/")[2]
+
+
+class History:
+    """The executions of one pipeline; ``pipeline`` None: it does not exist, and has none."""
+
+    def __init__(self, sagemaker: Any, pipeline: str | None) -> None:
+        self._sagemaker = sagemaker
+        self._by_arn: dict[str, Run] = {}
+        self._batches = self._read(pipeline) if pipeline else iter(())
+        self.runs: list[Run] = []
+        """What was read so far, newest first."""
+
+    def more(self) -> bool:
+        """Read some more; False when there is nothing, or :data:`LIMIT` is reached."""
+        batch = next(self._batches, None)
+        self.runs.extend(batch or ())
+        return batch is not None
+
+    def run(self, arn: str) -> Run | None:
+        """The execution with that ARN; None when it is there no more."""
+        if arn not in self._by_arn:
+            try:
+                described = self._sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
+            except ClientError as error:
+                if error_code(error) == "ResourceNotFound":
+                    return None
+                raise
+            self._load(arn, described["CreationTime"])
+        return self._by_arn[arn]
+
+    def _read(self, pipeline: str) -> Iterator[list[Run]]:
+        answer = self._sagemaker.list_pipeline_executions(
+            PipelineName=pipeline, SortBy="CreationTime", SortOrder="Descending", MaxResults=LIMIT
+        )
+        found = [
+            (e["PipelineExecutionArn"], e["StartTime"])
+            for e in answer["PipelineExecutionSummaries"]
+        ]
+        start = 0
+        for size in BATCHES:
+            batch = found[start : start + size]
+            if not batch:
+                return
+            with ThreadPoolExecutor(8) as threads:
+                yield list(threads.map(lambda each: self._load(*each), batch))
+            start += size
+
+    def _load(self, arn: str, started: datetime) -> Run:
+        if arn not in self._by_arn:
+            document = self._document(arn)
+            self._by_arn[arn] = Run(
+                arn=arn,
+                started=started,
+                document=document,
+                parameters=self._parameters(arn, document),
+                steps=self._steps(arn),
+            )
+        return self._by_arn[arn]
+
+    def _document(self, arn: str) -> dict[str, Any]:
+        answer = self._sagemaker.describe_pipeline_definition_for_execution(
+            PipelineExecutionArn=arn
+        )
+        return json.loads(answer["PipelineDefinition"])
+
+    def _parameters(self, arn: str, document: Mapping[str, Any]) -> dict[str, Any]:
+        pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
+        given = {
+            each["Name"]: each["Value"]
+            for page in pages.paginate(PipelineExecutionArn=arn)
+            for each in page["PipelineParameters"]
+        }
+        return values(document, given)
+
+    def _steps(self, arn: str) -> dict[str, StepRun]:
+        pages = self._sagemaker.get_paginator("list_pipeline_execution_steps")
+        found = (
+            step
+            for page in pages.paginate(PipelineExecutionArn=arn)
+            for step in page["PipelineExecutionSteps"]
+        )
+        return {s["StepName"]: _step(s) for s in found if s["StepStatus"] == "Succeeded"}
+
+
+def values(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Parameter → its value: of ``given``, which are texts, else its default."""
+    return {
+        name: _TYPES.get(entry.get("Type"), str)(given[name])
+        if name in given
+        else entry.get("DefaultValue")
+        for name, entry in parameters(document).items()
+    }
+
+
+def _step(answer: Mapping[str, Any]) -> StepRun:
+    reused = answer.get("CacheHitResult") or answer.get("SelectiveExecutionResult") or {}
+    jobs = (
+        body.get("Arn", "") for kind, body in answer.get("Metadata", {}).items() if "Job" in kind
+    )
+    return StepRun(
+        started=answer["StartTime"],
+        ended=answer["EndTime"],
+        source=reused.get("SourcePipelineExecutionArn") or None,
+        job=next(jobs, "").rpartition("/")[2],
+    )
+
+
+def step_of(run: Run, name: str) -> Mapping[str, Any] | None:
+    """The step in the definition that the execution ran."""
+    return steps(run.document).get(name)

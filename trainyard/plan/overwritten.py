@@ -1,0 +1,113 @@
+"""Data that was written after the run whose result the cache answers with.
+
+The cache compares what a step is given, and that is the data's prefix: what lies there may be
+another than the step read. Of an object that was deleted S3's listing says nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from trainyard.language.expressions import ExpressionError
+from trainyard.plan.caching import Outcome
+from trainyard.plan.cost import Defaults
+from trainyard.plan.fields import CODE, steps
+from trainyard.plan.history import values
+from trainyard.plan.resolving import resolve
+from trainyard.service import error_code
+
+MOST = 10_000
+"""Objects of one prefix that are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overwritten:
+    """What a cached step's result does not know of one of its inputs."""
+
+    step: str
+    uri: str
+    run: str
+    """Id of the run that read it."""
+
+    count: int = 0
+    """Objects that were written since."""
+
+    newest: str = ""
+    """The key of the last one."""
+
+    when: datetime | None = None
+    looked_at: int = 0
+    refused: str = ""
+    """Why nobody can tell."""
+
+    def __str__(self) -> str:
+        if self.refused:
+            return (
+                f"{self.step} is cached, and nobody can tell whether {self.uri} is still what run "
+                f"{self.run} read: it cannot be listed ({self.refused})"
+            )
+        of = f"{self.looked_at:,}" if self.looked_at < MOST else f"the first {MOST:,}"
+        return (
+            f"{self.step} is cached, but {self.count:,} of {of} objects under {self.uri} were "
+            f"written after run {self.run} read them ({self.newest} at {self.when:%Y-%m-%d %H:%M} "
+            "UTC): the run will not see them; put new data under a new prefix (data.input, "
+            "--parameter InputUri=…), or upsert with cache.enabled=false"
+        )
+
+
+def overwritten(
+    s3: Any, document: Mapping[str, Any], outcomes: Sequence[Outcome]
+) -> list[Overwritten]:
+    """For each cached step and input: what was written since; parameters at their defaults."""
+    everything, defaults = steps(document), values(document, {})
+    found = []
+    for outcome in outcomes:
+        if outcome.answer == "cached" and outcome.source:
+            for uri in dict.fromkeys(_inputs(everything[outcome.step], defaults)):
+                found.append(_look(s3, outcome, uri))
+    return [each for each in found if each.count or each.refused]
+
+
+def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[str]:
+    """URIs that people write to: neither another step's output nor code, named by its content."""
+    arguments = step.get("Arguments") or {}
+    sources = [each.get("S3Input") for each in arguments.get("ProcessingInputs") or ()]
+    sources += [
+        (each.get("DataSource") or {}).get("S3DataSource")
+        for each in arguments.get("InputDataConfig") or ()
+    ]
+    for source in sources:
+        try:
+            uri = resolve((source or {}).get("S3Uri"), Defaults(defaults))
+        except ExpressionError:  # known when the pipeline runs
+            continue
+        if isinstance(uri, str) and uri.startswith("s3://") and not CODE.match(uri):
+            yield uri
+
+
+def _listed(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    return list(islice((item for page in pages for item in page.get("Contents", ())), MOST))
+
+
+def _look(s3: Any, outcome: Outcome, uri: str) -> Overwritten:
+    read = outcome.source.steps[outcome.step].started
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    same = {"step": outcome.step, "uri": uri, "run": outcome.source.id}
+    try:
+        there = _listed(s3, bucket, f"{prefix.rstrip('/')}/") or _listed(s3, bucket, prefix)
+    except ClientError as error:
+        return Overwritten(**same, refused=error_code(error))
+    since = [item for item in there if item["LastModified"] > read]
+    newest = max(since, key=lambda item: item["LastModified"], default=None)
+    return Overwritten(
+        **same,
+        count=len(since),
+        newest=newest["Key"] if newest else "",
+        when=newest["LastModified"] if newest else None,
+        looked_at=len(there),
+    )

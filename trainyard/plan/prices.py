@@ -1,0 +1,152 @@
+"""What machines cost: a dated table in the repository, refreshed from the AWS Price List API.
+
+python -m trainyard.plan.prices --region us-east-1       # needs pricing:GetProducts
+
+Every price names its source. One that was derived, and not read from AWS's list for that region
+and that kind of job, is marked as estimated, and so is every plan that uses it.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from trainyard.common.errors import ServiceError
+from trainyard.plan.files import write_atomic
+from trainyard.service import client, service_errors
+from trainyard.terminal import console, run
+
+TABLE = Path(__file__).with_name("prices.json")
+ENDPOINT = "us-east-1"  # the Price List API is in few regions; the region asked for is a filter
+Kind = Literal["training", "processing"]
+SPOT_LOW = 0.1
+"""Managed spot training costs between this share of the on-demand price and all of it: "can
+optimize the cost of training models up to 90% over on-demand" (developer guide, "Managed Spot
+Training in Amazon SageMaker AI"). What it will be is known when the job has run."""
+
+HOURS_A_MONTH = 730  # AWS's own calculator: 8760 hours a year / 12
+_USAGE = re.compile(r"(?:[A-Z0-9]+-)?(Train|Processing):(ml\.[a-z0-9-]+\.[a-z0-9]+)")
+_KINDS: Mapping[str, Kind] = {"Train": "training", "Processing": "processing"}
+_STORAGE: Mapping[str, Kind] = {
+    "of Training Job ML storage": "training",
+    "of Processing ML storage": "processing",
+}
+"""How the price list's descriptions of storage end, as an invoice shows them:
+aws-samples/sagemaker-ssh-helper, Sample_Costs.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """USD, and whether it was derived and not read from AWS's list."""
+
+    usd: float
+    estimated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """The prices of one region."""
+
+    region: str
+    date: str | None
+    """The day of the table; None when there is none for the region."""
+
+    table: Mapping[str, Any]
+    sources: Mapping[str, Any]
+
+    def hourly(self, kind: Kind, instance_type: str) -> Price | None:
+        """USD an hour and instance; None where the table has no such type."""
+        return self._price(self.table.get(kind, {}).get(instance_type))
+
+    def storage(self, kind: Kind) -> Price | None:
+        """USD a GB and month."""
+        return self._price(self.table.get("storage", {}).get(kind))
+
+    def _price(self, entry: Mapping[str, Any] | None) -> Price | None:
+        if entry is None:
+            return None
+        return Price(entry["usd"], self.sources[entry["source"]]["estimated"])
+
+
+def load(region: str, path: Path = TABLE) -> Prices:
+    """The prices of ``region``; without any when the table does not know it."""
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    table = tree["regions"].get(region, {})
+    return Prices(region, table.get("date"), table, tree["sources"])
+
+
+def refresh(region: str, path: Path = TABLE) -> int:
+    """Replace the region's prices by what the Price List API says; how many there are.
+
+    Raises:
+        ServiceError: no credentials, AWS refused, or it lists nothing for the region.
+    """
+    table: dict[str, Any] = {"training": {}, "processing": {}, "storage": {}}
+    with service_errors(f"reading prices of {region}"):
+        for section, name, usd in _listed(client("pricing", ENDPOINT), region):
+            table[section][name] = {"usd": usd, "source": "GetProducts"}
+    if not table["training"] or not table["processing"]:
+        raise ServiceError(
+            f"reading prices of {region}: AWS lists no training or no processing there; is that "
+            "a region's code, such as us-east-1? The table was left as it was"
+        )
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    sorted_table = {section: dict(sorted(found.items())) for section, found in table.items()}
+    tree["regions"][region] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", **sorted_table}
+    tree["sources"]["GetProducts"] = {"what": "AWS Price List API, GetProducts", "estimated": False}
+    write_atomic(path, _text(tree))
+    return sum(len(found) for found in table.values())
+
+
+def _listed(pricing: Any, region: str) -> Iterator[tuple[str, str, float]]:
+    """(section of the table, name in it, USD) of all that the region offers on demand."""
+    where = {"Type": "TERM_MATCH", "Field": "regionCode", "Value": region}
+    pages = pricing.get_paginator("get_products")
+    for page in pages.paginate(ServiceCode="AmazonSageMaker", Filters=[where]):
+        for item in page["PriceList"]:
+            offer = json.loads(item)
+            for usd, unit, description in _dimensions(offer):
+                if named := _named(offer["product"]["attributes"], unit, description):
+                    yield *named, usd
+
+
+def _named(attributes: Mapping[str, str], unit: str, description: str) -> tuple[str, str] | None:
+    """By the usage type: most products leave ``instanceType`` empty."""
+    usage = _USAGE.fullmatch(attributes.get("usagetype", ""))
+    if usage and unit == "Hrs":
+        return _KINDS[usage[1]], usage[2]
+    kind = next((kind for end, kind in _STORAGE.items() if description.endswith(end)), None)
+    return ("storage", kind) if kind and unit == "GB-Mo" else None
+
+
+def _dimensions(offer: Mapping[str, Any]) -> Iterator[tuple[float, str, str]]:
+    for term in offer["terms"].get("OnDemand", {}).values():
+        for dimension in term["priceDimensions"].values():
+            usd = float(dimension["pricePerUnit"].get("USD", 0))
+            if usd > 0:  # a free tier's rows cost nothing
+                yield usd, dimension["unit"], dimension["description"]
+
+
+def _text(tree: Mapping[str, Any]) -> str:
+    """One price a line."""
+    text = json.dumps(tree, indent=1)
+    entry = r'\{\s+"usd": ([^,]+),\s+"source": ("[^"]+")\s+\}'
+    return re.sub(entry, r'{"usd": \1, "source": \2}', text) + "\n"
+
+
+def main(
+    region: Annotated[str, typer.Option(help="Region whose prices to read, such as us-east-1.")],
+    table: Annotated[Path, typer.Option(help="The table to write.")] = TABLE,
+) -> None:
+    """Refresh the table of prices from the AWS Price List API."""
+    count = refresh(region, table)
+    console.print(f"{count} prices of {region} in {table}", highlight=False)
+
+
+if __name__ == "__main__":
+    run(main)

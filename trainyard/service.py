@@ -1,0 +1,63 @@
+"""Clients for AWS, or for whatever AWS_ENDPOINT_URL points at; their errors become ours."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    NoRegionError,
+)
+
+from trainyard.common.errors import ServiceError
+
+
+def client(service: str, region: str | None = None) -> Any:
+    """A boto3 client; region and credentials from the ordinary AWS environment when not given."""
+    config = Config(retries={"mode": "standard", "max_attempts": 5}, user_agent_extra="trainyard")
+    with service_errors(service):
+        return boto3.client(service, region_name=region, config=config)
+
+
+@contextmanager
+def service_errors(doing: str) -> Iterator[None]:
+    """Turn botocore's errors inside the block into one ServiceError that says what was tried.
+
+    Raises:
+        ServiceError: refused, unreachable, no credentials, no region.
+    """
+    try:
+        yield
+    except ClientError as error:
+        detail = error.response.get("Error", {})
+        raise ServiceError(
+            f"{doing}: {error.operation_name} was refused: {detail.get('Code')}: "
+            f"{detail.get('Message')}"
+        ) from None
+    except EndpointConnectionError:
+        endpoint = os.environ.get("AWS_ENDPOINT_URL", "AWS")
+        raise ServiceError(
+            f"{doing}: nothing answers at {endpoint}; start the emulator "
+            "(python -m trainyard.emulator) and set what it prints, or unset AWS_ENDPOINT_URL "
+            "to use AWS"
+        ) from None
+    except NoCredentialsError:
+        raise ServiceError(
+            f"{doing}: no AWS credentials; log in (aws sso login), or use the emulator "
+            "(python -m trainyard.emulator) and set what it prints"
+        ) from None
+    except NoRegionError:
+        raise ServiceError(f"{doing}: no region; set AWS_REGION or aws.region") from None
+    except BotoCoreError as error:
+        raise ServiceError(f"{doing}: {error}") from None
+
+
+def error_code(error: ClientError) -> str:
+    """The service's error code, such as ``ResourceNotFound`` or ``404``."""
+    return error.response.get("Error", {}).get("Code", "")

@@ -1,0 +1,56 @@
+"""How a command line shows what it does, and the errors that somebody can act on."""
+
+import sys
+from collections.abc import Callable
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from trainyard.common.errors import RecipeError, TrainyardError
+
+ExecutionArgument = Annotated[
+    str | None, typer.Argument(metavar="EXECUTION", help="The execution's ARN; else the newest.")
+]
+NewestOfPipeline = Annotated[
+    str | None, typer.Option("--pipeline", help="The newest execution of the pipeline so named.")
+]
+
+console = Console(soft_wrap=True)  # a log keeps an ARN on one line
+errors = Console(stderr=True, soft_wrap=True)
+
+
+def run(command: Callable[..., None]) -> None:
+    """Run a verb: an error of ours is shown as its message alone, with exit status 1."""
+    for stream in (sys.stdout, sys.stderr):  # what somebody gave us may be no text: show it still
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(command)
+    try:
+        app()
+    except TrainyardError as error:
+        errors.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
+        sys.exit(1)
+
+
+def refuse_place(out: Path) -> None:
+    """Look whether a file can be written there, before what takes its time.
+
+    Raises:
+        RecipeError: it cannot.
+    """
+    try:
+        wrong = "it is a folder" if out.is_dir() else ""
+        if not out.parent.is_dir():
+            wrong = f"there is no folder {out.parent}"
+    except (OSError, ValueError) as error:  # a name that is too long, or none
+        wrong = str(error)
+    if wrong:
+        raise RecipeError(f"--out {out}: {wrong}; name a file in a folder that exists")
+
+
+def _plain(error: TrainyardError) -> str:
+    return str(error).replace("[", r"\[")  # not to be read as the terminal library's markup

@@ -1,0 +1,36 @@
+"""All checks of a definition, in order; offline and without credentials."""
+
+from dataclasses import replace
+
+from trainyard.language.document import Document
+from trainyard.validate import conditions, order, quotas, references, requests, rules
+from trainyard.validate.findings import Finding
+from trainyard.validate.form import read
+
+MALFORMED = {"type", "expression-type", "number-in-string", "expression", "form", "parameter-type"}
+"""Rules after which a step's values have other types than its shapes say."""
+
+
+def check(body: str) -> list[Finding]:
+    """What is wrong with the definition ``body``: errors first, step by step.
+
+    A definition whose outer form is wrong is checked as far as it can be read.
+    """
+    document, found = read(body)
+    if document is None:
+        return found
+    steps = {step.name: step for step in document.steps}
+    found += quotas.findings(body, document)
+    found += requests.findings(document, steps)
+    found += references.findings(document, steps)
+    found += order.findings(document, steps)
+    found += conditions.findings(document, steps)
+    found += rules.findings(_well_formed(document, found))
+    at = {name: position for position, name in enumerate(steps)}
+    return sorted(dict.fromkeys(found), key=lambda f: (f.severity, at.get(f.step, -1)))
+
+
+def _well_formed(document: Document, found: list[Finding]) -> Document:
+    """``document`` without the steps whose values have wrong types: the rules table reads them."""
+    broken = {finding.step for finding in found if finding.rule in MALFORMED}
+    return replace(document, steps=tuple(s for s in document.steps if s.name not in broken))

@@ -1,0 +1,135 @@
+"""Expressions as the checks meet them: where they stand, what they name, what type they give."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.language.document import UNKNOWN, Document, Step
+from trainyard.language.expressions import (
+    GET,
+    JOIN,
+    ExpressionError,
+    Reference,
+    is_expression,
+    parse_get,
+    split_path,
+)
+from trainyard.validate.location import Place
+from trainyard.validate.properties import OUTPUT_TYPES, PropertyError, find
+
+LOOP_ITEM, LOOP_OUTPUT, EXPERIMENT = "ForEach", "IterationOutput", "PipelineExperimentConfig"
+"""Kinds of reference that only SDK 3.27's ForEachStep and experiment configuration make."""
+ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What an expression will be: ``type`` in botocore's words, ``values`` as far as known."""
+
+    type: str
+    values: tuple[Any, ...] = ()
+    """A parameter's default and its other permitted values; a joined text. Empty: unknown."""
+
+    outline: str = ""
+    """A joined text that begins with constants, with x for what only the run knows."""
+
+
+def parse(text: object) -> Reference:
+    """Like ``trainyard.language.expressions.parse_get``, with a ForEach step's references as well.
+
+    Raises:
+        ExpressionError: it names nothing that a definition has.
+    """
+    kind, _, rest = text.partition(".") if isinstance(text, str) else ("", "", "")
+    if kind == LOOP_ITEM and split_path(rest)[0] == "CurrentItem":
+        return Reference(kind, "CurrentItem", rest)
+    if kind == LOOP_OUTPUT and "." in rest:
+        step, _, path = rest.partition(".")
+        split_path(path)
+        return Reference(kind, step, path)
+    if kind == EXPERIMENT and rest in ("ExperimentName", "TrialName"):
+        return Reference(kind, rest)
+    return parse_get(text)
+
+
+def walk(value: Any, place: Place) -> Iterator[tuple[dict, Place]]:
+    """Every expression in ``value``, those inside other expressions too, with its place."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from walk(item, place.at(index))
+    elif isinstance(value, dict):
+        if is_expression(value):
+            yield value, place
+        for key, item in value.items():
+            yield from walk(item, place.at(key))
+
+
+def everywhere(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
+    """Every expression of the definition, with its place and the step that it stands in."""
+    for key in ("PipelineExperimentConfig", "MlflowConfig"):
+        for expression, place in walk(document.document.get(key), Place(None, f"$.{key}")):
+            yield expression, place, None
+    for step in document.steps:
+        place = Place(step.name, step.path)
+        fields = {k: v for k, v in step.document.items() if k not in ("Arguments", "Name", "Type")}
+        for expression, there in walk(fields, place):
+            yield expression, there, step
+        for expression, there in walk(step.own_arguments, place.at("Arguments")):
+            yield expression, there, step
+
+
+def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed:
+    """The type that ``expression`` will have; ANY where only the run can tell, or it is wrong."""
+    if JOIN in expression:
+        joined = document.value(expression)
+        return (
+            Typed("string", (joined,)) if joined is not UNKNOWN else _outline(expression, document)
+        )
+    if GET not in expression:
+        return Typed(ANY)
+    try:
+        reference = parse(expression[GET])
+    except ExpressionError:  # said by the references' check
+        return Typed(ANY)
+    return _reference_type(reference, document, steps)
+
+
+def _outline(expression: dict, document: Document) -> Typed:
+    """The type of a joined text that is known in part."""
+    body = expression[JOIN]
+    values = body.get("Values") if isinstance(body, dict) else None
+    parts = [document.value(part) for part in values] if isinstance(values, list) else [UNKNOWN]
+    if not parts or not isinstance(parts[0], str):
+        return Typed("string")
+    text = str(body.get("On", "")).join("x" if p is UNKNOWN else str(p) for p in parts)
+    return Typed("string", outline=text)
+
+
+def _reference_type(reference: Reference, document: Document, steps: dict[str, Step]) -> Typed:
+    if reference.kind == "Parameters":
+        return parameter_type(document.parameters.get(reference.name, {}))
+    if reference.kind in ("Execution", EXPERIMENT):
+        return Typed("string")
+    if reference.kind == "Steps" and reference.name in steps:
+        return _property_type(steps[reference.name], reference.path, steps)
+    return Typed(ANY)
+
+
+def parameter_type(entry: Any) -> Typed:
+    """The type of a parameter from its entry in the definition, with the values it names."""
+    default = entry.get("DefaultValue")
+    others = entry.get("EnumValues")
+    values = [] if default is None else [default]
+    if isinstance(others, list):
+        values += [value for value in others if value != default]
+    return Typed(OUTPUT_TYPES.get(str(entry.get("Type")), ANY), tuple(values))
+
+
+def _property_type(step: Step, path: str, steps: dict[str, Step]) -> Typed:
+    try:
+        shape = find(step, split_path(path), steps)
+    except (PropertyError, ExpressionError):  # said by the references' check
+        return Typed(ANY)
+    if shape is None or shape.type in ("timestamp", "blob"):
+        return Typed(ANY)
+    return Typed({"long": "integer", "double": "float"}.get(shape.type, shape.type))

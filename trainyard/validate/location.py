@@ -1,0 +1,64 @@
+"""Where in a definition a check stands; findings are made from there."""
+
+import re
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+from trainyard.validate.findings import Finding
+
+REFUSED = "CreatePipeline refuses the definition"
+_PLAIN = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A JSON path, and the step that it lies in."""
+
+    step: str | None
+    path: str
+
+    def at(self, *keys: str | int) -> "Place":
+        """The place of a member (by name) or an item (by index) below this one."""
+        path = self.path
+        for key in keys:
+            if isinstance(key, int):
+                path += f"[{key}]"
+            else:
+                path += f".{key}" if _PLAIN.fullmatch(key) else f"[{key!r}]"
+        return Place(self.step, path)
+
+    def error(self, rule: str, problem: str, *, why: str, fix: str, source: str) -> Finding:
+        """A finding here that the service refuses, or that ends the run."""
+        return Finding(
+            rule=rule,
+            severity="error",
+            step=self.step,
+            path=self.path,
+            problem=problem,
+            why=why,
+            fix=fix,
+            source=source,
+        )
+
+    def warning(self, rule: str, problem: str, *, why: str, fix: str, source: str) -> Finding:
+        """A finding here that may cost something."""
+        found = self.error(rule, problem, why=why, fix=fix, source=source)
+        return replace(found, severity="warning")
+
+
+def suggestion(name: Any, valid: list[str], shown: int = 8) -> str:
+    """``use x`` with the nearest valid name, else with some of the valid ones."""
+    close = get_close_matches(str(name), valid, n=1, cutoff=0.6)
+    if close:
+        return f"use {close[0]}"
+    if not valid:
+        return "remove it"
+    more = f" or one of {len(valid) - shown} more" if len(valid) > shown else ""
+    return f"use one of {', '.join(valid[:shown])}{more}"
+
+
+def brief(value: Any, longest: int = 80) -> str:
+    """``value`` as a message shows it: its beginning, where it is long."""
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -1,0 +1,132 @@
+"""What own Arguments name or list: Cleanup's steps, Lineage's entities, ForEach's items."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.language.document import Step
+from trainyard.language.expressions import is_expression
+from trainyard.validate.findings import Finding
+from trainyard.validate.location import REFUSED, Place, brief, suggestion
+
+MOST_ITEMS = 100  # MAX_LITERAL_ITERABLE_ITEMS of SDK 3.27
+NOT_IN_A_LOOP = ["Condition", "Fail", "ForEach"]
+KINDS = {
+    "Action": ("Actions", "ActionName"),
+    "Artifact": ("Artifacts", "ArtifactName"),
+    "Context": ("Contexts", "ContextName"),
+}
+"""Type of a lineage entity → the list that creates it, and the member with its name."""
+
+
+def findings(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
+    """Names in ``step`` that stand for nothing."""
+    place = Place(step.name, step.path).at("Arguments")
+    if step.type == "Cleanup":
+        yield from _cleanup(step, steps, place)
+    elif step.type == "Lineage":
+        yield from _lineage(step, place)
+    elif step.type == "ForEach":
+        yield from _loop(step, place)
+
+
+def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Finding]:
+    resources = step.arguments.get("Resources")
+    sources = resources.get("S3") if isinstance(resources, dict) else None
+    waits = [
+        entry.get("Step") if isinstance(entry, dict) else entry
+        for entry in _list(step.document, "DependsOn")
+    ]
+    for index, source in enumerate(sources if isinstance(sources, list) else ()):
+        name = source.get("StepName") if isinstance(source, dict) else None
+        there = place.at("Resources", "S3", index, "StepName")
+        if isinstance(name, str) and name not in steps:
+            yield there.error(
+                "unknown-step",
+                f"there is no step {name!r}",
+                why="CreatePipeline refuses the definition: nothing to clean up",
+                fix=suggestion(name, list(steps)),
+                source="SDK 3.27: S3CleanupSource",
+            )
+        elif isinstance(name, str) and name not in waits:
+            yield there.error(
+                "cleanup-order",
+                f"the step does not wait for {name!r}, whose outputs it deletes",
+                why="only outputs of steps that have run can be deleted",
+                fix=f"add {name!r} to DependsOn",
+                source="SDK 3.27: CleanupStep",
+            )
+
+
+def _loop(step: Step, place: Place) -> Iterator[Finding]:
+    """Items are a list of scalars, or what becomes one; the selector compares a body's output."""
+    items = step.arguments.get("IterableItems")
+    fits = is_expression(items) or (isinstance(items, list) and 1 <= len(items) <= MOST_ITEMS)
+    if items is not None and not fits:
+        yield place.at("IterableItems").error(
+            "loop-items",
+            f"{brief(items)}: expected an expression, or a list of 1 to {MOST_ITEMS} items",
+            why=f"{REFUSED}: there is nothing to go through",
+            fix="refer to a String parameter with a JSON list, or write the items",
+            source="SDK 3.27: ForEachStep._validate_iterable_items",
+        )
+    for index, body in enumerate(_list(step.arguments, "ForEachBody")):
+        kind = body.get("Type") if isinstance(body, dict) else None
+        if kind in NOT_IN_A_LOOP:
+            yield place.at("ForEachBody", index, "Type").error(
+                "loop-body",
+                f"a {kind} step cannot stand in a loop's body",
+                why=REFUSED,
+                fix="move it behind the loop",
+                source="SDK 3.27: ForEachStep._validate_for_each_body",
+            )
+    selector = step.arguments.get("Selector")
+    field = selector.get("Field") if isinstance(selector, dict) else None
+    if field is not None and not (isinstance(field, dict) and _compares(field)):
+        yield place.at("Selector", "Field").error(
+            "loop-item",
+            f"{brief(field)}: expected the output of a body step",
+            why=f"{REFUSED}: other values are the same for every item",
+            fix='write {"Get": "IterationOutput.<body step>.<property>"}',
+            source="SDK 3.27: ForEachSelector",
+        )
+
+
+def _compares(field: dict) -> bool:
+    return is_expression(field) and str(field.get("Get")).startswith("IterationOutput.")
+
+
+def _lineage(step: Step, place: Place) -> Iterator[Finding]:
+    for index, association in enumerate(_list(step.arguments, "Associations")):
+        for side in ("Source", "Destination"):
+            end = association.get(side) if isinstance(association, dict) else None
+            if isinstance(end, dict):
+                yield from _end(end, step, place.at("Associations", index, side))
+
+
+def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
+    """Either an ARN, or name and type of an entity that the same step creates."""
+    name, kind = end.get("Name"), end.get("Type")
+    if ("Arn" in end) == ("Name" in end):
+        yield place.error(
+            "one-of",
+            f"{brief(end)}: expected either Arn, or Name and Type",
+            why="the association cannot be made",
+            fix="give Name and Type for an entity of this step, Arn for any other",
+            source="SDK 3.27: LineageEntityReference",
+        )
+    elif isinstance(name, str) and isinstance(kind, str) and kind in KINDS:
+        key, member = KINDS[kind]
+        made = [e.get(member) for e in _list(step.arguments, key) if isinstance(e, dict)]
+        if name not in made and all(isinstance(one, str) for one in made):
+            yield place.error(
+                "lineage-entity",
+                f"this step creates no {kind} {name!r}",
+                why="the step fails: a name is looked up among the entities of the same step",
+                fix=suggestion(name, made),
+                source="SDK 3.27: LineageStep._validate_sibling_references",
+            )
+
+
+def _list(holder: Any, key: str) -> list:
+    value = holder.get(key)
+    return value if isinstance(value, list) else []

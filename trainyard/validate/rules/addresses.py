@@ -1,0 +1,74 @@
+"""Addresses that botocore's patterns let through: keys, images, queues."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.language.document import Document, Step
+from trainyard.validate.rules.jobs import known_text, member, strings
+from trainyard.validate.rules.rule import Violation, rule, steps, whole
+from trainyard.validate.rules.storage import S3_FIELDS
+
+KEY_ARN = re.compile(
+    r"arn:aws[a-z-]*:kms:[a-z]{2}(-[a-z]+)+-\d+:\d{12}:(key/[a-zA-Z0-9-]+|alias/[a-zA-Z0-9:/_-]+)"
+)
+IMAGES = ("TrainingImage", "ImageUri", "Image")
+QUEUE = re.compile(r"https://[a-z0-9.-]+/\d{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?")
+
+
+def _fields(document: Document) -> Iterator[tuple[Step, str, str]]:
+    """Every text in the arguments of a step, parameters at their defaults, with its path."""
+    for step in document.steps:
+        known: Any = document.value(step.own_arguments)
+        for path, text in strings(known, f"{step.path}.Arguments"):
+            yield step, path, text
+
+
+@rule(
+    "error",
+    over=whole,
+    why="KMS knows no such key: the job fails before it starts, or when it writes its outputs",
+    fix="write arn:aws:kms:<region>:<account>:key/<id>, the key's id, or alias/<name>",
+    source="KMS developer guide, Key identifiers (KeyId)",
+)
+def malformed_key_arn(document: Document) -> Iterator[Violation]:
+    for step, path, text in _fields(document):
+        named = path.endswith(("KmsKeyId", "KmsKey")) and ":" in text
+        if named and not KEY_ARN.fullmatch(text):
+            yield Violation(step=step, path=path, problem=f"{text!r} is no ARN of a KMS key")
+
+
+@rule(
+    "error",
+    over=whole,
+    why="white space is taken as a part of the name: no such image or object is found",
+    fix="take the white space away",
+    source="ECR user guide, repository names; S3 user guide, object keys: a key is taken as it is",
+)
+def stray_white_space(document: Document) -> Iterator[Violation]:
+    for step, path, text in _fields(document):
+        image, location = path.endswith(_members(IMAGES)), path.endswith(_members(S3_FIELDS))
+        if (image and re.search(r"\s", text)) or (location and text != text.strip()):
+            yield Violation(step=step, path=path, problem=f"{text!r} holds white space")
+
+
+def _members(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(member("", name) for name in names)
+
+
+@rule(
+    "error",
+    over=steps,
+    why="the message that the step waits for an answer to is never sent",
+    fix="write the queue's URL: https://sqs.<region>.amazonaws.com/<account>/<queue>",
+    source="developer guide, pipelines Callback step; SQS developer guide, queue URLs",
+)
+def no_queue_url(step: Step) -> Iterator[Violation]:
+    text = known_text(step.document.get("SqsQueueUrl"))
+    if text is not None and not QUEUE.fullmatch(text):
+        yield Violation(
+            step=step, path=f"{step.path}.SqsQueueUrl", problem=f"{text!r} is no queue's URL"
+        )
+
+
+RULES = (malformed_key_arn, stray_white_space, no_queue_url)

@@ -1,0 +1,130 @@
+"""The step cache: can a step be cached at all, does it ever hit?"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.language.caching import key_arguments
+from trainyard.language.document import Step
+from trainyard.language.expressions import GET
+from trainyard.validate.rules.jobs import Job, strings, training
+from trainyard.validate.rules.rule import Violation, rule, steps
+
+GUIDE = "developer guide, pipelines-caching"
+CACHED_STEPS = (
+    "Processing",
+    "Training",
+    "Tuning",
+    "AutoML",
+    "Transform",
+    "ClarifyCheck",
+    "QualityCheck",
+    "EMR",
+    "EMRServerless",
+    "Lambda",
+    "Callback",
+    "EndpointConfig",
+    "Endpoint",
+)
+"""The guide's list to EMR, and those to which SDK 3.27 gives a cache_config as well."""
+EVER_NEW = ("PipelineExecutionId", "PipelineExecutionArn", "StartDateTime", "CurrentDateTime")
+"""Execution variables that no two runs share."""
+TIMESTAMP = re.compile(
+    r"(?<!\d)20\d\d-?[01]\d-?[0-3]\d[-T_]?[0-2]\d[-:]?[0-5]\d[-:]?[0-5]\d(?!\d{4})"
+)
+"""A date with a time: what the SDK's job names end in."""
+
+
+def _config(step: Step) -> dict[str, Any]:
+    config = step.document.get("CacheConfig")
+    return config if isinstance(config, dict) else {}
+
+
+@rule(
+    "warning",
+    over=steps,
+    why="the step runs each time",
+    fix="leave CacheConfig out",
+    source=f"{GUIDE}: step types that can be cached; SDK 3.27, the steps with cache_config",
+)
+def cache_on_uncached_type(step: Step) -> Iterator[Violation]:
+    if _config(step).get("Enabled") and step.type not in CACHED_STEPS:
+        problem = f"steps of type {step.type} are not cached"
+        yield Violation(step=step, path=f"{step.path}.CacheConfig", problem=problem)
+
+
+@rule(
+    "warning",
+    over=steps,
+    why="AWS wants a timeout with it: how old a result may be is then left to the service",
+    fix="set ExpireAfter: P30D",
+    source=f"{GUIDE}: you must also define a timeout",
+)
+def cache_without_expiry(step: Step) -> Iterator[Violation]:
+    if _config(step).get("Enabled") and not _config(step).get("ExpireAfter"):
+        problem = "Enabled without ExpireAfter"
+        yield Violation(step=step, path=f"{step.path}.CacheConfig", problem=problem)
+
+
+def _key(step: Step) -> Iterator[tuple[str, Any]]:
+    """Path and value of each argument in the step's cache key."""
+    key = key_arguments(dict(step.document), dict(step.arguments)) or {}
+    for name, value in key.items():
+        yield f"{step.path}.Arguments.{name}", value
+
+
+@rule(
+    "warning",
+    over=steps,
+    why="it is part of the cache key, and no two runs share it: the step runs each time",
+    fix="take it out of the step's inputs, code, environment and hyperparameters, or turn the "
+    "cache off",
+    source="developer guide, pipelines-default-keys; #2736 #4374",
+)
+def never_hits_the_cache(step: Step) -> Iterator[Violation]:
+    for path, value in _key(step):
+        for where, text in strings(value, path):
+            name = text.removeprefix("Execution.")
+            if where.endswith(f".{GET}") and name in EVER_NEW and name != text:
+                yield Violation(
+                    step=step, path=where.removesuffix(f".{GET}"), problem=f"holds {text}"
+                )
+
+
+@rule(
+    "warning",
+    over=steps,
+    why="it is part of the cache key: if it is the time of an upload, no upsert reuses a result",
+    fix="name the object by its content, as python -m pipelines.upsert does",
+    source="developer guide, pipelines-default-keys; #2736 #2940 #3384",
+)
+def timestamp_in_cache_key(step: Step) -> Iterator[Violation]:
+    for path, value in _key(step):
+        for where, text in strings(value, path):
+            if found := TIMESTAMP.search(text):
+                problem = f"{text!r} holds the time {found[0]}"
+                yield Violation(step=step, path=where, problem=problem)
+
+
+@rule(
+    "warning",
+    over=training,
+    why="a run that takes up a lost one's work does not find its checkpoints",
+    fix="name the prefix by what the weights depend on, not by the run",
+    source="developer guide, model-checkpoints: the same checkpoint_s3_uri resumes; #1040",
+)
+def checkpoints_of_one_run(job: Job) -> Iterator[Violation]:
+    where = "CheckpointConfig.S3Uri"
+    names = [text.removeprefix("Execution.") for _, text in strings(job.raw(where))]
+    for name in EVER_NEW:
+        if name in names:
+            yield job.at(where, f"holds Execution.{name}")
+
+
+RULES = (
+    cache_on_uncached_type,
+    cache_without_expiry,
+    never_hits_the_cache,
+    timestamp_in_cache_key,
+    checkpoints_of_one_run,
+)

@@ -1,0 +1,176 @@
+"""How data comes in: input modes, manifests, file systems."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.validate.rules.jobs import Job, processing, training
+from trainyard.validate.rules.rule import Violation, rule
+
+GUIDE = "developer guide, model-access-training-data"
+
+
+def _channels(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Path, input mode and data source of each channel."""
+    usual = job.text("AlgorithmSpecification.TrainingInputMode") or "File"
+    for index, channel in job.items("InputDataConfig"):
+        channel = job.document.value(channel)
+        source = channel.get("DataSource")
+        mode = channel.get("InputMode") or usual
+        yield f"InputDataConfig[{index}]", str(mode), source if isinstance(source, dict) else {}
+
+
+def _from_s3(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, mode, source in _channels(job):
+        if isinstance(s3 := source.get("S3DataSource"), dict):
+            yield path, mode, s3
+
+
+def _from_file_system(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, mode, source in _channels(job):
+        if isinstance(system := source.get("FileSystemDataSource"), dict):
+            yield f"{path}.DataSource.FileSystemDataSource", mode, system
+
+
+@rule(
+    "error",
+    over=processing,
+    why="the service refuses it, although the processing guide mentions it",
+    fix="set S3InputMode to File",
+    source="#4711 #3962; API reference, ProcessingS3Input.S3InputMode",
+)
+def fastfile_on_processing(job: Job) -> Iterator[Violation]:
+    for index, item in job.items("ProcessingInputs"):
+        s3 = job.document.value(item.get("S3Input"))
+        if isinstance(s3, dict) and s3.get("S3InputMode") == "FastFile":
+            where = f"ProcessingInputs[{index}].S3Input.S3InputMode"
+            yield job.at(where, f"input {item.get('InputName')!r} has FastFile, a training mode")
+
+
+@rule(
+    "error",
+    over=training,
+    why="the service refuses the job: FastFile takes S3 prefixes only",
+    fix="set S3DataType to S3Prefix, or InputMode to File",
+    source=f"{GUIDE}: fast file mode does not support manifest and augmented manifest",
+)
+def fastfile_without_prefix(job: Job) -> Iterator[Violation]:
+    for path, mode, s3 in _from_s3(job):
+        if mode == "FastFile" and s3.get("S3DataType") == "ManifestFile":
+            yield job.at(f"{path}.DataSource.S3DataSource.S3DataType", "FastFile on a ManifestFile")
+
+
+@rule(
+    "error",
+    over=training,
+    why="the service refuses the job",
+    fix="set the channel's InputMode to Pipe, or read a plain S3Prefix",
+    source="API reference, S3DataSource.S3DataType: AugmentedManifestFile with Pipe only",
+)
+def augmented_manifest_without_pipe(job: Job) -> Iterator[Violation]:
+    for path, mode, s3 in _from_s3(job):
+        if s3.get("S3DataType") == "AugmentedManifestFile" and mode != "Pipe":
+            yield job.at(f"{path}.InputMode", f"{mode} on an AugmentedManifestFile")
+
+
+@rule(
+    "error",
+    over=training,
+    why="the service refuses the job",
+    fix="leave CompressionType out, or use Pipe",
+    source="API reference, Channel.CompressionType: used only in Pipe input mode",
+)
+def compression_without_pipe(job: Job) -> Iterator[Violation]:
+    usual = job.text("AlgorithmSpecification.TrainingInputMode") or "File"
+    for index, channel in job.items("InputDataConfig"):
+        mode = channel.get("InputMode") or usual
+        if channel.get("CompressionType") == "Gzip" and mode != "Pipe":
+            yield job.at(
+                f"InputDataConfig[{index}].CompressionType", f"Gzip with input mode {mode}"
+            )
+
+
+@rule(
+    "error",
+    over=processing,
+    why="the service refuses the job",
+    fix="set S3CompressionType to None and decompress in the job, or S3InputMode to Pipe",
+    source="API reference, ProcessingS3Input.S3CompressionType: Gzip only in Pipe mode",
+)
+def gzip_input_without_pipe(job: Job) -> Iterator[Violation]:
+    for index, item in job.items("ProcessingInputs"):
+        s3 = item.get("S3Input")
+        gzip = isinstance(s3, dict) and s3.get("S3CompressionType") == "Gzip"
+        if gzip and s3.get("S3InputMode") != "Pipe":
+            where = f"ProcessingInputs[{index}].S3Input.S3CompressionType"
+            yield job.at(where, f"Gzip with input mode {s3.get('S3InputMode')}")
+
+
+@rule(
+    "error",
+    over=training,
+    why="a file system is mounted, not streamed: the service refuses the job. SDK 3 lets such "
+    "channels inherit the job's FastFile",
+    fix="set the channel's InputMode to File",
+    source=f"{GUIDE}: file systems are an alternative to the S3 input modes",
+)
+def file_system_streamed(job: Job) -> Iterator[Violation]:
+    for path, mode, _ in _from_file_system(job):
+        if mode != "File":
+            yield job.at(path, f"a file system with input mode {mode}")
+
+
+@rule(
+    "error",
+    over=training,
+    why="the file system cannot be reached: the service refuses the job",
+    fix="set VpcConfig to the file system's subnet and a security group that reaches it",
+    source=f"{GUIDE}: your training job must connect to a VPC",
+)
+def file_system_without_vpc(job: Job) -> Iterator[Violation]:
+    for path, _, system in _from_file_system(job):
+        if not job.get("VpcConfig"):
+            yield job.at(path, f"{system.get('FileSystemId')} and no VpcConfig")
+
+
+@rule(
+    "error",
+    over=training,
+    why="the path does not exist on the file system: the mount fails after the machines are there",
+    fix="write /<mount name>/<folder>; aws fsx describe-file-systems tells the mount name",
+    source=f"{GUIDE}: the path starts with MountName",
+)
+def fsx_directory(job: Job) -> Iterator[Violation]:
+    for path, _, system in _from_file_system(job):
+        directory = system.get("DirectoryPath")
+        lustre = system.get("FileSystemType") == "FSxLustre"
+        wrong = isinstance(directory, str) and (
+            not directory.startswith("/") or (lustre and not directory.strip("/"))
+        )
+        if wrong:
+            yield job.at(f"{path}.DirectoryPath", f"{directory!r} is no path from the mount name")
+
+
+@rule(
+    "warning",
+    over=training,
+    why="the file system is in one availability zone: nodes elsewhere pay for the traffic",
+    fix="name only the file system's subnet",
+    source=f"{GUIDE}: specify a VPC subnet which maps to this Availability Zone",
+)
+def fsx_across_subnets(job: Job) -> Iterator[Violation]:
+    for path, _, system in _from_file_system(job):
+        if system.get("FileSystemType") == "FSxLustre" and len(job.subnets) > 1:
+            yield job.at(path, f"FSx for Lustre and {len(job.subnets)} subnets")
+
+
+RULES = (
+    fastfile_on_processing,
+    fastfile_without_prefix,
+    augmented_manifest_without_pipe,
+    compression_without_pipe,
+    gzip_input_without_pipe,
+    file_system_streamed,
+    file_system_without_vpc,
+    fsx_directory,
+    fsx_across_subnets,
+)

@@ -1,0 +1,89 @@
+"""What kills the SDK's drivers before the training starts, and what a tuning step drops.
+
+``environment.py`` writes ``export SM_HP_<NAME>='<value>'`` and ``SM_CHANNEL_<NAME>``, and
+``sm_train.sh`` sources that under ``set -e`` (SDK 3.27, sagemaker/train/container_drivers/scripts
+and sagemaker/train/templates.py; reproduced).
+"""
+
+import re
+from collections.abc import Iterator
+
+from trainyard.validate.rules.jobs import Job, known_text, member, training
+from trainyard.validate.rules.rule import Violation, rule
+
+SOURCE = "SDK 3.27, container_drivers/scripts/environment.py and train/templates.py; reproduced"
+WHY = "the shell that sources sm_training.env stops: the job dies before the training starts"
+DISTRIBUTED = (
+    "sagemaker_torch_distributed_enabled",
+    "sagemaker_mpi_enabled",
+    "sagemaker_distributed_dataparallel_enabled",
+)
+"""Hyperparameters by which the classic toolkit starts ranks (sagemaker-training-toolkit)."""
+
+
+@rule(
+    "error",
+    over=training,
+    why=WHY,
+    fix="use letters, digits and underscores",
+    source=SOURCE,
+)
+def channel_name_breaks_driver(job: Job) -> Iterator[Violation]:
+    for index, channel in job.items("InputDataConfig"):
+        name = known_text(channel.get("ChannelName")) or ""
+        if job.has_drivers and name and not re.fullmatch(r"\w+", name, re.ASCII):
+            where = f"InputDataConfig[{index}].ChannelName"
+            yield job.at(where, f"SM_CHANNEL_{name.upper()} is no name of a variable")
+
+
+@rule(
+    "error",
+    over=training,
+    why=WHY,
+    fix="use letters, digits, underscores and hyphens",
+    source=SOURCE,
+)
+def hyperparameter_name_breaks_driver(job: Job) -> Iterator[Violation]:
+    for name in job.hyperparameters:
+        if job.has_drivers and not re.fullmatch(r"[\w-]+", name, re.ASCII):
+            where = member(job.hyperparameters_at, name)
+            yield job.at(where, f"SM_HP_{name.upper()} is no name of a variable")
+
+
+@rule(
+    "error",
+    over=training,
+    why=WHY + ", or it reads another value",
+    fix="write the value without a single quote",
+    source=SOURCE,
+)
+def hyperparameter_value_breaks_driver(job: Job) -> Iterator[Violation]:
+    for name, value in job.hyperparameters.items():
+        if job.has_drivers and "'" in (known_text(value) or ""):
+            problem = f"{value!r} holds a single quote"
+            yield job.at(member(job.hyperparameters_at, name), problem)
+
+
+@rule(
+    "warning",
+    over=training,
+    why="the tuning API has no entry point: sm_train.sh never runs, so one process a node trains, "
+    "each on its own",
+    fix="use a training step for each setting, or an image whose own entry point starts the ranks",
+    source="#5508; SDK 3.27, sagemaker/train/tuner.py: the distribution is dropped",
+)
+def tuning_drops_distribution(job: Job) -> Iterator[Violation]:
+    if job.step.type != "Tuning":
+        return
+    ranks = job.nodes * (job.machine.accelerators or 1) if job.machine else job.nodes
+    if ranks > 1 and not any(name in job.hyperparameters for name in DISTRIBUTED):
+        problem = f"{job.nodes} × {job.instance_type}, and nothing starts {ranks} ranks on them"
+        yield job.at(job.resource("InstanceCount"), problem)
+
+
+RULES = (
+    channel_name_breaks_driver,
+    hyperparameter_name_breaks_driver,
+    hyperparameter_value_breaks_driver,
+    tuning_drops_distribution,
+)

@@ -1,0 +1,166 @@
+"""Container images: built for another kind of machine, of another region, of another account."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from trainyard.language.document import Document, Step
+from trainyard.validate.rules.jobs import Job, containers, strings
+from trainyard.validate.rules.rule import Violation, rule, whole
+
+IMAGE = re.compile(
+    r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/"
+    r"(?P<repository>[\w./-]+)(?::(?P<tag>[\w.-]+))?(?:@sha256:[0-9a-f]+)?"
+)
+_ARN_REGION = re.compile(r"arn:aws[a-z-]*:(?:kms|lambda|sagemaker|ecr|sqs):(?P<region>[a-z0-9-]+):")
+_AWS_REPOSITORY = re.compile(
+    r"(?:pytorch|tensorflow|huggingface-pytorch|autogluon|mxnet)-(?:training|inference)\S*"
+)
+COMMON_ACCOUNT = "763104351884"
+ACCOUNTS = {
+    "af-south-1": "626614931356",
+    "ap-east-1": "871362719292",
+    "ap-east-2": "975050140332",
+    "ap-northeast-3": "364406365360",
+    "ap-south-2": "772153158452",
+    "ap-southeast-3": "907027046896",
+    "ap-southeast-4": "457447274322",
+    "ap-southeast-5": "550225433462",
+    "ap-southeast-6": "633930458069",
+    "ap-southeast-7": "590183813437",
+    "ca-west-1": "204538143572",
+    "cn-north-1": "727897471807",
+    "cn-northwest-1": "727897471807",
+    "eu-central-2": "380420809688",
+    "eu-south-1": "692866216735",
+    "eu-south-2": "503227376785",
+    "il-central-1": "780543022126",
+    "me-central-1": "914824155844",
+    "me-south-1": "217643126080",
+    "me-west-1": "124382933778",
+    "mx-central-1": "637423239942",
+    "us-gov-east-1": "446045086412",
+    "us-gov-west-1": "442386744353",
+}
+"""Region → account of AWS's deep learning containers where it is not ``COMMON_ACCOUNT``: SDK 3.27,
+sagemaker/core/image_uri_config/pytorch.json, PyTorch 2.8.0."""
+
+
+def aws_image(image: str | None) -> re.Match[str] | None:
+    """The parts of an image of AWS's deep learning containers; None for any other."""
+    found = IMAGE.fullmatch(image or "")
+    ours = found and found["account"] in {COMMON_ACCOUNT, *ACCOUNTS.values()}
+    return found if ours and _AWS_REPOSITORY.fullmatch(found["repository"]) else None
+
+
+def built_for(image: str | None) -> str | None:
+    """cpu, gpu or neuron, as the repository or the tag says; None when they say nothing."""
+    name = (image or "").rpartition("/")[2]
+    if "neuron" in name:
+        return "neuron"
+    tag = re.split(r"[-:]", name)
+    if "gpu" in tag or any(re.fullmatch(r"cu1\d\d", part) for part in tag):
+        return "gpu"
+    return "cpu" if "cpu" in tag else None
+
+
+@rule(
+    "warning",
+    over=containers,
+    why="the framework finds no GPU and computes on the CPU, or fails where it asks for CUDA",
+    fix="use the image's -cpu- variant, or an instance type with GPUs",
+    source="deep-learning-containers, available_images.md: one image for CPU, one for GPU",
+)
+def gpu_image_on_cpu_machine(job: Job) -> Iterator[Violation]:
+    if job.machine and job.machine.kind == "cpu" and built_for(job.image) == "gpu":
+        yield job.at(job.image_at, f"{job.image} is for GPUs, {job.instance_type} has none")
+
+
+@rule(
+    "warning",
+    over=containers,
+    why="the accelerators are paid for and never used",
+    fix="use the image's -gpu- variant, or a CPU instance type",
+    source="deep-learning-containers, available_images.md: one image for CPU, one for GPU",
+)
+def cpu_image_on_accelerator(job: Job) -> Iterator[Violation]:
+    machine = job.machine
+    if machine and machine.kind != "cpu" and built_for(job.image) == "cpu":
+        what = f"{machine.accelerators} × {machine.accelerator}"
+        yield job.at(job.image_at, f"{job.image} is for CPUs, {machine.name} has {what}")
+
+
+@rule(
+    "error",
+    over=containers,
+    why="CUDA finds no device on Trainium, and Neuron finds none on a GPU instance",
+    fix="take an image of the accelerator's own kind (pytorch-training-neuronx for Trainium)",
+    source="deep-learning-containers, available_images.md: Neuron containers have their own images",
+)
+def image_of_another_accelerator(job: Job) -> Iterator[Violation]:
+    kinds = {job.machine.kind if job.machine else None, built_for(job.image)}
+    if kinds == {"gpu", "neuron"}:
+        problem = f"{job.image} is not for {job.instance_type}, which has {job.machine.accelerator}"
+        yield job.at(job.image_at, problem)
+
+
+@rule(
+    "error",
+    over=whole,
+    why="a job uses images, keys and functions of its own region: the service refuses the step",
+    fix="take all of them from the region that the pipeline is in",
+    source="developer guide, S3 data source and KMS: the same region as the job; for images the "
+    "guide has it of Studio's only, for jobs it is from memory",
+)
+def regions_differ(document: Document) -> Iterator[Violation]:
+    found = list(_regions(document))
+    images = Counter(region for *_, region, is_image in found if is_image)
+    if not images:
+        return
+    usual = images.most_common(1)[0][0]
+    for step, path, region, _ in found:
+        if region != usual:
+            problem = f"is of region {region}, the images are of {usual}"
+            yield Violation(step=step, path=path, problem=problem)
+
+
+def _regions(document: Document) -> Iterator[tuple[Step, str, str, bool]]:
+    """Every image and ARN of a region: where it stands, the region, whether it is an image."""
+    for step in document.steps:
+        for path, text in strings(_own(document, step), f"{step.path}.Arguments"):
+            if found := IMAGE.fullmatch(text) or _ARN_REGION.match(text):
+                yield step, path, found["region"], found.re is IMAGE
+
+
+def _own(document: Document, step: Step) -> Any:
+    """The step's arguments without those of nested steps, which are in the list themselves."""
+    nested = ("IfSteps", "ElseSteps", "Steps")
+    return document.value({k: v for k, v in step.arguments.items() if k not in nested})
+
+
+@rule(
+    "error",
+    over=containers,
+    why="the account holds no such repository in that region: the image cannot be pulled",
+    fix="name the registry of the region",
+    source="SDK 3.27, sagemaker/core/image_uri_config/pytorch.json",
+)
+def image_of_another_registry(job: Job) -> Iterator[Violation]:
+    image = aws_image(job.image)
+    if image and image["account"] != (needed := ACCOUNTS.get(image["region"], COMMON_ACCOUNT)):
+        problem = f"AWS's images in {image['region']} are in account {needed}, not in "
+        yield job.at(
+            job.image_at,
+            problem + image["account"],
+            f"write {job.image.replace(image['account'], needed, 1)}",
+        )
+
+
+RULES = (
+    gpu_image_on_cpu_machine,
+    cpu_image_on_accelerator,
+    image_of_another_accelerator,
+    regions_differ,
+    image_of_another_registry,
+)

@@ -1,0 +1,98 @@
+"""Instance types: do they exist, may the job have them, is what they have used?"""
+
+from collections.abc import Iterator
+
+from pipelines.recipe.config import nearest
+from pipelines.rules.trainyard_jobs import PROCESSES, ranks_per_node, shards
+from trainyard.machines import MACHINES, Machine
+from trainyard.validate.rules.jobs import Job, containers, processing, training
+from trainyard.validate.rules.rule import Violation, rule
+
+
+@rule(
+    "error",
+    over=containers,
+    why="the service refuses the job, minutes after the pipeline was started",
+    fix="name an instance type that SageMaker has",
+    source="botocore 1.44.5, TrainingInstanceType and ProcessingInstanceType",
+)
+def unknown_instance_type(job: Job) -> Iterator[Violation]:
+    name = job.instance_type
+    if name is not None and name not in MACHINES:
+        yield job.at(
+            job.resource("InstanceType"),
+            f"{name!r} is no instance type of SageMaker",
+            nearest(name, [*MACHINES]) if name.count(".") == 2 else _with_prefix(name),
+        )
+
+
+def _with_prefix(name: str) -> str:
+    """EC2's names lack the ``ml.``."""
+    return f"write ml.{name}" if f"ml.{name}" in MACHINES else "write ml.<family>.<size>"
+
+
+@rule(
+    "error",
+    over=processing,
+    why="the service refuses the job, minutes after the pipeline was started",
+    fix="choose a type that processing has (ml.g5, ml.g6e, ml.p5.4xlarge …), or a training step",
+    source="botocore 1.44.5, ProcessingInstanceType",
+)
+def not_a_processing_type(job: Job) -> Iterator[Violation]:
+    if job.machine and not job.machine.processing:
+        problem = f"{job.machine.name} is for training jobs only"
+        yield job.at(job.resource("InstanceType"), problem)
+
+
+@rule(
+    "error",
+    over=training,
+    why="NCCL refuses a GPU that two ranks share: the training dies as it starts",
+    fix="start as many processes a node as it has GPUs (the default)",
+    source="NCCL 'Duplicate GPU detected' (src/init.cc), from memory",
+)
+def more_processes_than_gpus(job: Job) -> Iterator[Violation]:
+    ranks = ranks_per_node(job)
+    if job.machine and job.machine.kind == "gpu" and ranks and ranks > job.machine.accelerators:
+        yield job.at(f"Environment.{PROCESSES}", _against_gpus(ranks, job.machine))
+
+
+def _against_gpus(ranks: int, machine: Machine) -> str:
+    return f"{ranks} processes a node, {machine.name} has {machine.accelerators} accelerators"
+
+
+@rule(
+    "warning",
+    over=training,
+    why="the GPUs without a process are paid for and never used",
+    fix="start as many processes a node as it has GPUs (the default)",
+    source="torchrun_driver.py of SDK 3.27: one process a GPU unless told otherwise",
+)
+def idle_gpus(job: Job) -> Iterator[Violation]:
+    ranks = ranks_per_node(job)
+    if job.machine and ranks and ranks < job.machine.accelerators:
+        yield job.at(f"Environment.{PROCESSES}", _against_gpus(ranks, job.machine))
+
+
+@rule(
+    "warning",
+    over=processing,
+    why="each instance gets all of the data and does the same work again",
+    fix="distribute one input with ShardedByS3Key, or use one instance",
+    source="API reference, ProcessingS3Input.S3DataDistributionType",
+)
+def instances_share_no_work(job: Job) -> Iterator[Violation]:
+    inputs = [item.get("S3Input") for _, item in job.items("ProcessingInputs")]
+    modes = [i.get("S3DataDistributionType") for i in inputs if isinstance(i, dict)]
+    if job.nodes > 1 and modes and "ShardedByS3Key" not in modes and not shards(job):
+        problem = f"{job.nodes} instances, and every input is FullyReplicated"
+        yield job.at(job.resource("InstanceCount"), problem)
+
+
+RULES = (
+    unknown_instance_type,
+    not_a_processing_type,
+    more_processes_than_gpus,
+    idle_gpus,
+    instances_share_no_work,
+)

@@ -1,0 +1,132 @@
+"""EFA, VPC, isolation and encryption between machines.
+
+EFA without a VPC of one's own is fine: SageMaker then uses its own network (developer guide,
+train-vpc, asks for VPC settings only of those who set VpcConfig).
+"""
+
+from collections.abc import Iterator
+
+from trainyard.validate.rules.images import aws_image
+from trainyard.validate.rules.jobs import Job, containers, known_text, training
+from trainyard.validate.rules.rule import Violation, rule
+
+DRIVER_EFA = {
+    "ml.g4dn.8xlarge",
+    "ml.g4dn.12xlarge",
+    "ml.g5.48xlarge",
+    "ml.p3dn.24xlarge",
+    "ml.p4d.24xlarge",
+    "ml.p4de.24xlarge",
+    "ml.p5.48xlarge",
+    "ml.p5e.48xlarge",
+    "ml.trn1.32xlarge",
+}
+"""SM_EFA_NCCL_INSTANCES of SDK 3.27, sagemaker/train/container_drivers/common/utils.py: where the
+drivers set FI_PROVIDER=efa."""
+RDMA_FAMILIES = ("ml.p4", "ml.p5", "ml.p6", "ml.trn")
+
+
+@rule(
+    "warning",
+    over=training,
+    why="NCCL may fall back to TCP: slow, and jobs of hundreds of ranks hang with no message",
+    fix="set the variables in the job's environment",
+    source="sagemaker-training-toolkit#240, #5491: instance types missing in the drivers' list",
+)
+def efa_unknown_to_driver(job: Job) -> Iterator[Violation]:
+    machine = job.machine
+    known = machine is None or not machine.efa or machine.name in DRIVER_EFA
+    if known or job.nodes < 2 or not job.has_drivers or machine.kind == "cpu":
+        return
+    if "FI_PROVIDER" not in job.environment:
+        wanted = "FI_PROVIDER=efa"
+        if machine.name.startswith(RDMA_FAMILIES):
+            wanted += ", FI_EFA_USE_DEVICE_RDMA=1 and RDMAV_FORK_SAFE=1"
+        problem = f"{machine.name} has EFA, which the SDK's drivers do not know of"
+        yield job.at("Environment", problem, f"set {wanted} in the job's environment")
+
+
+@rule(
+    "warning",
+    over=training,
+    why="EFA works within one availability zone: the nodes may not reach each other by it",
+    fix="name one subnet",
+    source="EC2 and ParallelCluster user guides: EFA isn't supported over availability zones",
+)
+def efa_across_subnets(job: Job) -> Iterator[Violation]:
+    if job.machine and job.machine.efa and job.nodes > 1 and len(job.subnets) > 1:
+        yield job.at(
+            "VpcConfig.Subnets", f"{job.nodes} nodes with EFA in {len(job.subnets)} subnets"
+        )
+
+
+@rule(
+    "warning",
+    over=training,
+    why="gradients go over TCP: the GPUs wait for the network",
+    fix="use one larger instance, or a type with EFA",
+    source="developer guide, data-parallel-use-api: EFA-enabled instances for best performance",
+)
+def nodes_without_efa(job: Job) -> Iterator[Violation]:
+    machine = job.machine
+    if machine and machine.kind == "gpu" and job.nodes > 1 and not machine.efa:
+        problem = f"{job.nodes} × {machine.name}, which has no EFA"
+        speed = f" ({machine.network_gbps:g} Gb/s)" if machine.network_gbps else ""
+        yield job.at(job.resource("InstanceType"), problem + speed)
+
+
+@rule(
+    "warning",
+    over=training,
+    why="each collective is encrypted between the nodes: training takes longer and costs more",
+    fix="leave it off inside a private subnet, if your rules allow it",
+    source="developer guide, train-encrypt: can increase training time",
+)
+def encrypted_collectives(job: Job) -> Iterator[Violation]:
+    where = "EnableInterContainerTrafficEncryption"
+    accelerated = job.machine and job.machine.kind != "cpu"
+    if accelerated and job.nodes > 1 and job.get(where) is True:
+        yield job.at(where, f"traffic between {job.nodes} × {job.machine.name} is encrypted")
+
+
+@rule(
+    "error",
+    over=containers,
+    why="an isolated container reaches no server: the job fails or hangs at the first call",
+    fix="turn EnableNetworkIsolation off, or track in files (mlflow_tracking_uri local)",
+    source="developer guide, mkt-algo-model-internet-free: no outbound network calls",
+)
+def tracking_from_isolation(job: Job) -> Iterator[Violation]:
+    if job.get(f"{job.network_at}EnableNetworkIsolation") is not True:
+        return
+    if uri := known_text(job.environment.get("MLFLOW_TRACKING_URI")):
+        yield job.at("Environment.MLFLOW_TRACKING_URI", f"{uri} from an isolated container")
+    uri = known_text(job.hyperparameters.get("mlflow_tracking_uri")) or ""
+    if uri.startswith(("arn:", "http://", "https://")):
+        where = f"{job.hyperparameters_at}.mlflow_tracking_uri"
+        yield job.at(where, f"{uri} from an isolated container")
+
+
+@rule(
+    "error",
+    over=containers,
+    why="pip reaches no index from an isolated container: the job dies as it starts",
+    fix="turn EnableNetworkIsolation off, or name an image that holds the step's requirements.txt",
+    source="developer guide, mkt-algo-model-internet-free; steps/container.sh, steps/train/step.py",
+)
+def packages_from_isolation(job: Job) -> Iterator[Violation]:
+    where = f"{job.network_at}EnableNetworkIsolation"
+    entry = str(job.raw("AppSpecification.ContainerEntrypoint"))
+    installs = job.has_drivers or "steps/container.sh" in entry
+    if job.get(where) is True and installs and aws_image(job.image):
+        yield job.at(where, f"{job.image} lacks packages that the job installs as it starts")
+
+
+RULES = (
+    efa_unknown_to_driver,
+    efa_across_subnets,
+    nodes_without_efa,
+    encrypted_collectives,
+    tracking_from_isolation,
+    packages_from_isolation,
+)

@@ -1,0 +1,144 @@
+"""RetryPolicies: on steps that have none, with causes and limits that the service takes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.recipe.config import nearest
+from trainyard.language.document import Step
+from trainyard.validate.rules.jobs import as_list
+from trainyard.validate.rules.rule import Violation, rule, steps
+
+GUIDE = "developer guide, pipelines-retry-policy"
+RETRIED_STEPS = (
+    "Processing",
+    "Training",
+    "Tuning",
+    "AutoML",
+    "Model",
+    "RegisterModel",
+    "Transform",
+    "NotebookJob",
+    "QualityCheck",
+    "ClarifyCheck",
+    "EMRServerless",
+    "EndpointConfig",
+    "Endpoint",
+)
+"""The guide's list to NotebookJob, and those to which SDK 3.27 gives retry_policies as well."""
+INTERNAL_ERROR = "SageMaker.JOB_INTERNAL_ERROR"
+CAUSES = [
+    "Step.SERVICE_FAULT",
+    "Step.THROTTLING",
+    INTERNAL_ERROR,
+    "SageMaker.CAPACITY_ERROR",
+    "SageMaker.RESOURCE_LIMIT",
+]
+LARGEST = {"MaxAttempts": 20, "IntervalSeconds": 43_200, "ExpireAfterMin": 14_400}
+
+
+def _policies(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
+    for index, policy in enumerate(as_list(step.document.get("RetryPolicies"))):
+        if isinstance(policy, dict):
+            yield f"{step.path}.RetryPolicies[{index}]", policy
+
+
+def _causes(policy: dict[str, Any]) -> list[Any]:
+    return as_list(policy.get("ExceptionType"))
+
+
+@rule(
+    "error",
+    over=steps,
+    why="the service refuses the definition",
+    fix="leave RetryPolicies out; a Lambda step's function retries by itself",
+    source=f"{GUIDE}: the step types that can be retried; #3922",
+)
+def retries_on_unsupported_step(step: Step) -> Iterator[Violation]:
+    if step.document.get("RetryPolicies") and step.type not in RETRIED_STEPS:
+        problem = f"steps of type {step.type} are not retried"
+        yield Violation(step=step, path=f"{step.path}.RetryPolicies", problem=problem)
+
+
+@rule(
+    "error",
+    over=steps,
+    why="the service refuses the definition",
+    fix="name one of " + ", ".join(CAUSES),
+    source=f"{GUIDE}: supported exception types",
+)
+def unknown_retry_cause(step: Step) -> Iterator[Violation]:
+    for path, policy in _policies(step):
+        for index, cause in enumerate(_causes(policy)):
+            if cause not in CAUSES:
+                where = f"{path}.ExceptionType[{index}]"
+                problem = f"{cause!r} is no exception type"
+                fix = nearest(str(cause), CAUSES)
+                yield Violation(step=step, path=where, problem=problem, fix=fix)
+
+
+@rule(
+    "error",
+    over=steps,
+    why="the service refuses the definition",
+    fix="leave one of them out",
+    source=f"{GUIDE}: only one of MaxAttempts or ExpireAfterMin",
+)
+def two_retry_limits(step: Step) -> Iterator[Violation]:
+    for path, policy in _policies(step):
+        if policy.get("MaxAttempts") is not None and policy.get("ExpireAfterMin") is not None:
+            yield Violation(step=step, path=path, problem="has MaxAttempts and ExpireAfterMin")
+
+
+@rule(
+    "error",
+    over=steps,
+    why="the service refuses the definition",
+    fix="lower it",
+    source=f"{GUIDE}: JSON schema",
+)
+def retry_limit_too_large(step: Step) -> Iterator[Violation]:
+    for path, policy in _policies(step):
+        for name, largest in LARGEST.items():
+            value = policy.get(name)
+            if isinstance(value, int | float) and not 0 <= value <= largest:
+                problem = f"is {value}; expected 0 to {largest}"
+                yield Violation(step=step, path=f"{path}.{name}", problem=problem)
+
+
+@rule(
+    "warning",
+    over=steps,
+    why="tuning and AutoML retry their jobs themselves: the policy has no effect",
+    fix="set RetryStrategy in the training job definition",
+    source=f"{GUIDE}: note on tuning and AutoML",
+)
+def retry_without_effect(step: Step) -> Iterator[Violation]:
+    for path, policy in _policies(step):
+        if step.type in ("Tuning", "AutoML") and INTERNAL_ERROR in _causes(policy):
+            yield Violation(step=step, path=path, problem=f"{INTERNAL_ERROR} on a {step.type} step")
+
+
+@rule(
+    "warning",
+    over=steps,
+    why="an attempt that fails for lack of capacity at once uses up the others within seconds",
+    fix="set IntervalSeconds to 60 or more",
+    source=f"{GUIDE}: IntervalSeconds is 1 by default",
+)
+def hasty_retries(step: Step) -> Iterator[Violation]:
+    for path, policy in _policies(step):
+        interval = policy.get("IntervalSeconds", 1)
+        short = isinstance(interval, int | float) and interval < 30
+        if short and "SageMaker.CAPACITY_ERROR" in _causes(policy):
+            problem = f"retries for capacity after {interval} s"
+            yield Violation(step=step, path=f"{path}.IntervalSeconds", problem=problem)
+
+
+RULES = (
+    retries_on_unsupported_step,
+    unknown_retry_cause,
+    two_retry_limits,
+    retry_limit_too_large,
+    retry_without_effect,
+    hasty_retries,
+)

@@ -1,0 +1,89 @@
+"""What a rule is: a check with its reasons, and what it says when it is broken."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trainyard.language.document import Document, Step
+from trainyard.validate.findings import Finding
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One place where a rule is broken."""
+
+    step: Step | None
+    path: str
+    """JSON path in the definition."""
+
+    problem: str
+    fix: str | None = None
+    """What to change here; None: the rule's own words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Something that botocore's service model cannot know."""
+
+    name: str
+    """kebab-case."""
+
+    severity: Severity
+    why: str
+    """What would happen."""
+
+    fix: str
+    source: str
+    """AWS's page, an issue (#n is aws/sagemaker-python-sdk), or the file that decides."""
+
+    check: Callable[[Document], Iterator[Violation]]
+
+    def findings(self, document: Document) -> Iterator[Finding]:
+        """What this rule has to say of the document."""
+        for broken in self.check(document):
+            yield Finding(
+                rule=self.name,
+                severity=self.severity,
+                step=broken.step.name if broken.step else None,
+                path=broken.path,
+                problem=broken.problem,
+                why=self.why,
+                fix=broken.fix or self.fix,
+                source=self.source,
+            )
+
+
+def rule(
+    severity: Severity,
+    *,
+    over: Callable[[Document], Iterable[Any]],
+    why: str,
+    fix: str,
+    source: str,
+) -> Callable[[Callable[[Any], Iterator[Violation]]], Rule]:
+    """Make a rule of a function that yields violations of one of the things that ``over`` lists.
+
+    The rule has the function's name, with hyphens.
+    """
+
+    def make(look: Callable[[Any], Iterator[Violation]]) -> Rule:
+        def check(document: Document) -> Iterator[Violation]:
+            for thing in over(document):
+                yield from look(thing)
+
+        name = look.__name__.replace("_", "-")
+        return Rule(name=name, severity=severity, why=why, fix=fix, source=source, check=check)
+
+    return make
+
+
+def whole(document: Document) -> tuple[Document]:
+    """For ``over``: the document itself, once."""
+    return (document,)
+
+
+def steps(document: Document) -> tuple[Step, ...]:
+    """For ``over``: each step."""
+    return document.steps

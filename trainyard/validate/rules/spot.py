@@ -1,0 +1,210 @@
+"""Spot, checkpoints, warm pools, time limits, quotas."""
+
+from collections.abc import Iterator
+
+from pipelines.rules.trainyard_jobs import our_training, settings
+from steps.train.config import CHECKPOINTS
+from trainyard.validate.rules.jobs import Job, as_list, jobs, processing, training
+from trainyard.validate.rules.rule import Violation, rule
+
+DAY = 86_400
+LONGEST_TRAINING = 28 * DAY
+USUAL_LONGEST = 5 * DAY
+USUAL_INSTANCES = 20
+WARM_POOL = 3600
+LOST_SHARE = 0.1
+LOST_SECONDS = 3600
+QUOTAS = "Service Quotas of SageMaker (developer guide, feature-store-feature-processor-quotas)"
+RUNTIME, WAIT = "StoppingCondition.MaxRuntimeInSeconds", "StoppingCondition.MaxWaitTimeInSeconds"
+
+
+@rule(
+    "warning",
+    over=training,
+    why="after each interruption the training begins again from nothing, and may never end",
+    fix="set CheckpointConfig.S3Uri, and write checkpoints to /opt/ml/checkpoints",
+    source="developer guide, model-managed-spot-training; #1040 #3062",
+)
+def spot_without_checkpoints(job: Job) -> Iterator[Violation]:
+    if job.spot and not job.raw("CheckpointConfig.S3Uri"):
+        yield job.at("CheckpointConfig", "spot instances and no CheckpointConfig")
+
+
+@rule(
+    "error",
+    over=training,
+    why="the service refuses the job",
+    fix="set MaxWaitTimeInSeconds, at least MaxRuntimeInSeconds",
+    source="developer guide, model-managed-spot-training: specify MaxWaitTimeInSeconds",
+)
+def spot_without_max_wait(job: Job) -> Iterator[Violation]:
+    if job.spot and job.raw(WAIT) is None:
+        yield job.at(WAIT, "spot instances and no MaxWaitTimeInSeconds")
+
+
+@rule(
+    "error",
+    over=training,
+    why="the service refuses the job",
+    fix="raise MaxWaitTimeInSeconds: it holds the waiting for capacity and the running",
+    source="API reference, StoppingCondition.MaxWaitTimeInSeconds",
+)
+def max_wait_below_max_runtime(job: Job) -> Iterator[Violation]:
+    wait, runtime = job.number(WAIT), job.number(RUNTIME)
+    if job.spot and wait is not None and runtime is not None and wait < runtime:
+        yield job.at(WAIT, f"{wait} s, less than MaxRuntimeInSeconds {runtime} s")
+
+
+@rule(
+    "error",
+    over=training,
+    why="the service refuses the job: it is only supported when EnableManagedSpotTraining is true",
+    fix="leave MaxWaitTimeInSeconds out, or turn spot on",
+    source="#4140, kenza-ai/sagify#111",
+)
+def max_wait_without_spot(job: Job) -> Iterator[Violation]:
+    if job.get("EnableManagedSpotTraining") in (None, False) and job.raw(WAIT) is not None:
+        yield job.at(WAIT, "is set, and the job is not for spot instances")
+
+
+@rule(
+    "error",
+    over=training,
+    why="the service refuses the job",
+    fix="leave KeepAlivePeriodInSeconds out, or turn spot off",
+    source="developer guide, train-warm-pools: cannot be used with spot instances",
+)
+def warm_pool_of_spot(job: Job) -> Iterator[Violation]:
+    where = "ResourceConfig.KeepAlivePeriodInSeconds"
+    if job.spot and job.number(where):
+        yield job.at(where, f"{job.number(where)} s, and the job is for spot instances")
+
+
+@rule(
+    "error",
+    over=training,
+    why="the service refuses the job",
+    fix=f"ask for at most {WARM_POOL} s; the next job of the same shape renews it",
+    source="developer guide, train-warm-pools: at most 3600 seconds",
+)
+def warm_pool_too_long(job: Job) -> Iterator[Violation]:
+    where = "ResourceConfig.KeepAlivePeriodInSeconds"
+    if (job.number(where) or 0) > WARM_POOL:
+        yield job.at(where, f"{job.number(where)} s")
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="SageMaker copies another folder than the one that the training writes: nothing is kept",
+    fix=f"set LocalPath to {CHECKPOINTS}, or leave it out",
+    source="steps/train/config.py",
+)
+def checkpoints_elsewhere(job: Job) -> Iterator[Violation]:
+    where = "CheckpointConfig.LocalPath"
+    path = job.text(where)
+    if path and path.rstrip("/") != CHECKPOINTS:
+        yield job.at(where, f"{path}; the training writes to {CHECKPOINTS}")
+
+
+@rule(
+    "warning",
+    over=our_training,
+    why="two minutes' notice do not help: AWS's drivers keep SIGTERM from the ranks, so the work "
+    "since the last checkpoint is lost",
+    fix="lower checkpoint_interval",
+    source="docs/interruptions.md; sagemaker-training-toolkit#125 #173. How long a step takes is "
+    "not known before the run: the bound is the interval's share of MaxRuntimeInSeconds",
+)
+def rare_checkpoints(job: Job) -> Iterator[Violation]:
+    config = settings(job)
+    if not job.spot or not config:
+        return
+    share = min(1.0, config.checkpoint_interval / config.max_steps)
+    seconds = share * (job.number(RUNTIME) or 0)
+    if share > LOST_SHARE or seconds > LOST_SECONDS:
+        problem = f"every {config.checkpoint_interval} of {config.max_steps} steps: an interruption"
+        problem += f" may cost {share:.0%} of the run, up to {seconds / 60:.0f} minutes"
+        yield job.at(f"{job.hyperparameters_at}.checkpoint_interval", problem)
+
+
+@rule(
+    "warning",
+    over=training,
+    why="when the region has no such instances at that moment, the whole run fails",
+    fix="add a retry policy with SageMaker.CAPACITY_ERROR, or use spot, which waits",
+    source="developer guide, pipelines-retry-policy: InsufficientCapacityErrors",
+)
+def capacity_not_awaited(job: Job) -> Iterator[Violation]:
+    policies = as_list(job.step.document.get("RetryPolicies"))
+    caught = [p.get("ExceptionType") for p in policies if isinstance(p, dict)]
+    scarce = job.machine and job.machine.kind != "cpu" and job.step.type == "Training"
+    if scarce and not job.spot and "SageMaker.CAPACITY_ERROR" not in str(caught):
+        yield job.at(job.resource("InstanceType"), f"{job.machine.name} on demand, without retries")
+
+
+@rule(
+    "error",
+    over=training,
+    why="the service refuses the job",
+    fix="ask for at most 28 days, and go on from the checkpoint in another run",
+    source="API reference, StoppingCondition.MaxRuntimeInSeconds",
+)
+def training_too_long(job: Job) -> Iterator[Violation]:
+    if (job.number(RUNTIME) or 0) > LONGEST_TRAINING:
+        yield job.at(
+            RUNTIME, f"{job.number(RUNTIME)} s is more than {LONGEST_TRAINING} s (28 days)"
+        )
+
+
+@rule(
+    "warning",
+    over=jobs,
+    why="an account is given five days at first: the service refuses the job",
+    fix="have the quota raised before the run, or ask for less",
+    source=f"{QUOTAS}: longest run time 432000 s",
+)
+def runtime_beyond_usual_quota(job: Job) -> Iterator[Violation]:
+    if USUAL_LONGEST < (job.number(RUNTIME) or 0) <= LONGEST_TRAINING:
+        yield job.at(RUNTIME, f"{job.number(RUNTIME)} s is more than {USUAL_LONGEST} s (5 days)")
+
+
+@rule(
+    "warning",
+    over=jobs,
+    why="an account is given 20 instances a job at first, fewer with GPUs: the service refuses it",
+    fix="have the quota raised before the run, or ask for fewer",
+    source=f"{QUOTAS}: 20 instances for a training job",
+)
+def instances_beyond_usual_quota(job: Job) -> Iterator[Violation]:
+    if job.nodes > USUAL_INSTANCES:
+        yield job.at(job.resource("InstanceCount"), f"{job.nodes} instances")
+
+
+@rule(
+    "warning",
+    over=processing,
+    why="the job may run for a day before it is stopped",
+    fix="set StoppingCondition.MaxRuntimeInSeconds",
+    source="SDK 3.27, Processor.max_runtime_in_seconds: the default is 24 hours",
+)
+def no_time_limit(job: Job) -> Iterator[Violation]:
+    if job.step.type == "Processing" and job.raw(RUNTIME) is None:
+        yield job.at("StoppingCondition", "no MaxRuntimeInSeconds")
+
+
+RULES = (
+    spot_without_checkpoints,
+    spot_without_max_wait,
+    max_wait_below_max_runtime,
+    max_wait_without_spot,
+    warm_pool_of_spot,
+    warm_pool_too_long,
+    checkpoints_elsewhere,
+    rare_checkpoints,
+    capacity_not_awaited,
+    training_too_long,
+    runtime_beyond_usual_quota,
+    instances_beyond_usual_quota,
+    no_time_limit,
+)

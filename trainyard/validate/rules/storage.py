@@ -1,0 +1,294 @@
+"""S3 locations, volumes and the keys that encrypt them."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import Any
+
+from pipelines.rules.trainyard_jobs import our_training, settings
+from trainyard.language.document import Document, Step
+from trainyard.language.expressions import is_expression
+from trainyard.validate.rules.jobs import (
+    Job,
+    as_list,
+    jobs,
+    known_text,
+    member,
+    processing,
+    training,
+)
+from trainyard.validate.rules.rule import Violation, rule, steps, whole
+
+BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+OF_BUCKET = re.compile(r"([a-z0-9][a-z0-9.-]*)?")
+"""The beginning of a bucket's name, whose end only a run knows."""
+S3_FIELDS = ("S3Uri", "S3OutputPath", "ModelDataUrl", "S3OutputUri")
+LARGEST_VOLUME = 16384
+CHECKPOINT_BYTES = 12
+"""A parameter in a checkpoint of ours: weight and two moments, float32."""
+SHARD_MEMORY = 12
+"""Memory of a core that writes shards ÷ shard_mb, measured: steps/shard/config.py."""
+
+
+def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
+    """S3 locations with their paths, and whether that is all of it: of a join, the part before the
+    first expression."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _locations(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            here = member(path, str(key))
+            if key in S3_FIELDS and (text := _beginning(item)):
+                yield here, *text
+            elif key not in ("IfSteps", "ElseSteps"):
+                yield from _locations(item, here)
+
+
+def _beginning(value: Any) -> tuple[str, bool] | None:
+    if not (isinstance(value, dict) and isinstance(value.get("Std:Join"), dict)):
+        return (value, True) if isinstance(value, str) else None
+    parts, on = as_list(value["Std:Join"].get("Values")), value["Std:Join"].get("On", "")
+    known = list(takewhile(lambda part: isinstance(part, str), parts))
+    if not known or not isinstance(on, str):
+        return None
+    whole_text = len(known) == len(parts)
+    return on.join(known) + ("" if whole_text else on), whole_text
+
+
+@rule(
+    "error",
+    over=steps,
+    why="the service refuses the location",
+    fix="write s3://bucket/key, the bucket in lower case, 3 to 63 characters",
+    source="API reference, S3Uri; S3 user guide, bucket naming rules",
+)
+def malformed_s3_location(step: Step) -> Iterator[Violation]:
+    for path, text, is_all in _locations(dict(step.arguments), f"{step.path}.Arguments"):
+        scheme, separator, rest = text.partition("://")
+        if path.endswith("ModelDataUrl") and scheme == "https":
+            continue
+        bucket, slash, _ = rest.partition("/")
+        if not is_all and "s3://".startswith(text):
+            continue  # the rest of the scheme comes with the expression
+        if scheme != "s3" or not separator:
+            yield Violation(step=step, path=path, problem=f"{text!r} does not begin with s3://")
+        elif not (BUCKET if is_all or slash else OF_BUCKET).fullmatch(bucket):
+            problem = f"{text!r}: {bucket!r} is no bucket's name"
+            yield Violation(step=step, path=path, problem=problem)
+
+
+@rule(
+    "warning",
+    over=steps,
+    why="S3 takes the empty part as a folder without a name: other tools do not find the objects",
+    fix="write one slash",
+    source="S3 user guide, object keys: a key is taken as it is",
+)
+def empty_key_part(step: Step) -> Iterator[Violation]:
+    for path, text, _ in _locations(dict(step.arguments), f"{step.path}.Arguments"):
+        if "//" in text.partition("://")[2]:
+            yield Violation(step=step, path=path, problem=f"{text!r} has two slashes in its key")
+
+
+def _outputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
+    """Where processing and transform jobs write. Training jobs add their own name to theirs."""
+    for job in jobs(document):
+        for index, item in job.items("ProcessingOutputConfig.Outputs"):
+            s3 = item.get("S3Output")
+            if isinstance(s3, dict) and s3.get("S3Uri"):
+                yield job, f"ProcessingOutputConfig.Outputs[{index}].S3Output.S3Uri", s3["S3Uri"]
+        if job.raw("TransformOutput.S3OutputPath"):
+            where = "TransformOutput.S3OutputPath"
+            yield job, where, job.raw(where)
+
+
+@rule(
+    "warning",
+    over=whole,
+    why="the later of the two overwrites the earlier, or both mix",
+    fix="give each output a prefix of its own",
+    source="S3 has one object a key; SageMaker uploads without looking",
+)
+def outputs_collide(document: Document) -> Iterator[Violation]:
+    seen: dict[str, list[Step]] = {}
+    for job, where, uri in _outputs(document):
+        others = seen.setdefault(json.dumps(uri, sort_keys=True).rstrip('/"'), [])
+        for other in others[:1]:
+            if other is job.step:
+                yield job.at(where, "another output of the step goes to the same place")
+            elif not _exclusive(other, job.step):
+                yield job.at(where, f"step {other.name} writes to the same place")
+        others.append(job.step)
+
+
+def _exclusive(one: Step, other: Step) -> bool:
+    """Whether the steps stand in different branches of one condition."""
+    both = one.branch and other.branch
+    return bool(both and one.branch[0] == other.branch[0] and one.branch[1] != other.branch[1])
+
+
+@rule(
+    "warning",
+    over=whole,
+    why="each run overwrites what the last one wrote there, also what a cached step still names",
+    fix="put Execution.PipelineExecutionId into the prefix",
+    source="developer guide, pipelines-caching: a hit hands on the earlier run's locations",
+)
+def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
+    for job, where, uri in _outputs(document):
+        if not _has_expression(uri):
+            yield job.at(where, f"{document.value(uri)} is the same in each run")
+
+
+def _has_expression(value: Any) -> bool:
+    """Whether anything in ``value`` differs from run to run."""
+    if isinstance(value, dict) and "Std:Join" in value:
+        body = value["Std:Join"] if isinstance(value["Std:Join"], dict) else {}
+        return any(_has_expression(part) for part in as_list(body.get("Values")))
+    return is_expression(value)
+
+
+@rule(
+    "error",
+    over=jobs,
+    why="disks of the instance are encrypted by its hardware: the service refuses a key for them",
+    fix="leave VolumeKmsKeyId out for this instance type; outputs keep their key",
+    source="API reference, ResourceConfig.VolumeKmsKeyId and ProcessingClusterConfig; #3677",
+)
+def key_for_local_disks(job: Job) -> Iterator[Violation]:
+    where = job.resource("VolumeKmsKeyId")
+    if job.machine and job.machine.local_storage_gb and job.raw(where):
+        disks = f"{job.machine.local_storage_gb} GB of NVMe"
+        yield job.at(where, f"a key for the volume; {job.machine.name} has {disks} instead of one")
+
+
+@rule(
+    "error",
+    over=processing,
+    why="the service refuses the job",
+    fix="ask for no more than the disks hold, or choose a larger instance type",
+    source="API reference, ProcessingClusterConfig.VolumeSizeInGB",
+)
+def volume_beyond_local_disks(job: Job) -> Iterator[Violation]:
+    yield from _beyond_local(job)
+
+
+@rule(
+    "warning",
+    over=training,
+    why="SageMaker provisions no volume there: the job has the disks, no more, and may run full",
+    fix="ask for no more than the disks hold, or choose a larger instance type",
+    source="API reference, ResourceConfig.VolumeSizeInGB",
+)
+def training_volume_beyond_local_disks(job: Job) -> Iterator[Violation]:
+    yield from _beyond_local(job)
+
+
+def _beyond_local(job: Job) -> Iterator[Violation]:
+    where = job.resource("VolumeSizeInGB")
+    size, machine = job.number(where), job.machine
+    if size and machine and 0 < machine.local_storage_gb < size:
+        disks = f"{machine.name} has {machine.local_storage_gb} GB of NVMe in its stead"
+        yield job.at(where, f"{size} GB; {disks}")
+
+
+@rule(
+    "error",
+    over=jobs,
+    why="no EBS volume is larger: the service refuses the job",
+    fix=f"ask for at most {LARGEST_VOLUME} GB; use FastFile or more instances",
+    source="API reference, ProcessingVolumeSizeInGB; EBS user guide, gp2: 16 TiB",
+)
+def volume_too_large(job: Job) -> Iterator[Violation]:
+    where = job.resource("VolumeSizeInGB")
+    if (job.number(where) or 0) > LARGEST_VOLUME:
+        yield job.at(where, f"{job.number(where)} GB")
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="the disk runs full when the checkpoint is written, and the work since the last is lost",
+    fix="raise VolumeSizeInGB, or lower keep_checkpoints",
+    source="training/checkpoint.py; 12 × layers × dim² parameters or more (Kaplan et al. 2020)",
+)
+def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
+    config, machine = settings(job), job.machine
+    volume = (machine and machine.local_storage_gb) or job.number(job.resource("VolumeSizeInGB"))
+    parameters = _parameters(job)
+    if config and volume and parameters and job.nodes:
+        kept = config.keep_checkpoints + 1  # an old one goes when the new one is complete
+        needed = parameters * CHECKPOINT_BYTES * kept / job.nodes / 1e9
+        if needed > volume:
+            problem = f"{kept} checkpoints of {parameters / 1e9:.1f}e9 parameters take at least "
+            where = job.resource("VolumeSizeInGB")
+            yield job.at(where, f"{problem}{needed:.0f} GB a node; there are {volume} GB")
+
+
+def _parameters(job: Job) -> int | None:
+    """Parameters that the language model has at the least: those of its blocks' matrices."""
+    try:
+        config = json.loads(job.hyperparameters.get("workload_config", ""))
+        return 12 * int(config["layers"]) * int(config["dim"]) ** 2
+    except (TypeError, ValueError, KeyError):
+        return None
+
+
+@rule(
+    "warning",
+    over=processing,
+    why="the processes that write shards run out of memory and are killed",
+    fix="lower shard_mb or processes, or choose an instance type with more memory",
+    source="steps/shard/config.py: a core needs about 12 times shard_mb",
+)
+def shards_larger_than_memory(job: Job) -> Iterator[Violation]:
+    arguments = [
+        known_text(a) or "" for a in as_list(job.get("AppSpecification.ContainerArguments"))
+    ]
+    flags = dict(zip(arguments, arguments[1:], strict=False))
+    if not job.machine or "--shard_mb" not in flags:
+        return
+    try:
+        cores = int(flags.get("--processes", job.machine.vcpus))
+        needed = cores * SHARD_MEMORY * float(flags["--shard_mb"]) / 1024
+    except ValueError:  # the step says so itself
+        return
+    if needed > job.machine.memory_gib:
+        problem = f"{cores} processes × {SHARD_MEMORY} × {flags['--shard_mb']} MB = {needed:.0f} "
+        problem += f"GB; {job.machine.name} has {job.machine.memory_gib:g}"
+        yield job.at("AppSpecification.ContainerArguments", problem)
+
+
+@rule(
+    "warning",
+    over=jobs,
+    why="what the job writes to S3 is then encrypted with the account's default key only",
+    fix="set the output's KmsKeyId, too",
+    source="API reference, OutputDataConfig.KmsKeyId and ProcessingOutputConfig.KmsKeyId",
+)
+def key_for_volume_only(job: Job) -> Iterator[Violation]:
+    output = {
+        "training": "OutputDataConfig",
+        "processing": "ProcessingOutputConfig",
+        "transform": "TransformOutput",
+    }[job.kind]
+    if job.raw(job.resource("VolumeKmsKeyId")) and job.raw(output) is not None:
+        if not job.raw(f"{output}.KmsKeyId"):
+            yield job.at(output, "the volume has a key, the output has none")
+
+
+RULES = (
+    malformed_s3_location,
+    empty_key_part,
+    outputs_collide,
+    output_overwritten_by_next_run,
+    key_for_local_disks,
+    volume_beyond_local_disks,
+    training_volume_beyond_local_disks,
+    volume_too_large,
+    volume_smaller_than_checkpoints,
+    shards_larger_than_memory,
+    key_for_volume_only,
+)

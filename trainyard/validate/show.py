@@ -1,0 +1,59 @@
+"""Findings on a terminal: grouped by step, errors first, readable without colour too."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.markup import escape
+
+from trainyard.terminal import console
+from trainyard.validate.findings import Finding
+
+COLOURS = {"error": "bold red", "warning": "yellow"}
+
+
+def show(findings: Sequence[Finding], checked: str) -> None:
+    """Print ``findings`` step by step, and one line on what was ``checked``."""
+    for step in dict.fromkeys(finding.step for finding in findings):
+        console.print(f"[bold]{escape(_title(step, findings))}[/]", highlight=False)
+        for finding in findings:
+            if finding.step == step:
+                _one(finding)
+        console.print()
+    console.print(_summary(findings, checked), highlight=False)
+
+
+def line(finding: Finding) -> str:
+    """A finding in one line, for an error's message."""
+    return f"{finding.path}: {finding.problem}; {finding.fix} ({finding.source})"
+
+
+def _title(step: str | None, findings: Iterable[Finding]) -> str:
+    if step is not None:
+        return f"Step {step}"
+    recipe = any(finding.rule == "recipe" for finding in findings)
+    return "The recipe" if recipe else "The pipeline"
+
+
+def _one(finding: Finding) -> None:
+    colour = COLOURS[finding.severity]
+    console.print(
+        f"  [{colour}]{finding.severity:7}[/] {escape(finding.path)}  [dim]{finding.rule}[/]",
+        highlight=False,
+    )
+    rows = (("", finding.problem), ("why", finding.why), ("fix", finding.fix))
+    for label, text in (*rows, ("from", finding.source)):
+        if text:
+            console.print(f"          [dim]{label:4}[/] {escape(text)}", highlight=False)
+
+
+def _summary(findings: Sequence[Finding], checked: str) -> str:
+    errors = sum(finding.severity == "error" for finding in findings)
+    warnings = len(findings) - errors
+    if not findings:
+        return f"[green]valid[/]: {checked}"
+    colour = COLOURS["error" if errors else "warning"]
+    return f"[{colour}]{count(errors, 'error')}, {count(warnings, 'warning')}[/]: {checked}"
+
+
+def count(number: int, what: str) -> str:
+    """``1 error``, ``2 errors``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
