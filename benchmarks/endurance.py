@@ -81,7 +81,7 @@ def main(
 @contextmanager
 def emulator(state: Path) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
     """An emulator in a process of its own, and the environment that leads to it."""
-    command = [sys.executable, "-m", "emulator", "--state", str(state)]
+    command = [sys.executable, "-m", "trainyard", "emulator", "--state", str(state)]
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
         try:
             found = {}

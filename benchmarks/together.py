@@ -86,7 +86,7 @@ def measure(clones: list[Path], number: int, recipe: str) -> Round:
 
 def start(clone: Path, state: int | str, recipe: str) -> tuple[subprocess.Popen, Path]:
     """What ``make run`` starts, on a fresh state."""
-    emulator = [sys.executable, "-m", "emulator", "--state", f"{clone}-state-{state}"]
+    emulator = [sys.executable, "-m", "trainyard", "emulator", "--state", f"{clone}-state-{state}"]
     with _said(clone).open("w") as file:
         process = subprocess.Popen(
             [*emulator, "--", "scripts/main-job.sh", recipe],

@@ -44,13 +44,13 @@ def service_errors(doing: str) -> Iterator[None]:
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "AWS")
         raise ServiceError(
             f"{doing}: nothing answers at {endpoint}; start the emulator "
-            "(python -m trainyard.emulator) and set what it prints, or unset AWS_ENDPOINT_URL "
+            "(python -m trainyard emulator) and set what it prints, or unset AWS_ENDPOINT_URL "
             "to use AWS"
         ) from None
     except NoCredentialsError:
         raise ServiceError(
             f"{doing}: no AWS credentials; log in (aws sso login), or use the emulator "
-            "(python -m trainyard.emulator) and set what it prints"
+            "(python -m trainyard emulator) and set what it prints"
         ) from None
     except NoRegionError:
         raise ServiceError(f"{doing}: no region; set AWS_REGION or aws.region") from None

@@ -1,10 +1,10 @@
 """How a command line shows what it does, and the errors that somebody can act on."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,15 +22,24 @@ console = Console(soft_wrap=True)  # a log keeps an ARN on one line
 errors = Console(stderr=True, soft_wrap=True)
 
 
-def run(command: Callable[..., None]) -> None:
-    """Run a verb: an error of ours is shown as its message alone, with exit status 1."""
+def run(
+    command: Callable[..., None],
+    name: str | None = None,
+    arguments: Sequence[str] | None = None,
+    settings: dict[str, Any] | None = None,
+) -> None:
+    """Run a verb: an error of ours is shown as its message alone, with exit status 1.
+
+    ``name`` and ``arguments`` are those of the process when not given; ``settings`` are click's
+    of the command's context.
+    """
     for stream in (sys.stdout, sys.stderr):  # what somebody gave us may be no text: show it still
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(command)
+    app.command(context_settings=settings)(command)
     try:
-        app()
+        app(arguments, prog_name=name)
     except TrainyardError as error:
         errors.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
         sys.exit(1)

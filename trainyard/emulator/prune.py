@@ -1,8 +1,7 @@
-"""python -m trainyard.emulator.prune [--days N] [--gb N] [--cached] [--inputs] [--dry-run]
+"""Which old executions may go from a state directory, with their jobs, logs and results.
 
-Removes old executions with their jobs, logs and results from a state directory that no emulator
-has open. Never what a registered package came from, or refers to, what a pipeline's latest
-definition names, or what the step cache may still answer from.
+Never what a registered package came from, or refers to, what a pipeline's latest definition names,
+or what the step cache may still answer from.
 """
 
 import bisect
@@ -10,23 +9,16 @@ import functools
 import shutil
 import time
 from collections.abc import Iterable
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import quote
 
-import typer
-from rich.console import Console
-
-from trainyard.common.errors import TrainyardError
 from trainyard.emulator.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.references import References, Unit
 
 GB = 1_000_000_000
 DAY = 24 * 3600.0
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,38 +37,6 @@ class Pruned:
             f"{len(self.units)} executions and single jobs with {len(self.objects)} objects "
             f"{verb}: {self.freed / 1e6:,.1f} of {self.size / 1e6:,.1f} MB"
         )
-
-
-@app.command()
-def main(
-    state: Annotated[Path, typer.Option(help="The emulator's directory.")] = Path(".trainyard/aws"),
-    days: Annotated[float, typer.Option(min=0, help="Whatever is older goes.")] = 30,
-    gb: Annotated[
-        float | None, typer.Option(min=0, help="The oldest goes until so much is left.")
-    ] = None,
-    cached: Annotated[bool, typer.Option(help="Also what the step cache may answer from.")] = False,
-    inputs: Annotated[bool, typer.Option(help="Also what only jobs that go have read.")] = False,
-    dry_run: Annotated[bool, typer.Option(help="Say what would go, and remove nothing.")] = False,
-) -> None:
-    """Say what goes and how much it is; exit status 1 when an emulator has the directory open."""
-    console = Console(highlight=False, soft_wrap=True)
-    if not (state / "s3").is_dir():
-        console.print(f"{state}: there is nothing")
-        return
-    try:
-        store = ObjectStore(state / "s3")
-    except TrainyardError as failure:
-        Console(stderr=True).print(f"error: {failure}", markup=False, highlight=False)
-        raise typer.Exit(1) from None
-    with closing(store):
-        limit = None if gb is None else int(gb * GB)
-        found = choose(state, store, days * DAY, limit, cached=cached, inputs=inputs)
-        if not dry_run:
-            remove(found, state, store)
-    for unit in found.units:
-        made = time.strftime("%Y-%m-%d %H:%M", time.localtime(unit.made))
-        console.print(f"{made}  {unit.name}, {len(unit.jobs)} jobs")
-    console.print(found.told("would go" if dry_run else "removed"))
 
 
 def choose(
@@ -181,7 +141,3 @@ def size_of(path: Path) -> int:
     if not path.is_dir():
         return path.stat().st_size
     return sum(found.lstat().st_size for found in path.rglob("*") if found.is_file())
-
-
-if __name__ == "__main__":
-    app(prog_name="python -m trainyard.emulator.prune")

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
+from tests.conftest import CHECKOUT
 from tests.trainyard.emulator.harness import IMAGE, Cloud, cloud, process_step, processing, s3_input
-from tests.trainyard.emulator.test_main import CHECKOUT
 from trainyard.emulator.objects import ObjectStore
-from trainyard.emulator.prune import Pruned, app, choose, remove, size_of
+from trainyard.emulator.prune import Pruned, choose, remove, size_of
 
 CACHE = {"Enabled": True, "ExpireAfter": "P30D"}
 RUN = {"Get": "Execution.PipelineExecutionId"}
@@ -212,8 +211,9 @@ def package_of(aws: Cloud) -> str:
 
 
 def invoke(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, list(arguments))
-    return done.exit_code, done.output
+    command = [sys.executable, "-m", "trainyard", "prune", *arguments]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
 
 
 def test_a_dry_run_says_what_would_go_and_removes_nothing(state: Path, made):
@@ -238,7 +238,17 @@ def test_a_directory_in_use_is_left_alone(state: Path):
 
 @pytest.mark.parametrize("keep, gone", [("5", False), ("0", True)])
 def test_an_emulator_starts_within_bounds(state: Path, made, keep: str, gone: bool):
-    command = ["-m", "emulator", "--state", str(state), "--keep-gb", keep, "--", "true"]
+    command = [
+        "-m",
+        "trainyard",
+        "emulator",
+        "--state",
+        str(state),
+        "--keep-gb",
+        keep,
+        "--",
+        "true",
+    ]
     done = subprocess.run(
         [sys.executable, *command], cwd=CHECKOUT, capture_output=True, text=True, check=True
     )

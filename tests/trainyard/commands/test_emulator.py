@@ -1,4 +1,4 @@
-"""``python -m trainyard.emulator`` as a user starts it."""
+"""``trainyard emulator`` as a user starts it."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def start(tmp_path: Path):
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen:
         process = subprocess.Popen(
-            [sys.executable, "-m", "emulator", *arguments],
+            [sys.executable, "-m", "trainyard", "emulator", *arguments],
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": str(CHECKOUT)} | environment,
             stdout=subprocess.PIPE,

@@ -1,4 +1,6 @@
-"""python -m trainyard.emulator [--port P] [--state DIR] [-- COMMAND ...]
+"""An AWS on this machine whose SageMaker really runs the steps.
+
+trainyard emulator [--port P] [--state DIR] [-- COMMAND ...]
 
 Without COMMAND: serves until Ctrl-C, and prints the lines that point a shell at it.
 With COMMAND: serves while COMMAND runs, in an environment that takes the emulator for AWS, and
@@ -18,21 +20,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from trainyard.common.errors import TrainyardError
 from trainyard.emulator.environment import foreign
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.prune import GB, choose, remove
 from trainyard.emulator.server import Endpoint, serve
 
-app = typer.Typer(
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"allow_interspersed_args": False},  # COMMAND's options are its own
-)
+SETTINGS = {"allow_interspersed_args": False}  # COMMAND's options are its own
 people = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-@app.command()
 def main(
     command: Annotated[
         list[str] | None, typer.Argument(help="Run this against the emulator, then stop.")
@@ -53,12 +49,8 @@ def main(
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    try:
-        with serve(state, port, prepare=lambda s, o: _bound(s, o, keep_gb)) as endpoint:
-            status = _run(command, endpoint, stopped) if command else _wait(endpoint, stopped)
-    except TrainyardError as failure:
-        people.print(f"error: {failure}", markup=False)
-        raise typer.Exit(1) from None
+    with serve(state, port, prepare=lambda s, o: _bound(s, o, keep_gb)) as endpoint:
+        status = _run(command, endpoint, stopped) if command else _wait(endpoint, stopped)
     raise typer.Exit(status)
 
 
@@ -71,7 +63,7 @@ def _bound(state: Path, objects: ObjectStore, keep_gb: float) -> None:
     if (left := found.size - found.freed) > keep_gb * GB:
         people.print(
             f"{state} has {left / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it may "
-            "be needed; python -m trainyard.emulator.prune --cached --dry-run says what the "
+            "be needed; python -m trainyard prune --cached --dry-run says what the "
             "cache alone needs"
         )
 
@@ -113,7 +105,3 @@ def _pass_signals(child: subprocess.Popen) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, pass_on)
-
-
-if __name__ == "__main__":
-    app(prog_name="python -m trainyard.emulator")

@@ -1,0 +1,50 @@
+"""Tools for any SageMaker pipeline: trainyard VERB ..., or python -m trainyard VERB ...
+
+Without a verb it lists them. A verb is a module of :mod:`trainyard.commands`, found by its name;
+only the one that is asked for is imported.
+"""
+
+import ast
+import sys
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from trainyard import commands
+from trainyard.terminal import console, errors, run
+
+
+def main() -> None:
+    """Run the verb that the first argument names."""
+    program = "trainyard" if Path(sys.argv[0]).name != "__main__.py" else "python -m trainyard"
+    verb, *rest = sys.argv[1:] or ["--help"]
+    if verb in ("--help", "-h"):
+        _list(program)
+    elif verb in verbs():
+        module = import_module(f"{commands.__name__}.{verb}")
+        run(module.main, f"{program} {verb}", rest, getattr(module, "SETTINGS", {}))
+    else:
+        close = get_close_matches(verb, verbs(), n=1)
+        hint = f"did you mean {close[0]}?" if close else f"{program} lists them"
+        errors.print(f"error: there is no verb {verb!r}; {hint}", markup=False, highlight=False)
+        sys.exit(2)
+
+
+def verbs() -> list[str]:
+    """The names of all verbs, sorted."""
+    return sorted(module.name for module in iter_modules(commands.__path__))
+
+
+def _list(program: str) -> None:
+    """Print each verb with the first line of its module, which is not imported for that."""
+    console.print(f"{program} VERB ...; {program} VERB --help says more\n", highlight=False)
+    width = max(map(len, verbs()))
+    for verb in verbs():
+        source = Path(commands.__path__[0], f"{verb}.py").read_text(encoding="utf-8")
+        about = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+        console.print(f"  {verb:<{width}}  {about}", markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    main()
