@@ -23,8 +23,8 @@ from pipelines.approve import approve_after
 from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption, pipeline_name
 from pipelines.compiling.provenance import recorded_recipe
 from pipelines.deploying import spending
-from pipelines.recipe.config import nearest
 from trainyard.common.errors import PlanError, RecipeError
+from trainyard.common.nearest import nearest
 from trainyard.plan.history import values
 from trainyard.plan.overwritten import overwritten
 from trainyard.runs.execution import LONGEST

@@ -4,7 +4,6 @@ Nothing here reads files or knows AWS: ``pipelines.recipe.reading`` reads,
 ``pipelines.definition`` builds.
 """
 
-from difflib import get_close_matches
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
@@ -17,6 +16,7 @@ from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
 from steps.train.support import refuse_image
 from training.workloads import WorkloadSpec, spec
+from trainyard.common.nearest import nearest
 from trainyard.machines import MACHINES
 
 S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
@@ -327,9 +327,3 @@ class Recipe(Section):
         if self.train.fsx and not self.aws.vpc:
             raise ValueError("train.fsx: a file system is mounted through a VPC; set aws.vpc")
         return self
-
-
-def nearest(name: str, valid: list[str]) -> str:
-    """``nearest valid name: x`` when one is close, else all the valid names."""
-    close = get_close_matches(name, valid, n=1, cutoff=0.5)
-    return f"nearest valid name: {close[0]}" if close else f"valid names: {', '.join(valid)}"

@@ -8,9 +8,10 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from pipelines.recipe.config import Recipe, nearest
+from pipelines.recipe.config import Recipe
 from trainyard import secrets
 from trainyard.common.errors import RecipeError, TrainingError
+from trainyard.common.nearest import nearest
 from trainyard.yaml_text import DEEPEST, BoundedLoader, load_yaml
 
 LONGEST = 200  # characters of a value in a message

@@ -29,7 +29,7 @@ from trainyard.plan.prices import load as load_prices
 
 HERE = Path(__file__).parent
 PICTURES = HERE / "pictures"
-ROOMS = ("steps", "training", "conditions")
+ROOMS = ("steps", "training", "conditions", "trainyard/common")
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/trainyard-dev"
 SECONDS = {"Shard": 2520, "Train": 30600, "Evaluate": 1260, "Gate": 190, "Register": 2}
 
@@ -123,7 +123,7 @@ class Studio:
         self.checkout = folder / "checkout"
         for room in ROOMS:
             _miniature(definition.CHECKOUT / room, self.checkout / room)
-        (self.checkout / "trainyard/common/errors.py").write_text("")
+        (self.checkout / "trainyard/__init__.py").write_text("")
         (self.checkout / "steps/requirements.txt").write_text("")
         (self.checkout / "locks").mkdir()
         (self.checkout / "locks/packages.txt").write_text("")

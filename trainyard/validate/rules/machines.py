@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from pipelines.recipe.config import nearest
 from pipelines.rules.trainyard_jobs import PROCESSES, ranks_per_node, shards
+from trainyard.common.nearest import nearest
 from trainyard.machines import MACHINES, Machine
 from trainyard.validate.rules.jobs import Job, containers, processing, training
 from trainyard.validate.rules.rule import Violation, rule

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.recipe.config import nearest
+from trainyard.common.nearest import nearest
 from trainyard.language.document import Step
 from trainyard.validate.rules.jobs import as_list
 from trainyard.validate.rules.rule import Violation, rule, steps
