@@ -33,7 +33,7 @@ def read(root: Path) -> None:
 
 def gate(root: Path) -> None:
     """The gate job's own verdict."""
-    from conditions import scored  # noqa: F401  (imports are not measured: once before the clock)
+    from conditions import score_checks  # noqa: F401  (imports are not measured: once before the clock)
     from steps.gate import job
 
     words = ["--primary_metric", METRICS[0], "--direction", "lower", "--champion", CHAMPION]

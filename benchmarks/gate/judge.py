@@ -1,7 +1,7 @@
 """What the gate says of a simulated pair, beside two simpler ways to say it.
 
-The gate's own code judges: ``conditions.tally`` adds the scores up, ``conditions.paired`` gives the
-limits, ``conditions.spending`` the level of the first look.
+The gate's own code judges: ``conditions.group_sums`` adds the scores up, ``conditions.paired`` gives
+the limits, ``conditions.spending`` the level of the first look.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from benchmarks.gate.simulate import METRIC, World, pair
+from conditions.group_sums import GroupSums, Wanted, in_order
 from conditions.limits import freedom, jackknife
 from conditions.paired import RESAMPLES, Floats, bootstrap_t, improvement
 from conditions.spending import spent
-from conditions.tally import Tally, Wanted, in_order
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
@@ -53,9 +53,9 @@ def sums(world: World, seed: int) -> tuple[Floats, Floats]:
     batch = pair(world, seed)
     starts = in_order([batch.groups]) if world.in_order else None
     wanted = Wanted(metrics={METRIC: world.direction}, champion="arn")
-    tally = Tally(wanted, starts=starts)
-    tally.add(batch)
-    return tally.of_groups(METRIC)
+    added = GroupSums(wanted, starts=starts)
+    added.add(batch)
+    return added.of_groups(METRIC)
 
 
 def promoted(

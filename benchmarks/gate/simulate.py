@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from conditions.tally import Batch, Floats
+from conditions.group_sums import Batch, Floats
 
 MEAN_GROUP, SPREAD = 20.0, 0.7
 """Examples of a group: log-normal, of this mean and standard deviation of the logarithm: a group

@@ -69,9 +69,9 @@ def judge(options: argparse.Namespace) -> dict[str, Any]:
     found, demanded = checks(evaluation, options), demands(options)
     if not demanded.any:
         return verdict(evaluation, found)
-    from conditions import scored  # numpy, pyarrow and SciPy: not where nothing needs them
+    from conditions import score_checks  # numpy, pyarrow and SciPy: not where nothing needs them
 
-    of_scores = scored.judge(inputs / "scores", evaluation, demanded, options.champion)
+    of_scores = score_checks.judge(inputs / "scores", evaluation, demanded, options.champion)
     return verdict(
         evaluation,
         [*found, *of_scores.checks],

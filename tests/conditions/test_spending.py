@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conditions.demands import Demands
-from conditions.scored import judge
+from conditions.score_checks import judge
 from conditions.spending import REST, spent
 from tests.conditions.evidence import CHAMPION, Evidence
 from trainyard.common.errors import GateError

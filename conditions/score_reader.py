@@ -15,21 +15,21 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from conditions.checks import Direction
-from conditions.tally import Batch, Tally, Wanted, in_order
+from conditions.group_sums import Batch, GroupSums, Wanted, in_order
 from trainyard.common.errors import GateError
 
 BATCH = 2**17
 """Rows at a time."""
 
 
-def read(folder: Path, wanted: Wanted) -> Tally:
+def read(folder: Path, wanted: Wanted) -> GroupSums:
     """Read ``challenger.parquet``, and ``champion.parquet`` where there is a champion.
 
     Raises:
         GateError: a file is missing, damaged or not what ``Wanted`` says; the two hold other
             examples, in another order or of other weight; a number is missing or not finite.
     """
-    scores = Tally(wanted)
+    scores = GroupSums(wanted)
     names = ["challenger"] if wanted.champion is None else ["challenger", "champion"]
     if wanted.champion is None and (folder / "champion.parquet").exists():
         raise GateError("champion.parquet: there are scores of a champion, but no champion")
@@ -59,7 +59,7 @@ def read(folder: Path, wanted: Wanted) -> Tally:
     return scores
 
 
-def _refuse_nonsense(scores: Tally) -> None:
+def _refuse_nonsense(scores: GroupSums) -> None:
     """NaN and infinity in any row have come through to the sums."""
     if not scores.examples:
         raise GateError("challenger.parquet: holds no examples")

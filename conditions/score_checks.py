@@ -8,10 +8,10 @@ from typing import Any
 from conditions.checks import Check, measured, number
 from conditions.comparison import Compared, non_inferior, powerful, superior, widespread
 from conditions.demands import NONE, UNRESOLVED, Demands, name_of, undecided
+from conditions.group_sums import GroupSums, Wanted
 from conditions.paired import improvement
-from conditions.scores import read
+from conditions.score_reader import read
 from conditions.slices import Part, Slice, judge_slices
-from conditions.tally import Tally, Wanted
 from trainyard.common.errors import GateError
 
 AGREEMENT = 1e-3
@@ -19,7 +19,7 @@ AGREEMENT = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class ScoreChecks:
     """What the scores say."""
 
     checks: list[Check]
@@ -29,41 +29,41 @@ class Scored:
     champion_artifact_sha256: str | None = None
 
 
-def judge(folder: Path, evaluation: Any, demands: Demands, champion: str) -> Scored:
+def judge(folder: Path, evaluation: Any, demands: Demands, champion: str) -> ScoreChecks:
     """Every check of ``demands``. ``champion``: its ARN, ``none`` or ``unresolved``.
 
     Whatever is wrong with the evidence fails every check that needs it, with one reason.
     """
     if champion == UNRESOLVED and demands.compared:
-        return Scored(
+        return ScoreChecks(
             checks=undecided(demands, UNRESOLVED_CHAMPION, passed=False, compared_only=False)
         )
     if demands.look < 1 and champion != NONE and demands.compared:
-        return Scored(checks=undecided(demands, UNCOUNTED, passed=False, compared_only=False))
+        return ScoreChecks(checks=undecided(demands, UNCOUNTED, passed=False, compared_only=False))
     try:
         _refuse_other_champion(evaluation, demands, champion)
-        tally = read(folder, _wanted(demands, champion))
-        _refuse_disagreement(evaluation, tally, has_champion=champion != NONE)
+        sums = read(folder, _wanted(demands, champion))
+        _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
     except GateError as error:
-        return Scored(checks=undecided(demands, str(error), passed=False, compared_only=False))
-    checks = _sizes(tally, demands) + _calibration(tally, demands)
+        return ScoreChecks(checks=undecided(demands, str(error), passed=False, compared_only=False))
+    checks = _sizes(sums, demands) + _calibration(sums, demands)
     found: list[Slice] = []
     if champion == NONE:
         passed = demands.cold_start == "pass"
         checks += undecided(demands, COLD_START.format(demands.cold_start), passed=passed,
                             compared_only=True)  # fmt: skip
     else:
-        checks += _comparisons(tally, demands)
+        checks += _comparisons(sums, demands)
         for metric, margin in demands.slice_regression.items():
-            check, judged = _slices(tally, demands, metric, margin)
+            check, judged = _slices(sums, demands, metric, margin)
             checks.append(check)
             found += judged
-    return Scored(
+    return ScoreChecks(
         checks=checks,
         slices=found,
-        examples=tally.examples,
-        groups=tally.groups,
-        champion_artifact_sha256=_text(tally.champion_description.get("artifact_sha256")),
+        examples=sums.examples,
+        groups=sums.groups,
+        champion_artifact_sha256=_text(sums.champion_description.get("artifact_sha256")),
     )
 
 
@@ -100,13 +100,13 @@ def _refuse_other_champion(evaluation: Any, demands: Demands, champion: str) -> 
         raise GateError(f"the evaluation is of champion {arn}, the gate was given {champion}")
 
 
-def _refuse_disagreement(evaluation: Any, tally: Tally, *, has_champion: bool) -> None:
+def _refuse_disagreement(evaluation: Any, sums: GroupSums, *, has_champion: bool) -> None:
     """The scores are those that evaluation.json sums up.
 
     Raises:
         GateError: another test split, another artifact, or other values of a metric.
     """
-    described = tally.description
+    described = sums.description
     pairs = [
         ("test split", described.get("test_fingerprint"), "dataset", "test_fingerprint"),
         ("artifact", described.get("artifact_sha256"), "artifact", "sha256"),
@@ -118,10 +118,10 @@ def _refuse_disagreement(evaluation: Any, tally: Tally, *, has_champion: bool) -
         if _text(scored) is None or scored != told:
             raise GateError(f"the scores are of {what} {scored}, the evaluation of {told}")
     if has_champion:
-        tested = tally.champion_description.get("test_fingerprint")
+        tested = sums.champion_description.get("test_fingerprint")
         if tested != described["test_fingerprint"]:
             raise GateError(f"the champion was scored on test split {tested}, not on this one")
-    for metric, (challenger, champion, weight) in tally.totals.items():
+    for metric, (challenger, champion, weight) in sums.totals.items():
         _refuse_other_value(metric, challenger / weight, evaluation, "metrics", metric, "value")
         if has_champion:
             path = ("champion", "metrics", metric, "value")
@@ -136,10 +136,10 @@ def _refuse_other_value(what: str, scored: float, evaluation: Any, *path: str) -
         raise GateError(f"{what} is {scored:.6g} by the scores, but {shown} in evaluation.json")
 
 
-def _sizes(tally: Tally, demands: Demands) -> list[Check]:
+def _sizes(sums: GroupSums, demands: Demands) -> list[Check]:
     """``min_examples``: the test split has so many examples."""
     least = demands.min_examples
-    return [] if least is None else [_at_least("examples", tally.examples, least)]
+    return [] if least is None else [_at_least("examples", sums.examples, least)]
 
 
 def _at_least(what: str, found: float, least: float) -> Check:
@@ -156,12 +156,12 @@ def _at_least(what: str, found: float, least: float) -> Check:
     )
 
 
-def _calibration(tally: Tally, demands: Demands) -> list[Check]:
+def _calibration(sums: GroupSums, demands: Demands) -> list[Check]:
     """``max_calibration_error``: its upper limit is at most that."""
     most = demands.max_calibration_error
     if most is None:
         return []
-    value, high = tally.calibration.error(demands.confidence)
+    value, high = sums.calibration.error(demands.confidence)
     return [
         Check(
             kind="calibration",
@@ -179,8 +179,8 @@ def _calibration(tally: Tally, demands: Demands) -> list[Check]:
     ]
 
 
-def _comparisons(tally: Tally, demands: Demands) -> list[Check]:
-    of = {metric: compared(tally, metric, demands.limits_at) for metric in demands.compared}
+def _comparisons(sums: GroupSums, demands: Demands) -> list[Check]:
+    of = {metric: compared(sums, metric, demands.limits_at) for metric in demands.compared}
     groups = min(found.improvement.effective_groups for found in of.values())
     return [
         _at_least("effective_groups", groups, demands.min_groups),
@@ -197,28 +197,28 @@ def _influence(of: Mapping[str, Compared], demands: Demands) -> list[Check]:
     return [] if most is None else [widespread(one, most) for one in of.values()]
 
 
-def compared(tally: Tally, metric: str, confidence: float) -> Compared:
+def compared(sums: GroupSums, metric: str, confidence: float) -> Compared:
     """The two models on one metric, as far as the scores know them."""
-    challenger, champion, weight = tally.totals[metric]
+    challenger, champion, weight = sums.totals[metric]
     return Compared(
         metric=metric,
         challenger=challenger / weight,
         champion=champion / weight,
         improvement=improvement(
-            *tally.of_groups(metric), confidence, in_order=tally.starts is not None
+            *sums.of_groups(metric), confidence, in_order=sums.starts is not None
         ),
         confidence=confidence,
-        in_order=tally.starts is not None,
+        in_order=sums.starts is not None,
     )
 
 
 def _slices(
-    tally: Tally, demands: Demands, metric: str, margin: float
+    sums: GroupSums, demands: Demands, metric: str, margin: float
 ) -> tuple[Check, list[Slice]]:
     parts = []
-    for (column, value), place in tally.slices.items():
-        difference, weight = tally.of_slice(metric, column, value)
-        examples = int(tally.slice_examples[place])
+    for (column, value), place in sums.slices.items():
+        difference, weight = sums.of_slice(metric, column, value)
+        examples = int(sums.slice_examples[place])
         parts.append(
             Part(slice=f"{column}={value}", examples=examples, difference=difference, weight=weight)
         )
@@ -229,7 +229,7 @@ def _slices(
         confidence=demands.confidence,
         min_examples=demands.min_slice_examples,
         min_groups=demands.min_slice_groups,
-        in_order=tally.starts is not None,
+        in_order=sums.starts is not None,
     )
 
 

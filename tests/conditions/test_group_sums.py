@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conditions.paired import improvement
-from conditions.tally import (
+from conditions.group_sums import (
     BINS,
     BLOCKS,
     MAX_SLICES,
     NO_VALUE,
     SLICE_BLOCKS,
     Batch,
-    Tally,
+    GroupSums,
     Wanted,
     hashed,
     in_order,
 )
+from conditions.paired import improvement
 from trainyard.common.errors import GateError
 
 WANTED = Wanted(metrics={"m": "lower"}, champion="arn")
@@ -49,26 +49,26 @@ def cut(whole: Batch, first: int, last: int) -> Batch:
 @given(st.lists(st.integers(0, 300), max_size=4))
 def test_the_sums_are_the_same_however_the_rows_are_cut(cuts):
     whole = batch()
-    one, many = Tally(WANTED), Tally(WANTED)
+    one, many = GroupSums(WANTED), GroupSums(WANTED)
     one.add(whole)
     for first, last in zip([0, *sorted(cuts)], [*sorted(cuts), 300], strict=True):
         many.add(cut(whole, first, last))
     assert (one.examples, one.groups, one.totals) == (many.examples, many.groups, many.totals)
     assert [list(x) for x in one.of_groups("m")] == [list(x) for x in many.of_groups("m")]
     for name in ("a", "b", NO_VALUE):
-        sums = [tally.of_slice("m", "kind", name) for tally in (one, many)]
-        assert [list(x) for x in sums[0]] == [list(x) for x in sums[1]]
-        counts = [tally.slice_examples[tally.slices["kind", name]] for tally in (one, many)]
+        pair = [sums.of_slice("m", "kind", name) for sums in (one, many)]
+        assert [list(x) for x in pair[0]] == [list(x) for x in pair[1]]
+        counts = [sums.slice_examples[sums.slices["kind", name]] for sums in (one, many)]
         assert counts[0] == counts[1] > 0
 
 
 def test_slices_add_up_to_the_whole_and_the_sign_follows_the_direction():
-    tally, higher = Tally(WANTED), Tally(Wanted(metrics={"m": "higher"}, champion="arn"))
+    sums, higher = GroupSums(WANTED), GroupSums(Wanted(metrics={"m": "higher"}, champion="arn"))
     whole = batch()
-    tally.add(whole)
+    sums.add(whole)
     higher.add(whole)
     challenger, champion, weight = whole.metrics["m"]
-    of_slices = [sum(tally.of_slice("m", *key)[part].sum() for key in tally.slices)
+    of_slices = [sum(sums.of_slice("m", *key)[part].sum() for key in sums.slices)
                  for part in (0, 1)]  # fmt: skip
     assert of_slices == [(champion - challenger).sum(), weight.sum()]
     assert higher.of_groups("m")[0].sum() == -of_slices[0]
@@ -76,18 +76,18 @@ def test_slices_add_up_to_the_whole_and_the_sign_follows_the_direction():
 
 def test_few_groups_keep_to_themselves_and_many_become_blocks_that_tell_the_same():
     assert len(set(hashed(np.arange(-500, 500)))) > 990
-    tally = Tally(WANTED)
+    sums = GroupSums(WANTED)
     source = np.random.default_rng(0)
     rows = 200_000
     noise = source.normal(0, 1, rows)
-    tally.add(batch(rows=rows, groups=50_000, slices={}, metrics={
+    sums.add(batch(rows=rows, groups=50_000, slices={}, metrics={
         "m": (noise, np.zeros(rows), np.ones(rows))}))  # fmt: skip
-    difference, weight = tally.of_groups("m")
-    assert tally.groups > BLOCKS and len(weight) == BLOCKS
+    difference, weight = sums.of_groups("m")
+    assert sums.groups > BLOCKS and len(weight) == BLOCKS
     assert difference.sum() == pytest.approx(-noise.sum())
     blocks = improvement(difference, weight, 0.95, resamples=0)
-    bins = improvement(tally.metrics["m"].difference, tally.metrics["m"].weight, 0.95, resamples=0)
-    assert len(tally.metrics["m"].weight) == BINS
+    bins = improvement(sums.metrics["m"].difference, sums.metrics["m"].weight, 0.95, resamples=0)
+    assert len(sums.metrics["m"].weight) == BINS
     assert blocks.standard_error == pytest.approx(bins.standard_error, rel=0.05)
 
 
@@ -95,7 +95,7 @@ def test_an_id_is_no_slice():
     values = pa.array([str(number) for number in range(MAX_SLICES + 1)]).dictionary_encode()
     rows = len(values)
     with pytest.raises(GateError, match="slice.id is no slice"):
-        Tally(WANTED).add(batch(rows=rows, slices={"id": values}))
+        GroupSums(WANTED).add(batch(rows=rows, slices={"id": values}))
 
 
 @pytest.mark.parametrize("groups", [40, BLOCKS, 3000, BINS + 5000])
@@ -105,15 +105,15 @@ def test_ordered_groups_stay_in_their_order_and_only_neighbours_are_joined(group
     place = (names + 1000) / 7
     starts = in_order(np.array_split(names, 9))
     assert len(starts) <= BINS and starts[0] == -1000
-    tally = Tally(WANTED, starts=starts)
+    sums = GroupSums(WANTED, starts=starts)
     kind = pa.array(["a"] * groups).dictionary_encode()
     metrics = {"m": (-place, np.zeros(groups), np.ones(groups))}
     whole = Batch(groups=names, metrics=metrics, slices={"kind": kind})
     for rows in np.array_split(np.arange(groups), 4):
-        tally.add(cut(whole, rows[0], rows[-1] + 1))
+        sums.add(cut(whole, rows[0], rows[-1] + 1))
     for (difference, weight), most in (
-        (tally.of_groups("m"), BLOCKS),
-        (tally.of_slice("m", "kind", "a"), SLICE_BLOCKS),
+        (sums.of_groups("m"), BLOCKS),
+        (sums.of_slice("m", "kind", "a"), SLICE_BLOCKS),
     ):
         used = weight > 0
         assert min(groups, most) // 2 <= used.sum() <= most and weight.sum() == groups

@@ -82,7 +82,7 @@ def in_order(groups: Iterable[Ints]) -> Ints:
 
 
 @dataclass(slots=True)
-class Tally:
+class GroupSums:
     """What the gate keeps of two files of scores."""
 
     wanted: Wanted
