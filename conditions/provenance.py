@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from conditions import files
+from trainyard.common import whole_file
 
 UNKNOWN = "unknown"
 """In the registry, where a value is a string and never missing."""
@@ -34,9 +34,10 @@ def write(root: Path, gate: Mapping[str, Any]) -> None:
         {table.name: str(sha256(table)) for table in sorted((inputs / "scores").glob("*.parquet"))},
     )
     whole = json.dumps(found, indent=1, allow_nan=False)
-    files.write(output / "provenance.json", whole)
+    output.mkdir(parents=True, exist_ok=True)
+    whole_file.write(output / "provenance.json", whole)
     told = record(found, hashlib.sha256(whole.encode()).hexdigest())
-    files.write(output / "record.json", text(told))
+    whole_file.write(output / "record.json", text(told))
 
 
 def observed(

@@ -2,11 +2,11 @@
 
 import gc
 import logging
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from trainyard.common import whole_file
 from trainyard.common.errors import TrainyardError
 
 
@@ -19,9 +19,7 @@ def report(failure: TrainyardError, message_file: Path) -> None:
 def write_message(text: str, message_file: Path) -> None:
     """Whole or not at all: several ranks may write it, and torchrun ends one while it does."""
     message_file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = message_file.with_name(f".{message_file.name}-{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(message_file)
+    whole_file.write(message_file, text)
 
 
 def run(

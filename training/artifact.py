@@ -21,8 +21,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from training.data.manifest import write_atomically
 from training.workloads import Workload, load
+from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
 TIES = "tied_weights"
@@ -44,14 +44,15 @@ def save(
     folder.mkdir(parents=True, exist_ok=True)
     exported, config = workload.export(weights)
     whole, ties = untied(exported)
-    save_file(whole, folder / ".model.tmp", {"format": "pt"})
-    (folder / ".model.tmp").replace(folder / "model.safetensors")
+    model = whole_file.Draft(folder / "model.safetensors")
+    with model:
+        save_file(whole, model.temporary, {"format": "pt"})
     for name, content in workload.files().items():
-        write_atomically(folder / name, content)
+        whole_file.write(folder / name, content)
     lines = "".join(json.dumps(line) + "\n" for line in history)
-    write_atomically(folder / "history.jsonl", lines.encode())
+    whole_file.write(folder / "history.jsonl", lines)
     told = config | description | ({TIES: ties} if ties else {})
-    write_atomically(folder / "config.json", json.dumps(told, indent=1).encode())
+    whole_file.write(folder / "config.json", json.dumps(told, indent=1))
 
 
 def untied(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -89,7 +90,7 @@ def add_code(folder: Path, workload: str) -> str:
     found = {f"{d.metadata['Name'].lower()}=={d.version}" for d in distributions()}
     python = ".".join(map(str, sys.version_info[:3]))
     lines = "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(found)])
-    write_atomically(folder / "packages.txt", lines.encode())
+    whole_file.write(folder / "packages.txt", lines)
     return hashlib.sha256(lines.encode()).hexdigest()
 
 

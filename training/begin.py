@@ -14,10 +14,10 @@ from torch import nn
 
 from training import artifact
 from training.config import TrainConfig
-from training.data.manifest import write_atomically
 from training.optimizers import learning_rate
 from training.start import ARCHIVE, Start
 from training.workloads import Workload
+from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def tell(start: Start, differs: Mapping[str, str], config: TrainConfig, history:
     given = start.folder.parent / HISTORY  # where the checkpoint's whole training was given
     if given.is_file() and not history.exists():
         history.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(history, given.read_bytes())
+        whole_file.write(history, given.read_bytes())
 
 
 def load_model(start: Start, workload: Workload, name: str, model: nn.Module) -> None:

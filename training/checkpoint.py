@@ -18,6 +18,7 @@ import shutil
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training import marker, whole
-from training.data.manifest import write_atomically
 from training.lineage import Lineage
 from training.marker import Marker
 from training.start import Start
 from training.strategies.ranks import Ranks, is_lost_peer
+from trainyard.common import whole_file
 from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)
@@ -231,7 +232,7 @@ class Checkpoints:
                 files=dict(sorted(files.items())),
                 lineage=self.lineage,
             )
-            write_atomically(target / marker.NAME, said.model_dump_json(indent=1).encode())
+            whole_file.write(target / marker.NAME, said.model_dump_json(indent=1))
             self._prune()
 
     def _write_tensors(self, target: Path) -> None:
@@ -303,9 +304,8 @@ class Checkpoints:
         receives = self._leads and lacks
         path.parent.mkdir(parents=True, exist_ok=True)
         log.info("%s: comes from rank %d", path, source)
-        temporary = path.with_name(f".{path.name}.tmp")
-        with (path if mine else temporary if receives else Path("/dev/null")).open(
-            "rb" if mine else "wb"
+        with (
+            path.open("rb") if mine else whole_file.Draft(path) if receives else nullcontext()
         ) as file:
             for start in range(0, size, CHUNK):
                 length = min(CHUNK, size - start)
@@ -316,8 +316,6 @@ class Checkpoints:
                 part.copy_(sent)
                 if receives:
                     file.write(chunk)
-        if receives:
-            temporary.replace(path)
 
     def _load(self, folder: Path, state: dict[str, Tensor]) -> None:
         from torch.distributed import checkpoint as dcp

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from training.data.manifest import write_atomically
 from training.metrics import metric_line
 from training.trackers import Tracker
+from trainyard.common import whole_file
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Reports:
         if self._first:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             lines = "".join(json.dumps(line) + "\n" for line in self.history)
-            write_atomically(self._path, lines.encode())
+            whole_file.write(self._path, lines)
 
 
 def read_history(path: Path, step: int) -> list[dict[str, float]]:

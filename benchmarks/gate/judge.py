@@ -1,7 +1,7 @@
 """What the gate says of a simulated pair, beside two simpler ways to say it.
 
-The gate's own code judges: ``conditions.group_sums`` adds the scores up, ``conditions.paired`` gives
-the limits, ``conditions.spending`` the level of the first look.
+The gate's own code judges: ``conditions.group_sums`` adds the scores up, ``conditions.paired``
+gives the limits, ``conditions.spending`` the level of the first look.
 """
 
 from dataclasses import dataclass

@@ -14,11 +14,11 @@ from typing import Any
 
 from pipelines.compiling.compiled import Definition
 from pipelines.compiling.starting import told
+from trainyard.common import whole_file
 from trainyard.common.errors import PlanError
 from trainyard.plan import deployed
 from trainyard.plan.deployed import Deployed, State
 from trainyard.plan.diff import Diff, compare
-from trainyard.plan.files import write_atomic
 from trainyard.plan.plan import Plan
 
 FORMAT = 1
@@ -132,7 +132,7 @@ def write(path: Path, plan: Plan, recipe: Path, overrides: Sequence[str]) -> Non
     content = as_json(plan) | {"recipe": str(recipe), "overrides": list(overrides)}
     tree = {"format": FORMAT, "sha256": _hash(content), "plan": content}
     try:
-        write_atomic(path, json.dumps(tree, indent=1) + "\n")
+        whole_file.write(path, json.dumps(tree, indent=1) + "\n")
     except OSError as error:
         raise PlanError(f"--out {path}: cannot be written: {error}") from None
 

@@ -22,10 +22,10 @@ from steps.evaluate.near import near_duplicates
 from steps.evaluate.scores import Scores, write
 from training.cores import fit_threads
 from training.data.dataset import Dataset
-from training.data.manifest import write_atomically
 from training.data.verify import sha256_of
 from training.scores import Metrics
 from training.workloads import Workload, spec
+from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
 
@@ -55,7 +55,7 @@ def evaluate(options: argparse.Namespace) -> None:
     output = options.root / "processing/output/evaluation"
     output.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_without_nan(evaluation), indent=1, allow_nan=False)
-    write_atomically(output / "evaluation.json", text.encode())
+    whole_file.write(output / "evaluation.json", text)
     print(text, flush=True)
 
 

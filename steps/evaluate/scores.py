@@ -5,7 +5,6 @@ examples. ``training.scores`` names the columns.
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from training.scores import Block
+from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
 FORMAT = 1
@@ -36,15 +36,8 @@ def write(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> Non
         DataError: there is no row.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            _write(file, path, blocks, header)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file.Draft(path) as file:
+        _write(file, path, blocks, header)
 
 
 class Scores:

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from conditions import files, provenance
+from conditions import provenance
 from conditions.budgets import (
     within_latency,
     within_size,
@@ -27,6 +27,7 @@ from conditions.checks import Check, against_baseline, against_threshold
 from conditions.demands import UNRESOLVED, Demands
 from conditions.verdict import verdict
 from steps.edge import run
+from trainyard.common import whole_file
 from trainyard.common.errors import GateError
 
 BOUNDS = {"max": "lower", "min": "higher"}
@@ -57,7 +58,8 @@ def gate(options: argparse.Namespace) -> None:
     """Read the evaluation and the scores, write gate.json."""
     result = judge(options)
     output = options.root / "processing/output/gate/gate.json"
-    files.write(output, json.dumps(result, indent=1, allow_nan=False))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    whole_file.write(output, json.dumps(result, indent=1, allow_nan=False))
     provenance.write(options.root, result)
     print(f"{result['verdict']}: {result['reason']}", flush=True)
 

@@ -32,8 +32,8 @@ from steps.shard.quarantine import NAMED, check_share, summary
 from steps.shard.raw import RawObject
 from steps.shard.survey import STEM, Survey
 from steps.shard.unit import Unit
-from training.data.manifest import write_atomically
 from training.workloads import read_settings
+from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ def _stand(
 def _finish(
     done: Mapping[RawObject, Read], found: Survey, packed: Mapping[Unit, Packed], plan: Plan
 ) -> None:
-    write_atomically(plan.output / f"quarantine/summary-{plan.host}.json", summary(done))
+    whole_file.write(plan.output / f"quarantine/summary-{plan.host}.json", summary(done))
     built = manifests.build(done, found, packed, plan)
     manifests.write(manifests.contents(built, plan, plan.host))
     for manifest in built:

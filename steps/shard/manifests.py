@@ -16,8 +16,8 @@ from training.data.manifest import (
     Shards,
     Source,
     manifest_json,
-    write_atomically,
 )
+from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def stand(expected: Mapping[Path, bytes]) -> bool:
 
 def write(expected: Mapping[Path, bytes]) -> None:
     for path, content in expected.items():
-        write_atomically(path, content)
+        whole_file.write(path, content)
 
 
 def remove(output: Path, host: str) -> None:

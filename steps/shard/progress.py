@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from steps.shard.plan import SPLITS, Plan
 from steps.shard.raw import RawObject
-from training.data.manifest import Shards, write_atomically
+from training.data.manifest import Shards
 from training.data.verify import sha256_of
+from trainyard.common import whole_file
 
 if TYPE_CHECKING:
     from steps.shard.unit import Unit
@@ -107,7 +108,7 @@ def identity(raw: RawObject, plan: Plan) -> dict[str, str | int | bool]:
 def write(record: Record, stem: str, plan: Plan) -> None:
     """All files that it names must have been written: the record comes last."""
     body = record.model_dump_json()
-    write_atomically(plan.progress / f"{stem}.json", f"{_seal(body)}\n{body}".encode())
+    whole_file.write(plan.progress / f"{stem}.json", f"{_seal(body)}\n{body}")
 
 
 def read(kind: type[Kind], stem: str, identity: Mapping[str, Any], folder: Path) -> Kind | None:

@@ -1,15 +1,14 @@
 """Bad records: written down with where they stood and why; too many of them end the job."""
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from steps.shard.progress import Read
 from steps.shard.raw import RawObject
 from training.data.verify import sha256_of
+from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class Quarantine:
         self.reasons: list[str] = []
         self.path = None if folder is None else folder / f"{unit}.jsonl"
         self._source, self._limit = source, limit
-        self._file: IO[str] | None = None
+        self._draft: whole_file.Draft | None = None
 
     def add(self, bad: Sequence["Bad"], records: int) -> None:
         """Write ``bad`` down. ``records``: good and bad ones of the object so far.
@@ -55,21 +54,14 @@ class Quarantine:
         if self.path is None:
             return
         line = {"source": self._source, "line": one.line, "reason": one.reason}
-        if self._file is None:
-            self._file = self._open()
-        self._file.write(json.dumps(line | {"excerpt": one.excerpt}) + "\n")
+        if self._draft is None:
+            self._draft = whole_file.Draft(self.path)
+        self._draft.file.write(json.dumps(line | {"excerpt": one.excerpt}).encode() + b"\n")
 
     def close(self) -> None:
-        """The file appears under its name.
-
-        Its folder is not synced: a file that a power cut takes is missed when the object's
-        progress record is checked, and the object is done again.
-        """
-        if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            Path(self._temporary).replace(self.path)
+        """The file appears under its name."""
+        if self._draft is not None:
+            self._draft.finish()
 
     def sha256(self) -> str | None:
         """Of the file, after ``close``; None if there is none."""
@@ -77,15 +69,8 @@ class Quarantine:
 
     def discard(self) -> None:
         """The object failed: nothing of it stays."""
-        if self._file is not None:
-            self._file.close()
-            Path(self._temporary).unlink(missing_ok=True)
-
-    def _open(self) -> IO[str]:
-        prefix = f".{self.path.name}."
-        descriptor, self._temporary = tempfile.mkstemp(".tmp", prefix, self.path.parent)
-        os.chmod(descriptor, 0o644)  # mkstemp's 0600 would hide it from the next job's user
-        return open(descriptor, "w", encoding="utf-8")
+        if self._draft is not None:
+            self._draft.discard()
 
 
 def check_share(done: Mapping[RawObject, Read], limit: float) -> None:

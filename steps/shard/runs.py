@@ -8,9 +8,7 @@ range of hashes lie side by side in every run, whatever raw objects they came fr
 import functools
 import hashlib
 import mmap
-import os
 import resource
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ import pyarrow as pa
 from steps.shard.duplicates import firsts
 from steps.shard.progress import RunFile
 from steps.shard.survey import END
+from trainyard.common import whole_file
 
 KEYS = ("order", "tie", "size", "split")
 
@@ -88,7 +87,7 @@ class RunWriter:
             file.write_batch(records)
         content = sink.getvalue()
         name = f"{self._stem}-{len(self._runs):05d}.arrow"
-        _put(self._folder / name, content)
+        whole_file.begin(self._folder / name, memoryview(content)).finish(durable=False)
         self._runs.append(
             RunFile(
                 name=name,
@@ -180,14 +179,3 @@ def forget(runs: Sequence[tuple[Path, int]]) -> None:
 
 def _numpy(records: pa.RecordBatch, column: int) -> np.ndarray:
     return records.column(column).to_numpy()
-
-
-def _put(path: Path, content: pa.Buffer) -> None:
-    descriptor, temporary = tempfile.mkstemp(".tmp", f".{path.name}.", path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

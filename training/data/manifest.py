@@ -5,11 +5,8 @@ docs/shards.md describes the format for people who read it without Trainyard. He
 it; columns.py reads it.
 """
 
-import os
 import re
-import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -17,6 +14,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic import Field as Constraint
 from pydantic_core import to_json
+
+from trainyard.common import whole_file
 
 FORMAT = 4
 
@@ -189,50 +188,4 @@ def manifest_json(manifest: Manifest) -> bytes:
 
 def write_manifest(manifest: Manifest, path: Path) -> None:
     """A manifest is whole or not there."""
-    write_atomically(path, manifest_json(manifest))
-
-
-def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
-    """The file appears under its name with all of its content, or not at all."""
-    begin_atomically(path, *parts)()
-
-
-def begin_atomically(path: Path, *parts: bytes | memoryview) -> Callable[[], None]:
-    """Write a file that has no name yet; the function that is returned waits until it is on the
-    disk, and gives it its name. Another thread may call it.
-
-    The temporary name is unique: a process that was believed dead may still write the same file.
-    """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    temporary, file = Path(name), open(descriptor, "wb")
-    try:
-        os.chmod(descriptor, 0o644)  # mkstemp's 0600 would hide it from the next job's user
-        for part in parts:
-            file.write(part)
-        file.flush()
-    except BaseException:
-        with suppress(OSError):  # it would flush again, and fail again
-            file.close()
-        temporary.unlink(missing_ok=True)
-        raise
-
-    def finish() -> None:
-        try:
-            with file:
-                os.fsync(descriptor)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
-
-    return finish
-
-
-def _sync_folder(folder: Path) -> None:
-    """After this the new name outlives a power cut too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    whole_file.write(path, manifest_json(manifest))

@@ -3,7 +3,7 @@
 import hashlib
 import io
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from training.data.manifest import (
     Samples,
     Shards,
     Source,
-    begin_atomically,
     row_dtype,
     write_manifest,
 )
+from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
 
@@ -176,7 +176,7 @@ class ShardWriter:
 
     def _put(self, contents: Mapping[str, list[bytes | memoryview]]) -> None:
         """Write files, and have them flushed; of two shards at once and no more."""
-        begun = [begin_atomically(self._folder / file, *c) for file, c in contents.items()]
+        begun = [whole_file.begin(self._folder / file, *c) for file, c in contents.items()]
         before, self._flushing = self._flushing, self._disk.submit(_finish, begun)
         if before:
             before.result()
@@ -308,6 +308,6 @@ def _sha256(content: list[bytes | memoryview]) -> str:
     return digest.hexdigest()
 
 
-def _finish(begun: list[Callable[[], None]]) -> None:
-    for finish in begun:
-        finish()
+def _finish(drafts: list[whole_file.Draft]) -> None:
+    for draft in drafts:
+        draft.finish()

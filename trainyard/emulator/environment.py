@@ -7,8 +7,8 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainyard.common import whole_file
 from trainyard.emulator.api import ACCOUNT, REGION
-from trainyard.emulator.files import write_atomic
 
 DEFAULT_BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
 """The name the SageMaker SDK would derive for itself."""
@@ -56,7 +56,7 @@ def foreign(outer: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
 
 
 def _empty(path: Path) -> str:
-    write_atomic(path, b"")
+    whole_file.write(path, b"")
     return str(path)
 
 
@@ -67,5 +67,5 @@ def _sdk_defaults(state: Path) -> Path:
     modules = {"TelemetryOptOut": True, "Session": {"DefaultS3Bucket": DEFAULT_BUCKET}}
     config = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": modules}}}
     path = state / "sagemaker-sdk.yaml"  # JSON is YAML
-    write_atomic(path, json.dumps(config).encode())
+    whole_file.write(path, json.dumps(config))
     return path

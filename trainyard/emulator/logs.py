@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote
 
+from trainyard.common import whole_file
 from trainyard.emulator.api import ACCOUNT, REGION, ApiError
 
 _GROUP, _STREAM = ".group", ".jsonl"
@@ -129,10 +130,8 @@ class LogStore:
         if path.exists():
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".new")
         header = {"group": group, "stream": stream, "created": _now()}
-        temporary.write_text(json.dumps(header) + "\n")
-        temporary.rename(path)  # a stream's file always has its first line
+        whole_file.begin(path, json.dumps(header) + "\n").finish(durable=False)
         return True
 
     def _folder(self, group: str) -> Path:

@@ -22,9 +22,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
+from trainyard.common.whole_file import sync_folder
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.blob import Blob
-from trainyard.emulator.files import sync_directory
 
 PAGE = 1000  # rows read from the index at a time while listing
 Rows = list[tuple]
@@ -164,7 +164,7 @@ class ObjectStore:
         """
         check_key(key)
         blob.close()
-        sync_directory(blob.path.parent)
+        sync_folder(blob.path.parent)
         row = (
             bucket,
             key.encode(),

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from trainyard.common import whole_file
 from trainyard.common.errors import ServiceError
-from trainyard.plan.files import write_atomic
 from trainyard.service import client, service_errors
 from trainyard.terminal import console, run
 
@@ -99,7 +99,7 @@ def refresh(region: str, path: Path = TABLE) -> int:
     sorted_table = {section: dict(sorted(found.items())) for section, found in table.items()}
     tree["regions"][region] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", **sorted_table}
     tree["sources"]["GetProducts"] = {"what": "AWS Price List API, GetProducts", "estimated": False}
-    write_atomic(path, _text(tree))
+    whole_file.write(path, _text(tree))
     return sum(len(found) for found in table.values())
 
 

@@ -1,6 +1,5 @@
 """One self-contained page about a run: steps, loss curve, throughput, the gate's picture."""
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 
+from trainyard.common import whole_file
 from trainyard.runs import gate_plots, plots
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.summary import demanded, measured, model_package
@@ -91,9 +91,4 @@ def render(run: Run) -> str:
 
 def write(run: Run, out: Path) -> None:
     """Write the page to ``out``; never half of it."""
-    temporary = out.with_name(f".{out.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(render(run))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(out)
+    whole_file.write(out, render(run))

@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+from trainyard.common import whole_file
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag import cache
 from trainyard.emulator.dag.definition import Step, invalid
@@ -15,7 +16,6 @@ from trainyard.emulator.dag.parameters import as_given, values
 from trainyard.emulator.dag.pipelines import Pipelines, Version
 from trainyard.emulator.dag.work import StepWork
 from trainyard.emulator.documents import read_json, write_json
-from trainyard.emulator.files import write_atomic
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.paging import ordered, page
 
@@ -222,7 +222,7 @@ class Executions:
         }
         directory = self._root / number
         directory.mkdir()
-        write_atomic(directory / "definition.json", version.text.encode())
+        whole_file.write(directory / "definition.json", version.text)
         execution = self._execution(directory, record)
         self._all[execution.arn] = execution
         return execution

@@ -11,11 +11,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainyard.common import whole_file
 from trainyard.emulator.api import ACCOUNT, REGION, ApiError
 from trainyard.emulator.dag import cache
 from trainyard.emulator.dag.definition import Definition, check_image, invalid, parse
 from trainyard.emulator.documents import read_json, write_json
-from trainyard.emulator.files import write_atomic
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.paging import ordered, page
 
@@ -177,7 +177,7 @@ class Pipelines:
             number = len(record["versions"]) + 1
             path = self._path(record["PipelineName"]).with_name(f"definition-{number}.json")
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, text.encode())
+            whole_file.write(path, text)
             summary = {"PipelineArn": record["PipelineArn"], "PipelineVersionId": number}
             record["versions"].append(summary | {"CreationTime": now})
         self._write(record)

@@ -1,0 +1,69 @@
+"""A file is whole under its name, or what was there before stands."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from trainyard.common import whole_file
+
+
+def test_parts_follow_each_other_and_text_is_utf_8(tmp_path: Path):
+    path = tmp_path / "told.txt"
+    whole_file.write(path, "größer ", b"than ", memoryview(b"before"))
+    assert path.read_text(encoding="utf-8") == "größer than before"
+    whole_file.write(path)
+    assert path.read_bytes() == b""
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("fault", ["in the block", "of the disk", "of the rename"])
+def test_an_error_leaves_the_old_file_and_no_draft(tmp_path: Path, fault: str, monkeypatch):
+    path = tmp_path / "state.json"
+    whole_file.write(path, "old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if fault == "of the disk":
+        monkeypatch.setattr(os, "fsync", fail)
+    if fault == "of the rename":
+        monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space"), whole_file.Draft(path) as file:
+        file.write(b"new")
+        if fault == "in the block":
+            fail()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_has_no_name_yet_is_seen_by_nobody(tmp_path: Path):
+    path = tmp_path / "shard.npy"
+    draft = whole_file.begin(path, b"content")
+    assert not path.exists()
+    finisher = threading.Thread(target=draft.finish)
+    finisher.start()
+    finisher.join()
+    assert path.read_bytes() == b"content"
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path: Path):
+    path = tmp_path / "shard.npy"
+    one, other = whole_file.begin(path, b"one"), whole_file.begin(path, b"other")
+    other.finish()
+    one.finish()
+    assert path.read_bytes() == b"one"
+
+
+def test_the_file_is_as_readable_as_any_that_this_process_makes(tmp_path: Path):
+    plain, whole = tmp_path / "plain", tmp_path / "whole"
+    plain.write_bytes(b"")
+    whole_file.write(whole, b"")
+    assert whole.stat().st_mode == plain.stat().st_mode
+
+
+def test_the_longest_name_that_a_file_system_takes(tmp_path: Path):
+    path = tmp_path / ("n" * 255)
+    whole_file.write(path, b"content")
+    assert path.read_bytes() == b"content"

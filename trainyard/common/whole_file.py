@@ -1,0 +1,93 @@
+"""Files that are whole under their name, or not there.
+
+Content goes into a draft: a file beside the target, with a name of its own. Flushed to the disk it
+is renamed. Killed anywhere, a writer leaves the old file or the new one, and perhaps a draft.
+"""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+LONGEST = 240  # characters of the target's name in the draft's: file systems take 255 bytes
+
+
+class Draft:
+    """A file that has no name yet: write ``file``, then ``finish`` or ``discard``.
+
+    In a ``with`` block it is ``file``; the block's end finishes it, an error discards it. The
+    temporary name is unique: a process that was believed dead may still write the same target.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Begin a draft of ``path``, whose folder must be there."""
+        self.path = path
+        self.temporary = path.with_name(f".{path.name[:LONGEST]}.{secrets.token_hex(4)}.tmp")
+        self.file: BinaryIO = self.temporary.open("xb")
+
+    def finish(self, *, durable: bool = True) -> None:
+        """Give the file its name; another thread than the writer's may do so.
+
+        Args:
+            durable: whether the content, and then the name, have to outlive a power cut.
+        """
+        try:
+            with self.file:
+                self.file.flush()
+                if durable:
+                    os.fsync(self.file.fileno())
+            self.temporary.replace(self.path)
+        except BaseException:
+            self.discard()
+            raise
+        if durable:
+            sync_folder(self.path.parent)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        with suppress(OSError):  # it would flush again, and fail again
+            self.file.close()
+        self.temporary.unlink(missing_ok=True)
+
+    def __enter__(self) -> BinaryIO:
+        return self.file
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.discard()
+
+
+def begin(path: Path, *parts: str | bytes | memoryview) -> Draft:
+    """Write a draft of all parts; ``finish`` waits for the disk and gives it its name."""
+    draft = Draft(path)
+    try:
+        for part in parts:
+            draft.file.write(part.encode() if isinstance(part, str) else part)
+        draft.file.flush()
+    except BaseException:
+        draft.discard()
+        raise
+    return draft
+
+
+def write(path: Path, *parts: str | bytes | memoryview) -> None:
+    """Replace ``path`` by the parts (text as UTF-8); its folder must be there."""
+    begin(path, *parts).finish()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a new name in ``folder`` outlive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
