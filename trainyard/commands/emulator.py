@@ -45,7 +45,7 @@ def main(
     """An AWS on this machine whose SageMaker really runs the steps."""
     logging.basicConfig(level=logging.WARNING, format="emulator: %(message)s")
     if verbose:
-        logging.getLogger("emulator").setLevel(logging.DEBUG)
+        logging.getLogger("trainyard.emulator").setLevel(logging.DEBUG)
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())

@@ -116,7 +116,7 @@ def _query_error(code: str, message: str) -> Response:
 
 
 def _sagemaker_environ(operation: str, request: dict) -> WSGIEnvironment:
-    credential = f"Credential=trainyard/emulator/20200101/{REGION}/sagemaker/aws4_request"
+    credential = f"Credential=emulator/20200101/{REGION}/sagemaker/aws4_request"
     return EnvironBuilder(
         method="POST",
         base_url=f"http://api.sagemaker.{REGION}.amazonaws.com",
