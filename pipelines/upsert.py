@@ -21,6 +21,7 @@ from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption
 from pipelines.compiling.compiled import Definition
 from pipelines.deploying import lock, records, saved, spending
 from pipelines.deploying.storage import ensure_bucket, sync
+from pipelines.rules import check
 from pipelines.start import start
 from trainyard.common.errors import DefinitionError, PlanError, RecipeError
 from trainyard.plan import deployed
@@ -28,7 +29,6 @@ from trainyard.plan.deployed import Deployed, State
 from trainyard.runs.watch import watch
 from trainyard.service import client, service_errors
 from trainyard.terminal import console, run
-from trainyard.validate import check
 from trainyard.validate.show import line, show
 
 LOCK_SECONDS = 600.0

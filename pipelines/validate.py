@@ -14,9 +14,10 @@ import typer
 
 from pipelines.cli import SetOption
 from pipelines.recipe.reading import load
+from pipelines.rules import check
 from trainyard.common.errors import DefinitionError, RecipeError
 from trainyard.terminal import run
-from trainyard.validate import Finding, check
+from trainyard.validate import Finding
 from trainyard.validate.form import read
 from trainyard.validate.show import count, show
 

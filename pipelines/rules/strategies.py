@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from pipelines.rules.trainyard_jobs import our_training, parse, ranks_per_node, settings, world
+from pipelines.rules.trainyard_jobs import our_training, parse, settings, world
 from steps.train.support import LAUNCHERS, refuse_image, refuse_machines
 from trainyard.validate.rules.images import IMAGE, aws_image
 from trainyard.validate.rules.jobs import Job, known_text, member
@@ -108,7 +108,7 @@ def world_does_not_fit(job: Job) -> Iterator[Violation]:
 )
 def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
     config, machine = settings(job), job.machine
-    node = machine and (ranks_per_node(job) or machine.accelerators)
+    node = machine and (job.ranks_per_node or machine.accelerators)
     if config and node and job.nodes > 1 and node % config.tensor_parallel:
         problem = f"tensor_parallel {config.tensor_parallel}, a node has {node} ranks"
         yield job.at(member(job.hyperparameters_at, "tensor_parallel"), problem)
@@ -148,15 +148,3 @@ def sharded_channel_of_ours(job: Job) -> Iterator[Violation]:
         if ours and job.nodes > 1 and s3.get("S3DataDistributionType") == "ShardedByS3Key":
             where = f"InputDataConfig[{index}].DataSource.S3DataSource.S3DataDistributionType"
             yield job.at(where, f"ShardedByS3Key on {job.nodes} nodes")
-
-
-RULES = (
-    training_settings,
-    strategy_on_wrong_machine,
-    strategy_without_library,
-    smp_image_without_smp,
-    world_does_not_fit,
-    tensor_parallel_across_nodes,
-    uniform_shuffle_over_fastfile,
-    sharded_channel_of_ours,
-)

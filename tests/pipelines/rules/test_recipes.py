@@ -1,6 +1,5 @@
 """The recipes of the repository break no rule; what is made wrong in them is named."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,11 +7,10 @@ import pytest
 from pipelines.definition import build
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
+from pipelines.rules import check
 from tests.pipelines.rules.recipe_faults import RECIPE_FAULTS, RecipeFault
-from tests.trainyard.validate.rules.definitions import document
 from trainyard.common.errors import RecipeError
 from trainyard.validate.findings import Finding
-from trainyard.validate.rules import findings
 
 ALONE = [fault for fault in RECIPE_FAULTS if fault.rule is None]
 COMPILED = [fault for fault in RECIPE_FAULTS if fault.rule]
@@ -21,7 +19,7 @@ COMPILED = [fault for fault in RECIPE_FAULTS if fault.rule]
 def of_recipe(name: str, *overrides: str) -> list[Finding]:
     recipe = load(Path(f"recipes/{name}.yaml"), overrides)
     definition = build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
-    return list(findings(document(json.loads(definition.body))))
+    return check(definition.body)
 
 
 def title(fault: RecipeFault) -> str:

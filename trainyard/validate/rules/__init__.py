@@ -1,52 +1,27 @@
 """What will go wrong, and botocore's service model cannot know: one table of rules.
 
-A rule reads the definition alone, so any pipeline profits; those on training settings speak only
-where the hyperparameters are Trainyard's. Parameters stand at their defaults.
+A rule reads the definition alone, so any pipeline profits. Every module here is imported, and its
+rules register themselves; those of an application do when it imports them. Parameters stand at
+their defaults.
 """
 
 from collections.abc import Iterator
 
-from pipelines.rules import strategies
 from trainyard.language.document import Document
+from trainyard.registration import import_modules
 from trainyard.validate.findings import Finding
-from trainyard.validate.rules import (
-    addresses,
-    caching,
-    channels,
-    drivers,
-    images,
-    machines,
-    metrics,
-    network,
-    retries,
-    secrets,
-    spot,
-    storage,
-    tags,
-    tuning,
-)
-from trainyard.validate.rules.rule import Rule
+from trainyard.validate.rules.rule import RULES
 
-RULES: tuple[Rule, ...] = (
-    *machines.RULES,
-    *images.RULES,
-    *strategies.RULES,
-    *network.RULES,
-    *spot.RULES,
-    *channels.RULES,
-    *storage.RULES,
-    *caching.RULES,
-    *retries.RULES,
-    *drivers.RULES,
-    *tags.RULES,
-    *tuning.RULES,
-    *metrics.RULES,
-    *addresses.RULES,
-    *secrets.RULES,
+ORDER = (
+    *("machines", "images", "network", "spot", "channels", "storage", "caching"),
+    *("retries", "drivers", "tags", "tuning", "metrics", "addresses", "secrets"),
 )
+"""In which a step's findings are told; those of modules that are not named follow."""
+
+import_modules(__name__, __path__, ORDER)
 
 
 def findings(document: Document) -> Iterator[Finding]:
     """Everything that the rules have to say of the document."""
-    for rule in RULES:
+    for rule in RULES.values():
         yield from rule.findings(document)

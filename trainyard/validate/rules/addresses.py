@@ -69,6 +69,3 @@ def no_queue_url(step: Step) -> Iterator[Violation]:
         yield Violation(
             step=step, path=f"{step.path}.SqsQueueUrl", problem=f"{text!r} is no queue's URL"
         )
-
-
-RULES = (malformed_key_arn, stray_white_space, no_queue_url)

@@ -95,7 +95,7 @@ def never_hits_the_cache(step: Step) -> Iterator[Violation]:
     "warning",
     over=steps,
     why="it is part of the cache key: if it is the time of an upload, no upsert reuses a result",
-    fix="name the object by its content, as python -m pipelines.upsert does",
+    fix="name the object by its content",
     source="developer guide, pipelines-default-keys; #2736 #2940 #3384",
 )
 def timestamp_in_cache_key(step: Step) -> Iterator[Violation]:
@@ -119,12 +119,3 @@ def checkpoints_of_one_run(job: Job) -> Iterator[Violation]:
     for name in EVER_NEW:
         if name in names:
             yield job.at(where, f"holds Execution.{name}")
-
-
-RULES = (
-    cache_on_uncached_type,
-    cache_without_expiry,
-    never_hits_the_cache,
-    timestamp_in_cache_key,
-    checkpoints_of_one_run,
-)

@@ -161,16 +161,3 @@ def fsx_across_subnets(job: Job) -> Iterator[Violation]:
     for path, _, system in _from_file_system(job):
         if system.get("FileSystemType") == "FSxLustre" and len(job.subnets) > 1:
             yield job.at(path, f"FSx for Lustre and {len(job.subnets)} subnets")
-
-
-RULES = (
-    fastfile_on_processing,
-    fastfile_without_prefix,
-    augmented_manifest_without_pipe,
-    compression_without_pipe,
-    gzip_input_without_pipe,
-    file_system_streamed,
-    file_system_without_vpc,
-    fsx_directory,
-    fsx_across_subnets,
-)

@@ -79,11 +79,3 @@ def tuning_drops_distribution(job: Job) -> Iterator[Violation]:
     if ranks > 1 and not any(name in job.hyperparameters for name in DISTRIBUTED):
         problem = f"{job.nodes} × {job.instance_type}, and nothing starts {ranks} ranks on them"
         yield job.at(job.resource("InstanceCount"), problem)
-
-
-RULES = (
-    channel_name_breaks_driver,
-    hyperparameter_name_breaks_driver,
-    hyperparameter_value_breaks_driver,
-    tuning_drops_distribution,
-)

@@ -155,12 +155,3 @@ def image_of_another_registry(job: Job) -> Iterator[Violation]:
             problem + image["account"],
             f"write {job.image.replace(image['account'], needed, 1)}",
         )
-
-
-RULES = (
-    gpu_image_on_cpu_machine,
-    cpu_image_on_accelerator,
-    image_of_another_accelerator,
-    regions_differ,
-    image_of_another_registry,
-)

@@ -20,6 +20,8 @@ RESOURCES = {
     "processing": "ProcessingResources.ClusterConfig",
     "transform": "TransformResources",
 }
+PROCESSES = "PET_NPROC_PER_NODE"
+"""Where torchrun is told how many processes a node has; without it, one a GPU."""
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -129,6 +131,12 @@ class Job:
     @property
     def spot(self) -> bool:
         return self.get("EnableManagedSpotTraining") is True
+
+    @property
+    def ranks_per_node(self) -> int | None:
+        """Processes on each node, as the environment says; None when it does not."""
+        text = known_text(self.environment.get(PROCESSES)) or ""
+        return int(text) if text.isdecimal() else None
 
     @property
     def has_drivers(self) -> bool:

@@ -1,12 +1,20 @@
 """Instance types: do they exist, may the job have them, is what they have used?"""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from pipelines.rules.trainyard_jobs import PROCESSES, ranks_per_node, shards
 from trainyard.common.nearest import nearest
 from trainyard.machines import MACHINES, Machine
-from trainyard.validate.rules.jobs import Job, containers, processing, training
+from trainyard.validate.rules.jobs import PROCESSES, Job, containers, processing, training
 from trainyard.validate.rules.rule import Violation, rule
+
+DIVIDING: list[Callable[[Job], bool]] = []
+"""What tells jobs whose instances divide the same data among them by themselves."""
+
+
+def divides_work(tells: Callable[[Job], bool]) -> Callable[[Job], bool]:
+    """Register what an application knows of its own jobs: their instances share the work."""
+    DIVIDING.append(tells)
+    return tells
 
 
 @rule(
@@ -52,7 +60,7 @@ def not_a_processing_type(job: Job) -> Iterator[Violation]:
     source="NCCL 'Duplicate GPU detected' (src/init.cc), from memory",
 )
 def more_processes_than_gpus(job: Job) -> Iterator[Violation]:
-    ranks = ranks_per_node(job)
+    ranks = job.ranks_per_node
     if job.machine and job.machine.kind == "gpu" and ranks and ranks > job.machine.accelerators:
         yield job.at(f"Environment.{PROCESSES}", _against_gpus(ranks, job.machine))
 
@@ -69,7 +77,7 @@ def _against_gpus(ranks: int, machine: Machine) -> str:
     source="torchrun_driver.py of SDK 3.27: one process a GPU unless told otherwise",
 )
 def idle_gpus(job: Job) -> Iterator[Violation]:
-    ranks = ranks_per_node(job)
+    ranks = job.ranks_per_node
     if job.machine and ranks and ranks < job.machine.accelerators:
         yield job.at(f"Environment.{PROCESSES}", _against_gpus(ranks, job.machine))
 
@@ -84,15 +92,7 @@ def idle_gpus(job: Job) -> Iterator[Violation]:
 def instances_share_no_work(job: Job) -> Iterator[Violation]:
     inputs = [item.get("S3Input") for _, item in job.items("ProcessingInputs")]
     modes = [i.get("S3DataDistributionType") for i in inputs if isinstance(i, dict)]
-    if job.nodes > 1 and modes and "ShardedByS3Key" not in modes and not shards(job):
+    divided = "ShardedByS3Key" in modes or any(tells(job) for tells in DIVIDING)
+    if job.nodes > 1 and modes and not divided:
         problem = f"{job.nodes} instances, and every input is FullyReplicated"
         yield job.at(job.resource("InstanceCount"), problem)
-
-
-RULES = (
-    unknown_instance_type,
-    not_a_processing_type,
-    more_processes_than_gpus,
-    idle_gpus,
-    instances_share_no_work,
-)

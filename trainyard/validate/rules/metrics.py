@@ -54,6 +54,3 @@ def metric_regex_without_group(job: Job) -> Iterator[Violation]:
             continue
         if not groups:
             yield job.at(where, f"{name}: {text!r} captures nothing")
-
-
-RULES = (malformed_metric_regex, metric_regex_without_group)

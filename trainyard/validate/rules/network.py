@@ -6,7 +6,6 @@ train-vpc, asks for VPC settings only of those who set VpcConfig).
 
 from collections.abc import Iterator
 
-from trainyard.validate.rules.images import aws_image
 from trainyard.validate.rules.jobs import Job, containers, known_text, training
 from trainyard.validate.rules.rule import Violation, rule
 
@@ -105,28 +104,3 @@ def tracking_from_isolation(job: Job) -> Iterator[Violation]:
     if uri.startswith(("arn:", "http://", "https://")):
         where = f"{job.hyperparameters_at}.mlflow_tracking_uri"
         yield job.at(where, f"{uri} from an isolated container")
-
-
-@rule(
-    "error",
-    over=containers,
-    why="pip reaches no index from an isolated container: the job dies as it starts",
-    fix="turn EnableNetworkIsolation off, or name an image that holds the step's requirements.txt",
-    source="developer guide, mkt-algo-model-internet-free; steps/container.sh, steps/train/step.py",
-)
-def packages_from_isolation(job: Job) -> Iterator[Violation]:
-    where = f"{job.network_at}EnableNetworkIsolation"
-    entry = str(job.raw("AppSpecification.ContainerEntrypoint"))
-    installs = job.has_drivers or "steps/container.sh" in entry
-    if job.get(where) is True and installs and aws_image(job.image):
-        yield job.at(where, f"{job.image} lacks packages that the job installs as it starts")
-
-
-RULES = (
-    efa_unknown_to_driver,
-    efa_across_subnets,
-    nodes_without_efa,
-    encrypted_collectives,
-    tracking_from_isolation,
-    packages_from_isolation,
-)

@@ -132,13 +132,3 @@ def hasty_retries(step: Step) -> Iterator[Violation]:
         if short and "SageMaker.CAPACITY_ERROR" in _causes(policy):
             problem = f"retries for capacity after {interval} s"
             yield Violation(step=step, path=f"{path}.IntervalSeconds", problem=problem)
-
-
-RULES = (
-    retries_on_unsupported_step,
-    unknown_retry_cause,
-    two_retry_limits,
-    retry_limit_too_large,
-    retry_without_effect,
-    hasty_retries,
-)

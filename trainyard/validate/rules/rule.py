@@ -1,4 +1,4 @@
-"""What a rule is: a check with its reasons, and what it says when it is broken."""
+"""What a rule is: a check with its reasons, and what it says when it is broken; and all of them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -40,6 +40,9 @@ class Rule:
 
     check: Callable[[Document], Iterator[Violation]]
 
+    module: str
+    """Where it is declared."""
+
     def findings(self, document: Document) -> Iterator[Finding]:
         """What this rule has to say of the document."""
         for broken in self.check(document):
@@ -55,6 +58,10 @@ class Rule:
             )
 
 
+RULES: dict[str, Rule] = {}
+"""Name → rule, in the order in which their modules were imported."""
+
+
 def rule(
     severity: Severity,
     *,
@@ -63,9 +70,9 @@ def rule(
     fix: str,
     source: str,
 ) -> Callable[[Callable[[Any], Iterator[Violation]]], Rule]:
-    """Make a rule of a function that yields violations of one of the things that ``over`` lists.
+    """Register a rule: a function that yields violations of one of the things that ``over`` lists.
 
-    The rule has the function's name, with hyphens.
+    The rule has the function's name, with hyphens; no other may have it.
     """
 
     def make(look: Callable[[Any], Iterator[Violation]]) -> Rule:
@@ -73,8 +80,19 @@ def rule(
             for thing in over(document):
                 yield from look(thing)
 
-        name = look.__name__.replace("_", "-")
-        return Rule(name=name, severity=severity, why=why, fix=fix, source=source, check=check)
+        name, module = look.__name__.replace("_", "-"), look.__module__
+        if name in RULES:
+            raise ValueError(f"{module}: {RULES[name].module} has a rule {name}, too; rename one")
+        made = Rule(
+            name=name,
+            severity=severity,
+            why=why,
+            fix=fix,
+            source=source,
+            check=check,
+            module=module,
+        )
+        return RULES.setdefault(name, made)
 
     return make
 

@@ -43,6 +43,3 @@ def _text(start: str, path: Path) -> str:
         path,
         start,
     )
-
-
-RULES = (secret_in_plain_text,)

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from pipelines.rules.trainyard_jobs import our_training, settings
-from steps.train.config import CHECKPOINTS
 from trainyard.validate.rules.jobs import Job, as_list, jobs, processing, training
 from trainyard.validate.rules.rule import Violation, rule
 
@@ -12,8 +10,6 @@ LONGEST_TRAINING = 28 * DAY
 USUAL_LONGEST = 5 * DAY
 USUAL_INSTANCES = 20
 WARM_POOL = 3600
-LOST_SHARE = 0.1
-LOST_SECONDS = 3600
 QUOTAS = "Service Quotas of SageMaker (developer guide, feature-store-feature-processor-quotas)"
 RUNTIME, WAIT = "StoppingCondition.MaxRuntimeInSeconds", "StoppingCondition.MaxWaitTimeInSeconds"
 
@@ -94,41 +90,6 @@ def warm_pool_too_long(job: Job) -> Iterator[Violation]:
 
 
 @rule(
-    "error",
-    over=our_training,
-    why="SageMaker copies another folder than the one that the training writes: nothing is kept",
-    fix=f"set LocalPath to {CHECKPOINTS}, or leave it out",
-    source="steps/train/config.py",
-)
-def checkpoints_elsewhere(job: Job) -> Iterator[Violation]:
-    where = "CheckpointConfig.LocalPath"
-    path = job.text(where)
-    if path and path.rstrip("/") != CHECKPOINTS:
-        yield job.at(where, f"{path}; the training writes to {CHECKPOINTS}")
-
-
-@rule(
-    "warning",
-    over=our_training,
-    why="two minutes' notice do not help: AWS's drivers keep SIGTERM from the ranks, so the work "
-    "since the last checkpoint is lost",
-    fix="lower checkpoint_interval",
-    source="docs/interruptions.md; sagemaker-training-toolkit#125 #173. How long a step takes is "
-    "not known before the run: the bound is the interval's share of MaxRuntimeInSeconds",
-)
-def rare_checkpoints(job: Job) -> Iterator[Violation]:
-    config = settings(job)
-    if not job.spot or not config:
-        return
-    share = min(1.0, config.checkpoint_interval / config.max_steps)
-    seconds = share * (job.number(RUNTIME) or 0)
-    if share > LOST_SHARE or seconds > LOST_SECONDS:
-        problem = f"every {config.checkpoint_interval} of {config.max_steps} steps: an interruption"
-        problem += f" may cost {share:.0%} of the run, up to {seconds / 60:.0f} minutes"
-        yield job.at(f"{job.hyperparameters_at}.checkpoint_interval", problem)
-
-
-@rule(
     "warning",
     over=training,
     why="when the region has no such instances at that moment, the whole run fails",
@@ -191,20 +152,3 @@ def instances_beyond_usual_quota(job: Job) -> Iterator[Violation]:
 def no_time_limit(job: Job) -> Iterator[Violation]:
     if job.step.type == "Processing" and job.raw(RUNTIME) is None:
         yield job.at("StoppingCondition", "no MaxRuntimeInSeconds")
-
-
-RULES = (
-    spot_without_checkpoints,
-    spot_without_max_wait,
-    max_wait_below_max_runtime,
-    max_wait_without_spot,
-    warm_pool_of_spot,
-    warm_pool_too_long,
-    checkpoints_elsewhere,
-    rare_checkpoints,
-    capacity_not_awaited,
-    training_too_long,
-    runtime_beyond_usual_quota,
-    instances_beyond_usual_quota,
-    no_time_limit,
-)

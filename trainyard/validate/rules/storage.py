@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from pipelines.rules.trainyard_jobs import our_training, settings
 from trainyard.language.document import Document, Step
 from trainyard.language.expressions import is_expression
 from trainyard.validate.rules.jobs import (
     Job,
     as_list,
     jobs,
-    known_text,
     member,
     processing,
     training,
@@ -25,10 +23,6 @@ OF_BUCKET = re.compile(r"([a-z0-9][a-z0-9.-]*)?")
 """The beginning of a bucket's name, whose end only a run knows."""
 S3_FIELDS = ("S3Uri", "S3OutputPath", "ModelDataUrl", "S3OutputUri")
 LARGEST_VOLUME = 16384
-CHECKPOINT_BYTES = 12
-"""A parameter in a checkpoint of ours: weight and two moments, float32."""
-SHARD_MEMORY = 12
-"""Memory of a core that writes shards ÷ shard_mb, measured: steps/shard/config.py."""
 
 
 def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
@@ -208,60 +202,6 @@ def volume_too_large(job: Job) -> Iterator[Violation]:
 
 
 @rule(
-    "error",
-    over=our_training,
-    why="the disk runs full when the checkpoint is written, and the work since the last is lost",
-    fix="raise VolumeSizeInGB, or lower keep_checkpoints",
-    source="training/checkpoint.py; 12 × layers × dim² parameters or more (Kaplan et al. 2020)",
-)
-def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
-    config, machine = settings(job), job.machine
-    volume = (machine and machine.local_storage_gb) or job.number(job.resource("VolumeSizeInGB"))
-    parameters = _parameters(job)
-    if config and volume and parameters and job.nodes:
-        kept = config.keep_checkpoints + 1  # an old one goes when the new one is complete
-        needed = parameters * CHECKPOINT_BYTES * kept / job.nodes / 1e9
-        if needed > volume:
-            problem = f"{kept} checkpoints of {parameters / 1e9:.1f}e9 parameters take at least "
-            where = job.resource("VolumeSizeInGB")
-            yield job.at(where, f"{problem}{needed:.0f} GB a node; there are {volume} GB")
-
-
-def _parameters(job: Job) -> int | None:
-    """Parameters that the language model has at the least: those of its blocks' matrices."""
-    try:
-        config = json.loads(job.hyperparameters.get("workload_config", ""))
-        return 12 * int(config["layers"]) * int(config["dim"]) ** 2
-    except (TypeError, ValueError, KeyError):
-        return None
-
-
-@rule(
-    "warning",
-    over=processing,
-    why="the processes that write shards run out of memory and are killed",
-    fix="lower shard_mb or processes, or choose an instance type with more memory",
-    source="steps/shard/config.py: a core needs about 12 times shard_mb",
-)
-def shards_larger_than_memory(job: Job) -> Iterator[Violation]:
-    arguments = [
-        known_text(a) or "" for a in as_list(job.get("AppSpecification.ContainerArguments"))
-    ]
-    flags = dict(zip(arguments, arguments[1:], strict=False))
-    if not job.machine or "--shard_mb" not in flags:
-        return
-    try:
-        cores = int(flags.get("--processes", job.machine.vcpus))
-        needed = cores * SHARD_MEMORY * float(flags["--shard_mb"]) / 1024
-    except ValueError:  # the step says so itself
-        return
-    if needed > job.machine.memory_gib:
-        problem = f"{cores} processes × {SHARD_MEMORY} × {flags['--shard_mb']} MB = {needed:.0f} "
-        problem += f"GB; {job.machine.name} has {job.machine.memory_gib:g}"
-        yield job.at("AppSpecification.ContainerArguments", problem)
-
-
-@rule(
     "warning",
     over=jobs,
     why="what the job writes to S3 is then encrypted with the account's default key only",
@@ -277,18 +217,3 @@ def key_for_volume_only(job: Job) -> Iterator[Violation]:
     if job.raw(job.resource("VolumeKmsKeyId")) and job.raw(output) is not None:
         if not job.raw(f"{output}.KmsKeyId"):
             yield job.at(output, "the volume has a key, the output has none")
-
-
-RULES = (
-    malformed_s3_location,
-    empty_key_part,
-    outputs_collide,
-    output_overwritten_by_next_run,
-    key_for_local_disks,
-    volume_beyond_local_disks,
-    training_volume_beyond_local_disks,
-    volume_too_large,
-    volume_smaller_than_checkpoints,
-    shards_larger_than_memory,
-    key_for_volume_only,
-)

@@ -66,6 +66,3 @@ def tag_key_refused(job: Job) -> Iterator[Violation]:
         yield Violation(step=job.step, path=_at(job), problem=f"{key!r} stands twice")
     for key in reserved:
         yield Violation(step=job.step, path=_at(job), problem=f"{key!r} is reserved for AWS")
-
-
-RULES = (no_tags, uneven_tags, tag_key_refused)

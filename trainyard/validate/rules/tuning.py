@@ -167,12 +167,3 @@ def static_and_tuned(job: Job) -> Iterator[Violation]:
     for name in job.hyperparameters:
         if name in searched:
             yield job.at(f"StaticHyperParameters['{name}']", f"{name} is tuned, too")
-
-
-RULES = (
-    more_parallel_than_jobs,
-    objective_without_metric,
-    range_from_high_to_low,
-    scaling_outside_its_range,
-    static_and_tuned,
-)

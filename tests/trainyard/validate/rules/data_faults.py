@@ -18,7 +18,6 @@ from tests.trainyard.validate.rules.fault import (
     channel,
     environment,
     fsx,
-    machine,
     of,
     retry,
 )
@@ -145,24 +144,6 @@ OF_DATA = (
         "volume-too-large",
         train=put("Train", "ResourceConfig.VolumeSizeInGB", 20_000),
         shard=put("Shard", f"{SHARD}.VolumeSizeInGB", 16_385),
-    ),
-    *of(
-        "volume-smaller-than-checkpoints",
-        large_model=hyper("Train", workload_config='{"layers":96,"dim":24576}'),
-        small_volume=(
-            machine("ml.m5.24xlarge"),
-            hyper("Train", shard_degree="0", keep_checkpoints="30"),
-            put("Train", "ResourceConfig.VolumeSizeInGB", 30),
-        ),
-    ),
-    *of(
-        "shards-larger-than-memory",
-        shard_mb=put("Shard", "AppSpecification.ContainerArguments", ["--shard_mb", "4096"]),
-        processes=put(
-            "Shard",
-            "AppSpecification.ContainerArguments",
-            ["--shard_mb", "512", "--processes", "64"],
-        ),
     ),
     *of(
         "key-for-volume-only",

@@ -1,5 +1,6 @@
 """A change to the valid definition that a rule is about, and short words for the usual ones."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,12 +10,15 @@ from tests.trainyard.validate.rules.definitions import (
     Change,
     add,
     default,
+    document,
     file_system_channel,
     hyper,
     put,
     s3_channel,
     valid,
 )
+from trainyard.validate.findings import Finding
+from trainyard.validate.rules.rule import RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,26 @@ class Fault:
         for change in self.changes:
             change(definition)
         return definition
+
+    def findings(self) -> list[Finding]:
+        """What the rule says of it."""
+        return list(RULES[self.rule].findings(document(self.apply())))
+
+    def assert_found(self) -> None:
+        """The rule says something, all of it, and at a place that is there."""
+        assert (broken := self.findings()), "the rule said nothing"
+        for finding in broken:
+            assert finding.problem and finding.why and finding.fix and finding.source
+            assert _at(self.apply(), finding.path) is not None
+
+
+def _at(definition: Any, path: str) -> Any:
+    """What stands at a finding's JSON path; the last part may be missing there."""
+    value = definition
+    *before, _ = re.findall(r"\.(\w+)|\[(\d+)\]|\['([^']*)'\]", path)
+    for name, index, quoted in before:
+        value = value[int(index)] if index else value[name or quoted]
+    return value
 
 
 def of(rule: str, **cases: Change | tuple[Change, ...]) -> list[Fault]:

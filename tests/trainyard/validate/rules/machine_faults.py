@@ -5,7 +5,6 @@ from tests.trainyard.validate.rules.definitions import (
     GPU_IMAGE,
     REGISTRY,
     RUNTIME,
-    SMP_IMAGE,
     WAIT,
     drop,
     hyper,
@@ -96,77 +95,6 @@ OF_MACHINES = (
         hong_kongs_account_here=image(GPU_IMAGE.replace("763104351884", "871362719292")),
     ),
     *of(
-        "training-settings",
-        strategy=hyper("Train", strategy="fdsp"),
-        learning_rate=hyper("Train", learning_rate="-1"),
-        micro_batch=hyper("Train", micro_batch="0"),
-        degree_of_ddp=hyper("Train", strategy="ddp"),
-        batches=hyper("Train", global_batch="127", micro_batch="4"),
-        schedule=hyper("Train", schedule="linear"),
-    ),
-    *of(
-        "strategy-on-wrong-machine",
-        smddp_on_h100=(
-            machine("ml.p5.48xlarge"),
-            hyper("Train", strategy="smddp", shard_degree="0"),
-        ),
-        smp_on_g5=(machine("ml.g5.48xlarge"), hyper("Train", strategy="smp")),
-        deepspeed_on_cpu=(
-            machine("ml.m5.24xlarge"),
-            hyper("Train", strategy="deepspeed", shard_degree="0"),
-        ),
-    ),
-    *of(
-        "strategy-without-library",
-        smddp=hyper("Train", strategy="smddp", shard_degree="0"),
-        smp=hyper("Train", strategy="smp"),
-        horovod=hyper("Train", strategy="horovod", shard_degree="0"),
-    ),
-    *of(
-        "smp-image-without-smp",
-        fsdp=image(SMP_IMAGE),
-        ddp=(image(SMP_IMAGE), hyper("Train", strategy="ddp", shard_degree="0")),
-    ),
-    *of(
-        "world-does-not-fit",
-        batch=hyper("Train", global_batch="96"),
-        three_nodes=nodes(3),
-        other_machine=machine("ml.p5.4xlarge"),
-        pipeline=hyper("Train", pipeline_parallel="3"),
-        shard_degree=hyper("Train", shard_degree="5"),
-        single=(hyper("Train", strategy="single", shard_degree="0")),
-        too_few_micro_batches=hyper(
-            "Train", pipeline_parallel="8", shard_degree="0", micro_batch="64"
-        ),
-    ),
-    *of(
-        "tensor-parallel-across-nodes",
-        sixteen=hyper("Train", tensor_parallel="16", shard_degree="0", global_batch="16"),
-    ),
-    *of(
-        "uniform-shuffle-over-fastfile",
-        of_the_channel=hyper("Train", shuffle="uniform"),
-        by_default=put("Train", "HyperParameters.shuffle", "uniform"),
-        of_the_job=(
-            drop("Train", "InputDataConfig.0.InputMode"),
-            put("Train", "AlgorithmSpecification.TrainingInputMode", "FastFile"),
-            hyper("Train", shuffle="uniform"),
-        ),
-    ),
-    *of(
-        "sharded-channel-of-ours",
-        train=put(
-            "Train",
-            "InputDataConfig.0.DataSource.S3DataSource.S3DataDistributionType",
-            "ShardedByS3Key",
-        ),
-        validation=put(
-            "Train",
-            "InputDataConfig.1.DataSource.S3DataSource.S3DataDistributionType",
-            "ShardedByS3Key",
-        ),
-    ),
-    *of(
         "efa-unknown-to-driver",
         p5en=machine("ml.p5en.48xlarge"),
         b200=machine("ml.p6-b200.48xlarge"),
@@ -197,11 +125,6 @@ OF_MACHINES = (
         ),
     ),
     *of(
-        "packages-from-isolation",
-        train=ISOLATED,
-        shard=put("Shard", "NetworkConfig.EnableNetworkIsolation", True),
-    ),
-    *of(
         "spot-without-checkpoints",
         none=(*SPOT, drop("Train", "CheckpointConfig")),
         no_uri=(*SPOT, drop("Train", "CheckpointConfig.S3Uri")),
@@ -228,27 +151,6 @@ OF_MACHINES = (
     *of(
         "warm-pool-too-long",
         two_hours=put("Train", "ResourceConfig.KeepAlivePeriodInSeconds", 7200),
-    ),
-    *of(
-        "checkpoints-elsewhere",
-        tmp=put("Train", "CheckpointConfig.LocalPath", "/tmp/checkpoints"),
-        model=put("Train", "CheckpointConfig.LocalPath", "/opt/ml/model"),
-    ),
-    *of(
-        "rare-checkpoints",
-        a_fifth_of_the_run=(*SPOT, hyper("Train", checkpoint_interval="20000")),
-        never=(*SPOT, hyper("Train", checkpoint_interval="100000")),
-        of_a_short_run=(
-            *SPOT,
-            put("Train", RUNTIME, 3600),
-            hyper("Train", checkpoint_interval="20000"),
-        ),
-        hours=(
-            *SPOT,
-            put("Train", RUNTIME, 864_000),
-            put("Train", WAIT, 864_000),
-            hyper("Train", checkpoint_interval="5000"),
-        ),
     ),
     *of(
         "capacity-not-awaited",

@@ -5,7 +5,6 @@ from tests.trainyard.validate.rules.definitions import (
     GPU_IMAGE,
     KEY,
     RUNTIME,
-    SMP_IMAGE,
     WAIT,
     add,
     drop,
@@ -55,14 +54,6 @@ NEAR = (
         "instances-share-no-work",
         one=put("Shard", f"{SHARD}.InstanceCount", 1),
         no_inputs=put("Shard", "ProcessingInputs", []),
-        ours=(
-            put("Shard", "ProcessingInputs.0.S3Input.S3DataDistributionType", "FullyReplicated"),
-            put(
-                "Shard",
-                "AppSpecification.ContainerEntrypoint",
-                ["/bin/bash", "/opt/ml/processing/input/code/steps/container.sh", "shard"],
-            ),
-        ),
     ),
     *of("gpu-image-on-cpu-machine", own_image=(machine("ml.m5.large"), image(OWN_IMAGE))),
     *of("cpu-image-on-accelerator", own_image=image(OWN_IMAGE), h100=machine("ml.p5.48xlarge")),
@@ -77,63 +68,6 @@ NEAR = (
         mirror=image(GPU_IMAGE.replace("763104351884", "111122223333")),
         hong_kong=image(
             GPU_IMAGE.replace("us-east-1", "ap-east-1").replace("763104351884", "871362719292")
-        ),
-    ),
-    *of(
-        "training-settings",
-        more_of_them=hyper("Train", schedule="wsd", optimizer="lamb", compile="True"),
-        of_others=(hyper("Train", strategy="fdsp"), drop("Train", "HyperParameters.workload")),
-        known_at_run_time=put(
-            "Train", "HyperParameters.strategy", {"Get": "Steps.Shard.ProcessingJobName"}
-        ),
-    ),
-    *of(
-        "strategy-on-wrong-machine", smp=(machine("ml.p5.48xlarge"), hyper("Train", strategy="smp"))
-    ),
-    *of(
-        "strategy-without-library",
-        older_image=(
-            image(GPU_IMAGE.replace("2.8.0", "2.3.0")),
-            hyper("Train", strategy="smddp", shard_degree="0"),
-        ),
-        own_image=(image(OWN_IMAGE), hyper("Train", strategy="horovod", shard_degree="0")),
-    ),
-    *of("smp-image-without-smp", smp=(image(SMP_IMAGE), hyper("Train", strategy="smp"))),
-    *of(
-        "world-does-not-fit",
-        four_nodes=nodes(4),
-        split=hyper("Train", tensor_parallel="2", pipeline_parallel="2", shard_degree="0"),
-        by_the_environment=(
-            environment("Train", PET_NPROC_PER_NODE="4"),
-            hyper("Train", global_batch="32"),
-        ),
-    ),
-    *of(
-        "tensor-parallel-across-nodes",
-        eight=hyper("Train", tensor_parallel="8"),
-        one_node=(nodes(1), hyper("Train", tensor_parallel="16")),
-    ),
-    *of(
-        "uniform-shuffle-over-fastfile",
-        file=(
-            put("Train", "InputDataConfig.0.InputMode", "File"),
-            hyper("Train", shuffle="uniform"),
-        ),
-    ),
-    *of(
-        "sharded-channel-of-ours",
-        one_node=(
-            nodes(1),
-            put(
-                "Train",
-                "InputDataConfig.0.DataSource.S3DataSource.S3DataDistributionType",
-                "ShardedByS3Key",
-            ),
-        ),
-        code=put(
-            "Train",
-            "InputDataConfig.2.DataSource.S3DataSource.S3DataDistributionType",
-            "ShardedByS3Key",
         ),
     ),
     *of(
@@ -166,14 +100,6 @@ NEAR = (
         local=(ISOLATED, hyper("Train", mlflow_tracking_uri="local")),
         not_isolated=hyper("Train", mlflow_tracking_uri="https://mlflow.corp"),
     ),
-    *of(
-        "packages-from-isolation",
-        own_image=(ISOLATED, image(OWN_IMAGE)),
-        own_entry_point=(
-            put("Shard", "NetworkConfig.EnableNetworkIsolation", True),
-            put("Shard", "AppSpecification.ContainerEntrypoint", ["python3", "job.py"]),
-        ),
-    ),
     *of("spot-without-checkpoints", with_them=SPOT, on_demand=drop("Train", "CheckpointConfig")),
     *of("spot-without-max-wait", with_it=SPOT),
     *of("max-wait-below-max-runtime", equal=(SPOT[0], put("Train", WAIT, 86_400))),
@@ -186,17 +112,6 @@ NEAR = (
     *of(
         "warm-pool-too-long",
         an_hour=put("Train", "ResourceConfig.KeepAlivePeriodInSeconds", 3600),
-    ),
-    *of(
-        "checkpoints-elsewhere",
-        slash=put("Train", "CheckpointConfig.LocalPath", "/opt/ml/checkpoints/"),
-        default=drop("Train", "CheckpointConfig.LocalPath"),
-    ),
-    *of(
-        "rare-checkpoints",
-        on_demand=hyper("Train", checkpoint_interval="20000"),
-        often=(*SPOT, hyper("Train", checkpoint_interval="500")),
-        a_tenth=(*SPOT, put("Train", RUNTIME, 36_000), hyper("Train", checkpoint_interval="10000")),
     ),
     *of(
         "capacity-not-awaited",
@@ -300,19 +215,6 @@ NEAR = (
         ebs=(machine("ml.m5.large"), put("Train", "ResourceConfig.VolumeSizeInGB", 9000)),
     ),
     *of("volume-too-large", largest=put("Shard", f"{SHARD}.VolumeSizeInGB", 16_384)),
-    *of(
-        "volume-smaller-than-checkpoints",
-        tabular=hyper("Train", workload_config='{"label":"delay"}'),
-        no_json=hyper("Train", workload_config="small"),
-    ),
-    *of(
-        "shards-larger-than-memory",
-        few_processes=put(
-            "Shard",
-            "AppSpecification.ContainerArguments",
-            ["--shard_mb", "1024", "--processes", "4"],
-        ),
-    ),
     *of("key-for-volume-only", both=put("Shard", f"{SHARD}.VolumeKmsKeyId", KEY)),
     *of(
         "cache-on-uncached-type",

@@ -1,46 +1,28 @@
 """Every rule: what breaks it is found, what does not is left alone."""
 
-import importlib
-import pkgutil
-import re
 from collections import Counter
 from typing import Any
 
 import pytest
 
-import trainyard.validate.rules as table
 from tests.trainyard.validate.rules.definitions import document, valid
 from tests.trainyard.validate.rules.fault import Fault
 from tests.trainyard.validate.rules.faults import FAULTS, NEAR
-from trainyard.validate.findings import Finding
-from trainyard.validate.rules import RULES, findings
-from trainyard.validate.rules.rule import Rule
+from trainyard.validate.rules import ORDER, findings
+from trainyard.validate.rules.rule import RULES, Rule, rule, whole
 
-BY_NAME = {rule.name: rule for rule in RULES}
+GENERAL = [rule for rule in RULES.values() if rule.module.startswith("trainyard.")]
 
 
 def named(faults: tuple[Fault, ...]) -> Any:
     return pytest.mark.parametrize("fault", faults, ids=[fault.name for fault in faults])
 
 
-def found(fault: Fault) -> list[Finding]:
-    return list(BY_NAME[fault.rule].findings(document(fault.apply())))
-
-
-def at(definition: Any, path: str) -> Any:
-    """What stands at a finding's JSON path; the last part may be missing there."""
-    value = definition
-    *before, _ = re.findall(r"\.(\w+)|\[(\d+)\]|\['([^']*)'\]", path)
-    for name, index, quoted in before:
-        value = value[int(index)] if index else value[name or quoted]
-    return value
-
-
 def test_the_valid_definition_breaks_no_rule():
     assert list(findings(document(valid()))) == []
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", GENERAL, ids=lambda rule: rule.name)
 def test_each_rule_has_what_breaks_it_and_what_does_not(rule: Rule):
     assert rule.name in {fault.rule for fault in FAULTS}
     assert rule.name in {fault.rule for fault in NEAR}
@@ -48,17 +30,12 @@ def test_each_rule_has_what_breaks_it_and_what_does_not(rule: Rule):
 
 @named(FAULTS)
 def test_a_fault_is_found(fault: Fault):
-    definition = fault.apply()
-    broken = [f for f in findings(document(definition)) if f.rule == fault.rule]
-    assert broken, "the rule said nothing"
-    for finding in broken:
-        assert finding.problem and finding.why and finding.fix and finding.source
-        assert at(definition, finding.path) is not None
+    fault.assert_found()
 
 
 @named(NEAR)
 def test_what_is_near_a_fault_is_left_alone(fault: Fault):
-    assert found(fault) == []
+    assert fault.findings() == []
 
 
 def test_faults_have_names_of_their_own():
@@ -66,14 +43,17 @@ def test_faults_have_names_of_their_own():
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_every_rule_of_the_modules_is_in_the_table():
-    modules = [
-        importlib.import_module(f"{table.__name__}.{info.name}")
-        for info in pkgutil.iter_modules(table.__path__)
-    ]
-    written = {v.name for m in modules for v in vars(m).values() if isinstance(v, Rule)}
-    assert written == set(BY_NAME)
-    assert len(BY_NAME) == len(RULES)
+def test_findings_are_told_in_the_order_of_the_table():
+    modules = list(dict.fromkeys(rule.module.rpartition(".")[2] for rule in GENERAL))
+    assert modules == list(ORDER)
+
+
+def test_two_rules_of_one_name_are_refused():
+    def no_time_limit(job):
+        yield from ()
+
+    with pytest.raises(ValueError, match="rules.spot has a rule no-time-limit, too; rename one"):
+        rule("error", over=whole, why="", fix="", source="")(no_time_limit)
 
 
 def replaced(value: Any, other: Any) -> Any:

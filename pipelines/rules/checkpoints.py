@@ -1,0 +1,79 @@
+"""Checkpoints of our training: where they go, how often, and whether the disk holds them."""
+
+import json
+from collections.abc import Iterator
+
+from pipelines.rules.trainyard_jobs import our_training, settings
+from steps.train.config import CHECKPOINTS
+from trainyard.validate.rules.jobs import Job
+from trainyard.validate.rules.rule import Violation, rule
+from trainyard.validate.rules.spot import RUNTIME
+
+LOST_SHARE = 0.1
+LOST_SECONDS = 3600
+CHECKPOINT_BYTES = 12
+"""A parameter in a checkpoint of ours: weight and two moments, float32."""
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="SageMaker copies another folder than the one that the training writes: nothing is kept",
+    fix=f"set LocalPath to {CHECKPOINTS}, or leave it out",
+    source="steps/train/config.py",
+)
+def checkpoints_elsewhere(job: Job) -> Iterator[Violation]:
+    where = "CheckpointConfig.LocalPath"
+    path = job.text(where)
+    if path and path.rstrip("/") != CHECKPOINTS:
+        yield job.at(where, f"{path}; the training writes to {CHECKPOINTS}")
+
+
+@rule(
+    "warning",
+    over=our_training,
+    why="two minutes' notice do not help: AWS's drivers keep SIGTERM from the ranks, so the work "
+    "since the last checkpoint is lost",
+    fix="lower checkpoint_interval",
+    source="docs/interruptions.md; sagemaker-training-toolkit#125 #173. How long a step takes is "
+    "not known before the run: the bound is the interval's share of MaxRuntimeInSeconds",
+)
+def rare_checkpoints(job: Job) -> Iterator[Violation]:
+    config = settings(job)
+    if not job.spot or not config:
+        return
+    share = min(1.0, config.checkpoint_interval / config.max_steps)
+    seconds = share * (job.number(RUNTIME) or 0)
+    if share > LOST_SHARE or seconds > LOST_SECONDS:
+        problem = f"every {config.checkpoint_interval} of {config.max_steps} steps: an interruption"
+        problem += f" may cost {share:.0%} of the run, up to {seconds / 60:.0f} minutes"
+        yield job.at(f"{job.hyperparameters_at}.checkpoint_interval", problem)
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="the disk runs full when the checkpoint is written, and the work since the last is lost",
+    fix="raise VolumeSizeInGB, or lower keep_checkpoints",
+    source="training/checkpoint.py; 12 × layers × dim² parameters or more (Kaplan et al. 2020)",
+)
+def volume_smaller_than_checkpoints(job: Job) -> Iterator[Violation]:
+    config, machine = settings(job), job.machine
+    volume = (machine and machine.local_storage_gb) or job.number(job.resource("VolumeSizeInGB"))
+    parameters = _parameters(job)
+    if config and volume and parameters and job.nodes:
+        kept = config.keep_checkpoints + 1  # an old one goes when the new one is complete
+        needed = parameters * CHECKPOINT_BYTES * kept / job.nodes / 1e9
+        if needed > volume:
+            problem = f"{kept} checkpoints of {parameters / 1e9:.1f}e9 parameters take at least "
+            where = job.resource("VolumeSizeInGB")
+            yield job.at(where, f"{problem}{needed:.0f} GB a node; there are {volume} GB")
+
+
+def _parameters(job: Job) -> int | None:
+    """Parameters that the language model has at the least: those of its blocks' matrices."""
+    try:
+        config = json.loads(job.hyperparameters.get("workload_config", ""))
+        return 12 * int(config["layers"]) * int(config["dim"]) ** 2
+    except (TypeError, ValueError, KeyError):
+        return None

@@ -1,0 +1,57 @@
+"""The application's rules: each is found and silent where it should be, and none is forgotten."""
+
+import re
+
+import pytest
+
+import pipelines.rules
+from tests.conftest import CHECKOUT
+from tests.pipelines.rules.job_faults import FAULTS, NEAR
+from tests.trainyard.validate.rules.fault import Fault
+from tests.trainyard.validate.rules.test_rules import named
+from trainyard.validate.rules.rule import RULES, Rule
+
+OURS = [rule for rule in RULES.values() if rule.module.startswith(f"{pipelines.rules.__name__}.")]
+
+
+@pytest.mark.parametrize("rule", OURS, ids=lambda rule: rule.name)
+def test_each_rule_has_what_breaks_it_and_what_does_not(rule: Rule):
+    assert rule.name in {fault.rule for fault in FAULTS}
+    assert rule.name in {fault.rule for fault in NEAR}
+
+
+@named(FAULTS)
+def test_a_fault_is_found(fault: Fault):
+    fault.assert_found()
+
+
+@named(NEAR)
+def test_what_is_near_a_fault_is_left_alone(fault: Fault):
+    assert fault.findings() == []
+
+
+def sources(*rooms: str) -> dict[str, str]:
+    """The text of every module in these rooms."""
+    paths = [path for room in rooms for path in (CHECKOUT / room).rglob("*.py")]
+    return {str(path.relative_to(CHECKOUT)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def test_every_rule_that_is_declared_anywhere_is_in_the_table():
+    texts = sources("trainyard", "pipelines").values()
+    declared = [
+        name for text in texts for name in re.findall(r"^@rule\([^@]*?^def (\w+)", text, re.M)
+    ]
+    assert sorted(name.replace("_", "-") for name in declared) == sorted(RULES)
+
+
+def test_the_application_checks_with_its_own_rules_too():
+    """``trainyard.validate.check`` alone would pass over them in silence."""
+    general = r"from trainyard\.validate(\.checking)? import .*\bcheck\b"
+    users = {name for name, text in sources("pipelines").items() if re.search(general, text)}
+    assert users == {"pipelines/rules/__init__.py"}
+
+
+def test_the_general_rules_know_nothing_of_ours(run_python):
+    code = "from trainyard.validate.rules.rule import RULES; import trainyard.validate;"
+    done = run_python("-c", code + "print({rule.module.split('.')[0] for rule in RULES.values()})")
+    assert done.stdout.strip() == "{'trainyard'}", done.stderr
