@@ -29,10 +29,10 @@ from pipelines.approval.champion import NONE, UNRESOLVED
 from pipelines.deploying.lock import LOST_RACE, whoami
 from trainyard.common.errors import ServiceError
 from trainyard.language.caching import ATTRIBUTES
+from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.steps import every_step
 from trainyard.plan.fields import CODE
 from trainyard.plan.history import values
-from trainyard.plan.resolving import resolve
 from trainyard.service import error_code
 
 PARAMETER = "Look"
@@ -153,8 +153,8 @@ def _page(document: Mapping[str, Any], given: Mapping[str, Any]) -> _Page | None
     if PARAMETER not in parameters or champion in (None, NONE, UNRESOLVED):
         return None
     steps = {step["Name"]: step for step in every_step(document["Steps"])}
-    resolved = {name: resolve(_of_key(steps[name]), _Start(parameters)) for name in
-                ("Shard", "Train")}  # fmt: skip
+    start = Start(parameters, otherwise=str)  # what only the run knows stands for itself
+    resolved = {name: evaluate(_of_key(steps[name]), start) for name in ("Shard", "Train")}
     about = {"champion": champion, "split": split(resolved["Shard"])}
     bucket, root = _root(steps["Gate"])
     return _Page(
@@ -210,19 +210,3 @@ def _number(key: str) -> int:
 
 def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
-
-
-class _Start:
-    """Values when a run starts: what later steps and the service know stands for itself."""
-
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self._parameters = parameters
-
-    def parameter(self, name: str) -> Any:
-        return self._parameters[name]
-
-    def variable(self, name: str) -> str:
-        return f"Execution.{name}"
-
-    def property(self, step: str, path: str) -> str:
-        return f"Steps.{step}.{path}"

@@ -5,7 +5,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from training.config import TrainConfig
-from trainyard.language.document import UNKNOWN, Document
+from trainyard.language.document import Document
+from trainyard.language.evaluation import unknowns
 from trainyard.validate.rules.jobs import Job, training
 
 MARKS = ("workload", "strategy", "global_batch", "micro_batch")
@@ -17,7 +18,7 @@ def our_training(document: Document) -> list[Job]:
 
 
 def _is_ours(values: dict[str, Any]) -> bool:
-    return all(mark in values for mark in MARKS) and UNKNOWN not in values.values()
+    return all(mark in values for mark in MARKS) and not any(unknowns(values))
 
 
 def settings(job: Job) -> TrainConfig | None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from pipelines.verify.checks import Mismatch, difference
 from pipelines.verify.evidence import Absent, Evidence
-from trainyard.language.expressions import ExpressionError, Value, evaluate
+from trainyard.language.evaluation import evaluate, read_json
+from trainyard.language.expressions import ExpressionError, Value, lookup
 
 BY_SERVICE = (
     *("ModelPackageName", "ModelPackageVersion", "ModelPackageArn", "CreationTime", "CreatedBy"),
@@ -68,7 +69,7 @@ def comparable(package: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Ran:
-    """Values of an execution that is over: a :class:`trainyard.language.expressions.Scope`."""
+    """Values of an execution that is over: a :class:`trainyard.language.evaluation.Scope`."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -94,15 +95,15 @@ class Ran:
             raise ExpressionError(f"Execution.{name} is not known after the run")
         return known[name]
 
-    def properties(self, step: str) -> dict[str, Any]:
+    def property(self, step: str, path: str) -> Any:
         """What the service says of the step's job."""
         try:
-            return self._evidence.job(step)
+            return lookup(self._evidence.job(step), path, f"Get 'Steps.{step}.{path}'")
         except Absent as why:
             raise ExpressionError(str(why)) from None
 
-    def property_file(self, step: str, name: str) -> bytes:
-        """The file as it lies there now."""
+    def property_file(self, step: str, name: str, path: str) -> Any:
+        """As the file lies there now."""
         files = self._evidence.declared[step].get("PropertyFiles", ())
         found = {file["PropertyFileName"]: file for file in files}
         if name not in found:
@@ -111,11 +112,11 @@ class Ran:
             folder = self._evidence.output(step, found[name]["OutputName"])
         except Absent as why:
             raise ExpressionError(str(why)) from None
-        return self.s3_file(f"{folder}/{found[name]['FilePath']}")
+        return self.s3_file(f"{folder}/{found[name]['FilePath']}", path)
 
-    def s3_file(self, uri: str) -> bytes:
-        """The object."""
+    def s3_file(self, uri: str, path: str) -> Any:
+        """As the object is now."""
         try:
-            return self._evidence.read(uri)
+            return read_json(self._evidence.read(uri), path, uri)
         except Absent as why:
             raise ExpressionError(str(why)) from None

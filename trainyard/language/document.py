@@ -2,26 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from trainyard.language.expressions import (
-    GET,
-    JOIN,
-    ExpressionError,
-    as_text,
-    is_expression,
-    parse_get,
-)
+from trainyard.language.evaluation import Start, evaluate
 
-
-class Unknown:
-    """A value that is known only when the pipeline runs."""
-
-    def __repr__(self) -> str:
-        return "known at run time"
-
-
-UNKNOWN = Unknown()
 NESTS = {"Condition": ("IfSteps", "ElseSteps"), "ForEach": ("ForEachBody",)}
 """Step type → the Arguments that hold further steps."""
 
@@ -54,7 +39,7 @@ class Step:
         return {key: value for key, value in self.arguments.items() if key not in nested}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Document:
     """A definition whose outer form is right: steps have names and types, arguments are objects."""
 
@@ -65,41 +50,16 @@ class Document:
     steps: tuple[Step, ...]
 
     def value(self, expression: Any) -> Any:
-        """``expression`` with parameters at their defaults; UNKNOWN where only a run can tell.
+        """``expression`` with parameters at their defaults; Unknown where only a run can tell, and
+        where it is wrong, which the check of references says.
 
         Lists and objects are resolved member by member.
         """
-        if isinstance(expression, list):
-            return [self.value(item) for item in expression]
-        if not isinstance(expression, dict):
-            return expression
-        if not is_expression(expression):
-            return {key: self.value(item) for key, item in expression.items()}
-        if GET in expression:
-            return self._parameter(expression[GET])
-        if JOIN in expression:
-            return self._joined(expression[JOIN])
-        return UNKNOWN
+        return evaluate(expression, self._start, lenient=True)
 
-    def _parameter(self, text: Any) -> Any:
-        try:
-            reference = parse_get(text)
-        except ExpressionError:  # said by the references' check
-            return UNKNOWN
-        if reference.kind != "Parameters":
-            return UNKNOWN
-        default = self.parameters.get(reference.name, {}).get("DefaultValue")
-        return UNKNOWN if default is None else default
-
-    def _joined(self, body: Any) -> Any:
-        values = body.get("Values") if isinstance(body, dict) else None
-        parts = [self.value(part) for part in values] if isinstance(values, list) else [UNKNOWN]
-        if any(part is UNKNOWN for part in parts):
-            return UNKNOWN
-        try:
-            return str(body.get("On", "")).join(as_text(part) for part in parts)
-        except ExpressionError:  # said by the references' check
-            return UNKNOWN
+    @cached_property
+    def _start(self) -> Start:
+        return Start({name: p.get("DefaultValue") for name, p in self.parameters.items()})
 
 
 def steps_of(documents: Any, path: str = "$.Steps", branch=None, loop=None) -> Iterator[Step]:

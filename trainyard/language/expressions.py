@@ -1,14 +1,14 @@
 """Expressions of the definition's language: ``Get``, ``Std:Join``, ``Std:JsonGet``.
 
-They may stand anywhere in a step's Arguments. ``references`` reads them before a run, to check
-and to order the steps; ``evaluate`` replaces them by values during one.
+They may stand anywhere in a step's Arguments. Here is how they are written and what they name;
+``trainyard.language.evaluation`` replaces them by values.
 """
 
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 GET, JOIN, JSON_GET = "Get", "Std:Join", "Std:JsonGet"
 EXECUTION_VARIABLES = (
@@ -41,22 +41,6 @@ class Reference:
     path: str = ""
 
 
-class Scope(Protocol):
-    """Where an execution's values come from. Each method raises :class:`ExpressionError`."""
-
-    def parameter(self, name: str) -> Value: ...
-
-    def variable(self, name: str) -> str: ...
-
-    def properties(self, step: str) -> dict:
-        """The Describe... answer of what the step made."""
-        ...
-
-    def property_file(self, step: str, name: str) -> bytes: ...
-
-    def s3_file(self, uri: str) -> bytes: ...
-
-
 def is_expression(value: object) -> bool:
     return (
         isinstance(value, dict) and len(value) == 1 and next(iter(value)) in (GET, JOIN, JSON_GET)
@@ -84,7 +68,7 @@ def references(value: Any) -> Iterator[Reference]:
     if is_expression(value) and GET in value:
         yield parse_get(value[GET])
     elif isinstance(value, dict):
-        _check_shape(value)
+        check_shape(value)
         for item in value.values():
             yield from references(item)
     elif isinstance(value, list):
@@ -92,48 +76,26 @@ def references(value: Any) -> Iterator[Reference]:
             yield from references(item)
 
 
-def evaluate(value: Any, scope: Scope) -> Any:
-    """``value`` with every expression in it replaced. Raises :class:`ExpressionError`."""
-    if isinstance(value, list):
-        return [evaluate(item, scope) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if not is_expression(value):
-        return {key: evaluate(item, scope) for key, item in value.items()}
-    _check_shape(value)
-    if GET in value:
-        return _get(value[GET], scope)
-    return _join(value[JOIN], scope) if JOIN in value else _json_get(value[JSON_GET], scope)
-
-
-def _check_shape(value: dict) -> None:
-    if JOIN in value and not isinstance(value[JOIN].get("Values"), list):
-        raise ExpressionError(f"{JOIN}: expected {{'On': ..., 'Values': [...]}}, got {value[JOIN]}")
+def check_shape(value: dict) -> None:
+    """Raises :class:`ExpressionError` for a join or a JsonGet without the members that it needs."""
+    if JOIN in value:
+        body = value[JOIN]
+        if not isinstance(body, dict) or not isinstance(body.get("Values"), list):
+            raise ExpressionError(f"{JOIN}: expected {{'On': ..., 'Values': [...]}}, got {body}")
     if JSON_GET in value:
-        body = value[JSON_GET]
-        if not isinstance(body.get("Path"), str) or not ("PropertyFile" in body) ^ (
-            "S3Uri" in body
-        ):
-            raise ExpressionError(
-                f"{JSON_GET}: expected Path and PropertyFile or S3Uri, got {body}"
-            )
-        split_path(body["Path"])
+        _check_json_get(value[JSON_GET])
 
 
-def _get(text: str, scope: Scope) -> Any:
-    reference = parse_get(text)
-    if reference.kind == "Parameters":
-        return scope.parameter(reference.name)
-    if reference.kind == "Execution":
-        return scope.variable(reference.name)
-    if reference.kind == "PropertyFiles":
-        raise ExpressionError(f"{GET} {text!r}: a property file is read with {JSON_GET}")
-    return lookup(scope.properties(reference.name), reference.path, f"{GET} {text!r}")
-
-
-def _join(body: dict, scope: Scope) -> str:
-    parts = [evaluate(item, scope) for item in body["Values"]]
-    return str(body.get("On", "")).join(as_text(part) for part in parts)
+def _check_json_get(body: Any) -> None:
+    given = body if isinstance(body, dict) else {}
+    if not isinstance(given.get("Path"), str) or ("PropertyFile" in given) == ("S3Uri" in given):
+        raise ExpressionError(f"{JSON_GET}: expected Path and PropertyFile or S3Uri, got {body}")
+    split_path(given["Path"])
+    if "PropertyFile" in given:
+        file = given["PropertyFile"]
+        text = file.get(GET) if isinstance(file, dict) else None
+        if parse_get(text).kind != "PropertyFiles":
+            raise ExpressionError(f"{JSON_GET}: {file} names no property file of a step")
 
 
 def as_text(value: Any) -> str:
@@ -143,27 +105,6 @@ def as_text(value: Any) -> str:
     if value is None or isinstance(value, dict | list):
         raise ExpressionError(f"{JOIN}: expected a string, number or boolean, got {value!r}")
     return json.dumps(value)
-
-
-def _json_get(body: dict, scope: Scope) -> Any:
-    if "S3Uri" in body:
-        where = evaluate(body["S3Uri"], scope)
-        data = scope.s3_file(where)
-    else:
-        file = parse_get(body["PropertyFile"].get(GET))
-        where = f"property file {file.path!r} of step {file.name!r}"
-        data = scope.property_file(file.name, file.path)
-    return lookup(_parse(data, where), body["Path"], where)
-
-
-def _parse(data: bytes, where: str) -> Any:
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not JSON")
-
-    try:
-        return json.loads(data, parse_constant=refuse)
-    except ValueError as error:
-        raise ExpressionError(f"{where} is not valid JSON: {error}") from None
 
 
 def split_path(path: str) -> list[str | int]:

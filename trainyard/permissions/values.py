@@ -6,29 +6,21 @@ from typing import Any
 
 from trainyard.common.errors import DefinitionError
 from trainyard.language.document import Step, steps_of
-from trainyard.language.expressions import (
-    GET,
-    JOIN,
-    JSON_GET,
-    ExpressionError,
-    Reference,
-    as_text,
-    is_expression,
-    lookup,
-    parse_get,
-)
+from trainyard.language.evaluation import Start, Unknown, evaluate, join
+from trainyard.language.expressions import ExpressionError, as_text, lookup
 
 _HASH = re.compile(r"[0-9a-f]{16,}")  # a folder named by its content: another one at each change
 
 
-class Values:
-    """Resolves expressions of one definition, with parameters at their defaults."""
+class Values(Start):
+    """What expressions of one definition can be, with parameters at their defaults."""
 
     def __init__(self, name: str, document: Mapping[str, Any]) -> None:
+        parameters = document.get("Parameters") or ()
+        super().__init__({p["Name"]: p["DefaultValue"] for p in parameters if "DefaultValue" in p})
         self.name = name
         self.steps: tuple[Step, ...] = tuple(steps_of(document["Steps"]))
         self._by_name = {step.name: step for step in self.steps}
-        self._parameters = {p["Name"]: p for p in document.get("Parameters") or ()}
 
     def text(self, value: Any, where: str) -> str:
         """``value`` as a pattern: literal but for ``*`` in place of what a run decides.
@@ -39,7 +31,8 @@ class Values:
             DefinitionError: a reference leads nowhere, or a parameter has no default.
         """
         try:
-            return self._text(value, where)
+            found = evaluate(value, self)
+            return found.filled("*") if isinstance(found, Unknown) else as_text(found)
         except ExpressionError as error:
             raise DefinitionError(f"{where}: {error}") from None
 
@@ -49,39 +42,26 @@ class Values:
             raise ExpressionError(f"there is no step {name!r}; there are {sorted(self._by_name)}")
         return self._by_name[name]
 
-    def _text(self, value: Any, where: str) -> str:
-        if not is_expression(value):
-            return as_text(value)
-        if JSON_GET in value:
-            return "*"
-        if JOIN in value:
-            parts = [self._text(part, where) for part in value[JOIN]["Values"]]
-            return str(value[JOIN].get("On", "")).join(parts)
-        return self._reference(parse_get(value[GET]), where)
-
-    def _reference(self, reference: Reference, where: str) -> str:
-        if reference.kind == "Parameters":
-            return self._parameter(reference.name)
-        if reference.kind == "Execution":
-            return self.name if reference.name == "PipelineName" else "*"
-        return self._property(self.step(reference.name), reference.path, where)
-
-    def _parameter(self, name: str) -> str:
-        if "DefaultValue" not in self._parameters.get(name, {}):
+    def parameter(self, name: str) -> Any:
+        if name not in self._parameters:
             raise ExpressionError(
                 f"parameter {name!r} has no default value, so what a run may touch is not known; "
                 "give it one"
             )
-        return as_text(self._parameters[name]["DefaultValue"])
+        return self._parameters[name]
 
-    def _property(self, step: Step, path: str, where: str) -> str:
+    def variable(self, name: str) -> Any:
+        return self.name if name == "PipelineName" else super().variable(name)
+
+    def property(self, step: str, path: str) -> Any:
         """A property is what the step was asked for; the model's place the service makes of it."""
+        arguments = self.step(step).arguments
         if path == "ModelArtifacts.S3ModelArtifacts":
-            folder = lookup(step.arguments, "OutputDataConfig.S3OutputPath", where)
-            return f"{self._text(folder, where)}/*/output/model.tar.gz"
+            folder = evaluate(lookup(arguments, "OutputDataConfig.S3OutputPath", step), self)
+            return join([folder, "/", super().property(step, path), "/output/model.tar.gz"])
         if path.rpartition(".")[2].endswith(("Name", "Arn")):
-            return "*"
-        return self._text(lookup(step.arguments, path, where), where)
+            return super().property(step, path)
+        return evaluate(lookup(arguments, path, f"step {step}"), self)
 
 
 def split_uri(uri: str, where: str) -> tuple[str, str]:

@@ -14,11 +14,12 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from trainyard.language.caching import ATTRIBUTES, duration, key_arguments
+from trainyard.language.evaluation import Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError
-from trainyard.plan.diff import Change, changed, label
-from trainyard.plan.fields import CODE, flat, known_references, steps
+from trainyard.plan.diff import Change, changed, label, list_member
+from trainyard.plan.fields import CODE, Fields, flat, known_references, steps
 from trainyard.plan.history import LIMIT, History, Run, StepRun, step_of, values
-from trainyard.plan.resolving import PROPERTY, Next, Past, reasons, resolve
+from trainyard.plan.resolving import STANDS, Next, Past
 
 LINE = 44  # characters of the reasons in one line
 WIDTH = 36  # characters of old → new in a reason
@@ -123,12 +124,13 @@ class _Question:
         if not (self._step.get("CacheConfig") or {}).get("Enabled"):
             return Outcome(**runs, why="the cache is off")
         try:
-            arguments = resolve(self._step["Arguments"], self._following)
+            arguments = evaluate(self._step["Arguments"], self._following)
         except ExpressionError as error:
             return Outcome(**runs, why=f"its key cannot be told: {error}")
         wanted = key_arguments(dict(self._step), arguments) or {}
         earlier = self._earlier()
-        same = [(run, made) for run, made, key in earlier if _text(key) == _text(wanted)]
+        new = any(unknowns(wanted))
+        same = [] if new else [(r, made) for r, made, key in earlier if _text(key) == _text(wanted)]
         fresh = [(run, made) for run, made in same if self._now - made.ended <= self._lasts()]
         if fresh:
             run, _ = max(fresh, key=lambda each: each[1].ended)
@@ -163,7 +165,7 @@ class _Question:
         if step is None:
             return None
         try:
-            arguments = resolve(step.get("Arguments") or {}, Past(run, self._name, self._history))
+            arguments = evaluate(step.get("Arguments") or {}, Past(run, self._history))
         except ExpressionError:  # that execution had no value for it either
             return None
         return key_arguments(dict(step), arguments)
@@ -176,12 +178,20 @@ class _Question:
         if not earlier:
             looked = len(self._history.runs)
             return "no earlier run" if looked < LIMIT else f"none of the last {LIMIT} runs had it"
-        changes = list(changed(flat(earlier[0][2]), flat(wanted)))
-        upstream = [reason for change in changes for reason in reasons(change.new or "")]
-        own = [_words(change) for change in changes if not reasons(change.new or "")]
+        now = flat(wanted)
+        changes = list(changed(flat(earlier[0][2]), now))
+        reasons = [_reasons(now, change.path) for change in changes]
+        upstream = [reason for of_one in reasons for reason in of_one]
+        own = [_words(c) for c, of_one in zip(changes, reasons, strict=True) if not of_one]
         own.sort(key=lambda words: "→" not in words)  # those that say old and new come first
         words = list(dict.fromkeys([*own, *upstream])) or ["the layout of its arguments changed"]
         return _line(words)
+
+
+def _reasons(fields: Fields, path: str) -> list[str]:
+    """Why the field at ``path``, or one in the list's member there, is not known yet."""
+    inside = (field.raw for at, field in fields.items() if path in (at, list_member(at)))
+    return [reason for raw in inside if isinstance(raw, Unknown) for reason in raw.reasons]
 
 
 def _line(words: Sequence[str]) -> str:
@@ -216,7 +226,7 @@ def _words(change: Change) -> str:
     values = f"{change.old} → {change.new}"
     if CODE.fullmatch(change.new or ""):
         return f"{code_name(change.path)} changed"
-    if PROPERTY in values or len(values) > WIDTH:
+    if STANDS in values or len(values) > WIDTH:
         return f"{name} changed"
     return f"{name.rpartition('.')[2]} {values}"
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipelines.recipe.config import Budget
+from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError
 from trainyard.plan.caching import Outcome, needed
 from trainyard.plan.fields import steps
 from trainyard.plan.history import History, Run, step_of, values
 from trainyard.plan.prices import HOURS_A_MONTH, SPOT_LOW, Kind, Price, Prices
-from trainyard.plan.resolving import resolve
 
 KINDS: Mapping[str, Kind] = {"Training": "training", "Processing": "processing"}
 FREE = ("Condition", "Fail", "RegisterModel", "Model")
@@ -121,22 +121,6 @@ class _Job:
         return f"{self.count} × {self.instance_type}"
 
 
-class Defaults:
-    """Values of what says which machines are used: parameters, and nothing of other steps."""
-
-    def __init__(self, parameters: Mapping[str, Any]) -> None:
-        self._parameters = parameters
-
-    def parameter(self, name: str) -> Any:
-        return self._parameters.get(name)
-
-    def variable(self, name: str) -> str:
-        raise ExpressionError(f"{name} is known when the pipeline runs")
-
-    def property(self, step: str, path: str) -> Any:
-        raise ExpressionError(f"{step}.{path} is known when the pipeline runs")
-
-
 def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
     """The machines of a step; None for a type without, or where only a run can tell."""
     kind = KINDS.get(step["Type"])
@@ -145,20 +129,22 @@ def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
     arguments = step.get("Arguments") or {}
     where = arguments.get("ResourceConfig") or arguments.get("ProcessingResources") or {}
     try:
-        found = resolve(
-            {"on": where, "until": arguments.get("StoppingCondition")}, Defaults(parameters)
+        found = evaluate(
+            {"on": where, "until": arguments.get("StoppingCondition")}, Start(parameters)
         )
-    except ExpressionError:
+    except ExpressionError:  # of a language that is not known here
         return None
     cluster = found["on"].get("ClusterConfig", found["on"])
-    if not isinstance(cluster.get("InstanceType"), str):  # groups of different instances
+    groups = not isinstance(cluster.get("InstanceType"), str)  # of different instances
+    limit = (found["until"] or {}).get("MaxRuntimeInSeconds")
+    if groups or any(unknowns(found["on"])):
         return None
     return _Job(
         kind=kind,
         instance_type=cluster["InstanceType"],
         count=cluster.get("InstanceCount", 1),
         volume_gb=cluster.get("VolumeSizeInGB", 0),
-        limit=(found["until"] or {}).get("MaxRuntimeInSeconds"),
+        limit=None if isinstance(limit, Unknown) else limit,
         spot=bool(arguments.get("EnableManagedSpotTraining")),
         keep_alive=cluster.get("KeepAlivePeriodInSeconds") or 0,
     )

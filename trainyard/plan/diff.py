@@ -174,20 +174,20 @@ def changed(
 
 
 def _gathered(side: Fields, other: Fields) -> Fields:
-    members = {_member(path) for path in other}
+    members = {list_member(path) for path in other}
     found: Fields = {}
     for path, field in side.items():
-        member = _member(path)
+        member = list_member(path)
         if member == path or member in members:
             found[path] = field
         elif member not in found:
-            inside = {p: f.text for p, f in side.items() if _member(p) == member}
+            inside = {p: f.text for p, f in side.items() if list_member(p) == member}
             found[member] = Field(inside, _summary(member, inside))
     return found
 
 
-def _member(path: str) -> str:
-    """The path as far as the first list's member: ``ProcessingInputs[raw]``."""
+def list_member(path: str) -> str:
+    """``path`` as far as the first list's member: ``ProcessingInputs[raw]``."""
     end = path.find("]")
     return path if end < 0 else path[: end + 1]
 

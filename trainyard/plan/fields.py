@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainyard.language.evaluation import Unknown
 from trainyard.language.expressions import (
     GET,
     JOIN,
@@ -191,7 +192,7 @@ def text(value: Any) -> str:
         return ", ".join(text(item) for item in value) if value else "[]"
     if isinstance(value, dict) and is_expression(value):
         return _expression(value)
-    return json.dumps(value)
+    return str(value) if isinstance(value, Unknown) else json.dumps(value)
 
 
 def _expression(value: dict) -> str:

@@ -12,12 +12,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.expressions import ExpressionError
 from trainyard.plan.caching import Outcome
-from trainyard.plan.cost import Defaults
 from trainyard.plan.fields import CODE, steps
 from trainyard.plan.history import values
-from trainyard.plan.resolving import resolve
 from trainyard.service import error_code
 
 MOST = 10_000
@@ -82,8 +81,8 @@ def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[st
     ]
     for source in sources:
         try:
-            uri = resolve((source or {}).get("S3Uri"), Defaults(defaults))
-        except ExpressionError:  # known when the pipeline runs
+            uri = evaluate((source or {}).get("S3Uri"), Start(defaults))
+        except ExpressionError:  # of a language that is not known here
             continue
         if isinstance(uri, str) and uri.startswith("s3://") and not CODE.match(uri):
             yield uri

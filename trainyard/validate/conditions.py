@@ -3,21 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
+from trainyard.language.conditions import MEMBERS, ORDER
 from trainyard.language.document import Document, Step
 from trainyard.language.expressions import is_expression
 from trainyard.validate.expressions import ANY, typed
 from trainyard.validate.findings import Finding
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
 
-ORDERS = ("GreaterThan", "GreaterThanOrEqualTo", "LessThan", "LessThanOrEqualTo")
-MEMBERS = {
-    "Equals": ("LeftValue", "RightValue"),
-    **dict.fromkeys(ORDERS, ("LeftValue", "RightValue")),
-    "In": ("QueryValue", "Values"),
-    "Not": ("Condition",),
-    "Or": ("Conditions",),
-}
-"""Operator → its members (SDK 3.27: ConditionTypeEnum and the classes' ``to_request``)."""
 SOURCE = "SDK 3.27: conditions"
 NUMBERS = ("integer", "float")
 
@@ -94,7 +86,7 @@ class _Check:
         elif not _comparable(*types):
             yield _mismatch(kind, left, right, types, place)
             return
-        if kind in ORDERS and any(type_ not in NUMBERS for type_ in types):
+        if kind in ORDER and any(type_ not in NUMBERS for type_ in types):
             yield _no_order(kind, left, right, types, place)
 
     def _type(self, value: Any) -> str | None:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.language.document import UNKNOWN, Document, Step
+from trainyard.language.document import Document, Step
+from trainyard.language.evaluation import Unknown
 from trainyard.language.expressions import (
     GET,
     JOIN,
@@ -82,9 +83,7 @@ def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed
     """The type that ``expression`` will have; ANY where only the run can tell, or it is wrong."""
     if JOIN in expression:
         joined = document.value(expression)
-        return (
-            Typed("string", (joined,)) if joined is not UNKNOWN else _outline(expression, document)
-        )
+        return _outline(joined) if isinstance(joined, Unknown) else Typed("string", (joined,))
     if GET not in expression:
         return Typed(ANY)
     try:
@@ -94,15 +93,10 @@ def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed
     return _reference_type(reference, document, steps)
 
 
-def _outline(expression: dict, document: Document) -> Typed:
+def _outline(joined: Unknown) -> Typed:
     """The type of a joined text that is known in part."""
-    body = expression[JOIN]
-    values = body.get("Values") if isinstance(body, dict) else None
-    parts = [document.value(part) for part in values] if isinstance(values, list) else [UNKNOWN]
-    if not parts or not isinstance(parts[0], str):
-        return Typed("string")
-    text = str(body.get("On", "")).join("x" if p is UNKNOWN else str(p) for p in parts)
-    return Typed("string", outline=text)
+    begins = bool(joined.parts) and isinstance(joined.parts[0], str)
+    return Typed("string", outline=joined.filled("x") if begins else "")
 
 
 def _reference_type(reference: Reference, document: Document, steps: dict[str, Step]) -> Typed:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainyard.language.evaluation import evaluate, read_json
 from trainyard.language.expressions import (
     ExpressionError,
     Reference,
-    evaluate,
     lookup,
     references,
     split_path,
@@ -42,14 +42,14 @@ class World:
     def variable(self, name: str) -> str:
         return f"<{name}>"
 
-    def properties(self, step: str) -> dict:
-        return self.steps[step]
+    def property(self, step: str, path: str) -> Any:
+        return lookup(self.steps[step], path, step)
 
-    def property_file(self, step: str, name: str) -> bytes:
-        return self.files[step, name]
+    def property_file(self, step: str, name: str, path: str) -> Any:
+        return read_json(self.files[step, name], path, name)
 
-    def s3_file(self, uri: str) -> bytes:
-        return self.files[uri]
+    def s3_file(self, uri: str, path: str) -> Any:
+        return read_json(self.files[uri], path, uri)
 
 
 def paths_of(document: Any, path: str = "") -> list[tuple[str, Any]]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.dag import condition
 from trainyard.emulator.dag.parameters import Parameter, parse_parameter
 from trainyard.emulator.jobs import images
+from trainyard.language import conditions
 from trainyard.language.expressions import ExpressionError, is_expression, references
 
 VERSION = "2020-12-01"
@@ -96,7 +96,7 @@ def _step(document: Any, branch: tuple[str, bool] | None) -> Step:
     try:
         if kind == "Condition":
             for part in arguments.get("Conditions") or []:
-                condition.check(part)
+                conditions.check(part)
         for reference in references(arguments):
             if reference.kind in ("Steps", "PropertyFiles"):
                 step.depends_on[reference.name] = "Completed"

@@ -28,7 +28,9 @@ from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.job import DEFECT
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.objects import ObjectStore
-from trainyard.language.expressions import ExpressionError, evaluate
+from trainyard.language.conditions import all_hold
+from trainyard.language.evaluation import evaluate
+from trainyard.language.expressions import ExpressionError
 
 NAME_LETTERS = string.ascii_letters + string.digits
 LIMIT = 1024  # characters of a FailureReason
@@ -270,9 +272,10 @@ class Execution:
         names = {"TrainingJobName": "", "ProcessingJobName": ""}
         if step.type in ("Training", "Processing"):
             names[f"{step.type}JobName"] = record["job"] = self.unique_name(step)
-        scope = ExecutionScope(self, self._objects, names)
+        scope = self._scope(names)
         if step.type == "Condition":
-            self._note(record, {"Condition": {"Outcome": str(scope.decide(step))}})
+            outcome = all_hold(step.arguments.get("Conditions") or [], scope)
+            self._note(record, {"Condition": {"Outcome": str(outcome)}})
             return
         arguments = evaluate(step.arguments, scope)
         signature = cache.signature(step, arguments)
@@ -283,6 +286,11 @@ class Execution:
         with self.lock:
             record |= {"signature": signature, "outputs": outputs}
 
+    def _scope(self, names: dict[str, str]) -> ExecutionScope:
+        return ExecutionScope(
+            self.record, self.definition, self.work.describe, self._objects, names
+        )
+
     def unique_name(self, step: Step) -> str:
         """``pipelines-<execution>-<step>-<10 random>``, cut to the 63 characters of a job name.
 
@@ -292,7 +300,7 @@ class Execution:
         custom = step.arguments.get(f"{step.type}JobName")
         chance = "".join(secrets.choice(NAME_LETTERS) for _ in range(10))
         if custom:
-            prefix = str(evaluate(custom, ExecutionScope(self, self._objects, {})))[:39]
+            prefix = str(evaluate(custom, self._scope({})))[:39]
             return f"{prefix.rstrip('-')}-{self.id}-{chance}"
         name = step.name.replace("_", "-")[:28].strip("-")
         return f"pipelines-{self.id}-{name}-{chance}"

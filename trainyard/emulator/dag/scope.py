@@ -1,66 +1,81 @@
 """Where an execution's expressions find their values."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import Any
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.dag.condition import holds
-from trainyard.emulator.dag.definition import Step
+from trainyard.emulator.dag.definition import Definition
 from trainyard.emulator.jobs.transfers import ClientFault, join_key, split_uri
 from trainyard.emulator.objects import ObjectStore
-from trainyard.language.expressions import ExpressionError, Value
-
-if TYPE_CHECKING:
-    from trainyard.emulator.dag.execution import Execution
+from trainyard.language.evaluation import read_json
+from trainyard.language.expressions import ExpressionError, Value, lookup
 
 
 class ExecutionScope:
-    """The :class:`trainyard.language.expressions.Scope` of one attempt of one step.
+    """The :class:`trainyard.language.evaluation.Scope` of an execution: it knows every value.
 
-    ``names``: TrainingJobName and ProcessingJobName, which exist only inside such steps.
+    Args:
+        record: the execution's, with what its steps made so far.
+        describe: the Describe answer for a step's Metadata.
+        names: TrainingJobName and ProcessingJobName, which exist only inside such steps.
     """
 
-    def __init__(self, execution: "Execution", objects: ObjectStore, names: dict[str, str]) -> None:
-        self._execution = execution
+    def __init__(
+        self,
+        record: dict,
+        definition: Definition,
+        describe: Callable[[dict], dict],
+        objects: ObjectStore,
+        names: dict[str, str],
+    ) -> None:
+        self._record = record
+        self._definition = definition
+        self._describe = describe
         self._objects = objects
         self._names = names
 
-    def decide(self, step: Step) -> bool:
-        """The outcome of a condition step: all of its conditions hold."""
-        return all(holds(part, self) for part in step.arguments.get("Conditions") or [])
-
     def parameter(self, name: str) -> Value:
-        return self._execution.record["parameters"][name]
+        return self._record["parameters"][name]
 
     def variable(self, name: str) -> str:
-        answer = self._execution.record["answer"]
+        answer = self._record["answer"]
+        arn = answer["PipelineExecutionArn"]
         values = {
             "StartDateTime": _iso(answer["CreationTime"]),
             "CurrentDateTime": _iso(datetime.now(UTC).timestamp()),
-            "PipelineName": self._execution.record["pipeline"],
+            "PipelineName": self._record["pipeline"],
             "PipelineArn": answer["PipelineArn"],
-            "PipelineExecutionId": self._execution.id,
-            "PipelineExecutionArn": answer["PipelineExecutionArn"],
+            "PipelineExecutionId": arn.rpartition("/")[2],
+            "PipelineExecutionArn": arn,
         } | {name: value for name, value in self._names.items() if value}
         if name not in values:
             raise ExpressionError(f"Execution.{name} exists only in a step of that job's type")
         return values[name]
 
-    def properties(self, step: str) -> dict:
-        return self._execution.work.describe(self._execution.steps[step]["Metadata"])
+    def property(self, step: str, path: str) -> Any:
+        return lookup(self._properties(step), path, f"Get 'Steps.{step}.{path}'")
 
-    def property_file(self, step: str, name: str) -> bytes:
-        declared = self._execution.definition.steps[step].property_file(name) or {}
-        outputs = self.properties(step).get("ProcessingOutputConfig", {}).get("Outputs", [])
+    def property_file(self, step: str, name: str, path: str) -> Any:
+        where = f"property file {name!r} of step {step!r}"
+        declared = self._definition.steps[step].property_file(name) or {}
+        outputs = self._properties(step).get("ProcessingOutputConfig", {}).get("Outputs", [])
         uri = next(
             o["S3Output"]["S3Uri"] for o in outputs if o["OutputName"] == declared["OutputName"]
         )
         try:
-            return self.s3_file(join_key(uri, declared["FilePath"]))
+            data = self._read(join_key(uri, declared["FilePath"]))
         except ExpressionError as error:
-            raise ExpressionError(f"property file {name!r} of step {step!r}: {error}") from None
+            raise ExpressionError(f"{where}: {error}") from None
+        return read_json(data, path, where)
 
-    def s3_file(self, uri: str) -> bytes:
+    def s3_file(self, uri: str, path: str) -> Any:
+        return read_json(self._read(uri), path, uri)
+
+    def _properties(self, step: str) -> dict:
+        return self._describe(self._record["steps"][step]["Metadata"])
+
+    def _read(self, uri: str) -> bytes:
         try:
             return self._objects.path(*split_uri(uri)).read_bytes()
         except (ApiError, ClientFault) as error:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainyard.language.document import UNKNOWN, Document, Step
+from trainyard.language.document import Document, Step
+from trainyard.language.evaluation import Unknown
 from trainyard.machines import MACHINES, Machine
 from trainyard.validate.rules.rule import Violation
 
@@ -39,7 +40,7 @@ class Job:
     """JSON path of ``arguments``."""
 
     def get(self, where: str) -> Any:
-        """The value at ``ResourceConfig.InstanceType``; None when absent, UNKNOWN till the run."""
+        """The value at ``ResourceConfig.InstanceType``; None when absent, Unknown till the run."""
         return self.document.value(self.raw(where))
 
     def raw(self, where: str) -> Any:
@@ -196,7 +197,7 @@ def known_text(value: Any) -> str | None:
 
 def is_known(value: Any) -> bool:
     """Whether there is a value, and it is known before the run."""
-    return value is not None and value is not UNKNOWN
+    return value is not None and not isinstance(value, Unknown)
 
 
 def member(path: str, key: str) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import reduce
 
 from trainyard.language.document import Document
-from trainyard.language.expressions import is_expression
 from trainyard.secrets import Path, find
 from trainyard.validate.rules.jobs import as_list, member
 from trainyard.validate.rules.rule import Violation, rule, whole
@@ -19,22 +18,13 @@ from trainyard.validate.rules.rule import Violation, rule, whole
 )
 def secret_in_plain_text(document: Document) -> Iterator[Violation]:
     for step in document.steps:
-        for path in find(_known(step.own_arguments, document)):
+        for path in find(document.value(step.own_arguments)):
             where = _text(f"{step.path}.Arguments", path)
             yield Violation(step=step, path=where, problem="looks like a secret")
     parameters = as_list(document.document.get("Parameters"))
     for path in find(parameters):
         where = _text("$.Parameters", path)
         yield Violation(step=None, path=where, problem="looks like a secret")
-
-
-def _known(value: object, document: Document) -> object:
-    """``value`` with each expression's default in its place; what only a run knows, left out."""
-    if is_expression(value):
-        return document.value(value)
-    if isinstance(value, dict):
-        return {key: _known(item, document) for key, item in value.items()}
-    return [_known(item, document) for item in value] if isinstance(value, list) else value
 
 
 def _text(start: str, path: Path) -> str:

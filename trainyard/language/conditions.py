@@ -1,10 +1,11 @@
-"""Conditions of a ConditionStep: all operators, typed as on AWS."""
+"""Conditions of a Condition step: all operators, typed as on AWS."""
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from trainyard.language.expressions import ExpressionError, Scope, evaluate
+from trainyard.language.evaluation import Scope, Unknown, evaluate
+from trainyard.language.expressions import ExpressionError
 
 ORDER = {
     "GreaterThan": operator.gt,
@@ -19,7 +20,7 @@ MEMBERS = {
     "Not": ("Condition",),
     "Or": ("Conditions",),
 }
-"""Operator -> the members that it needs."""
+"""Operator → its members (SDK 3.27: ConditionTypeEnum and the classes' ``to_request``)."""
 
 
 def check(condition: Any) -> None:
@@ -41,8 +42,13 @@ def _walk(condition: Any) -> Iterator[Any]:
             yield from _walk(part)
 
 
+def all_hold(conditions: Iterable[dict], scope: Scope) -> bool:
+    """The outcome of a Condition step. Raises as :func:`holds` does."""
+    return all(holds(condition, scope) for condition in conditions)
+
+
 def holds(condition: dict, scope: Scope) -> bool:
-    """Raises :class:`ExpressionError` when values cannot be compared."""
+    """Raises :class:`ExpressionError` when values cannot be compared, or one is not known."""
     kind = condition["Type"]
     if kind == "Not":
         return not holds(condition["Condition"], scope)
@@ -83,4 +89,6 @@ def _type_of(kind: str, value: Any) -> str:
         return "Number"
     if isinstance(value, str):
         return "String"
+    if isinstance(value, Unknown):
+        raise ExpressionError(f"condition {kind}: {value}")
     raise ExpressionError(f"condition {kind}: {value!r} is no string, number or boolean")

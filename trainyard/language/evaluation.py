@@ -1,0 +1,195 @@
+"""The values of expressions: one evaluator for who knows all of them, and who knows only some.
+
+A scope tells where values come from. What it cannot know before a run it answers with an
+:class:`Unknown`, which carries the reason; a text that is joined with it is unknown in turn, and
+keeps what is known of it.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from trainyard.language.expressions import (
+    GET,
+    JOIN,
+    JSON_GET,
+    ExpressionError,
+    as_text,
+    check_shape,
+    is_expression,
+    lookup,
+    parse_get,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A value that only a run knows."""
+
+    reason: str
+    """Why it is not known, in words for people."""
+
+    parts: tuple["str | Unknown", ...] = ()
+    """A joined text's known and unknown parts, in order; empty where nothing of it is known."""
+
+    def __str__(self) -> str:
+        return self.reason
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons of all its unknown parts, each once."""
+        found = (part.reason for part in self.parts if isinstance(part, Unknown))
+        return list(dict.fromkeys(found)) or [self.reason]
+
+    def filled(self, stand_in: str) -> str:
+        """The text with ``stand_in`` in place of every part that is not known."""
+        parts = self.parts or (self,)
+        return "".join(part if isinstance(part, str) else stand_in for part in parts)
+
+
+class Scope(Protocol):
+    """Where values come from. Each method answers a value or an :class:`Unknown`, and raises
+    :class:`ExpressionError` where there is none and a run would fail."""
+
+    def parameter(self, name: str) -> Any: ...
+
+    def variable(self, name: str) -> Any:
+        """An execution's variable, such as PipelineExecutionId."""
+        ...
+
+    def property(self, step: str, path: str) -> Any:
+        """What the service's Describe answer has at ``path`` for what the step made."""
+        ...
+
+    def property_file(self, step: str, name: str, path: str) -> Any:
+        """What stands at ``path`` in a property file of the step."""
+        ...
+
+    def s3_file(self, uri: str, path: str) -> Any:
+        """What stands at ``path`` in the JSON object at ``uri``."""
+        ...
+
+
+class Start:
+    """The scope of a run that has not started: parameters are known, the rest is not yet.
+
+    Args:
+        parameters: name → value; None: the parameter is declared, and has none.
+        otherwise: what stands for anything else, given its name such as ``Steps.Train.ModelName``.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Any],
+        otherwise: Callable[[str], Any] = lambda name: Unknown(f"{name} is known when it runs"),
+    ) -> None:
+        self._parameters = parameters
+        self._otherwise = otherwise
+
+    def parameter(self, name: str) -> Any:
+        if name not in self._parameters:
+            raise ExpressionError(f"there is no parameter {name!r}")
+        value = self._parameters[name]
+        return self._otherwise(f"Parameters.{name}") if value is None else value
+
+    def variable(self, name: str) -> Any:
+        return self._otherwise(f"Execution.{name}")
+
+    def property(self, step: str, path: str) -> Any:
+        return self._otherwise(f"Steps.{step}.{path}")
+
+    def property_file(self, step: str, name: str, path: str) -> Any:
+        return self._otherwise(f"Steps.{step}.PropertyFiles.{name}: {path}")
+
+    def s3_file(self, uri: str, path: str) -> Any:
+        return self._otherwise(f"{uri}: {path}")
+
+
+def evaluate(value: Any, scope: Scope, *, lenient: bool = False) -> Any:
+    """``value`` with every expression in it replaced; lists and objects member by member.
+
+    Args:
+        lenient: an expression that fails is :class:`Unknown`, with the error as its reason.
+
+    Raises:
+        ExpressionError: an expression is malformed, or a run would fail on it.
+    """
+    if isinstance(value, list):
+        return [evaluate(item, scope, lenient=lenient) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if not is_expression(value):
+        return {key: evaluate(item, scope, lenient=lenient) for key, item in value.items()}
+    try:
+        return _value(value, scope, lenient)
+    except ExpressionError as error:
+        if not lenient:
+            raise
+        return Unknown(str(error))
+
+
+def _value(expression: dict, scope: Scope, lenient: bool) -> Any:
+    check_shape(expression)
+    if GET in expression:
+        return _get(expression[GET], scope)
+    if JOIN in expression:
+        body = expression[JOIN]
+        return join(evaluate(body["Values"], scope, lenient=lenient), str(body.get("On", "")))
+    body = expression[JSON_GET]
+    if "PropertyFile" in body:
+        file = parse_get(body["PropertyFile"][GET])
+        return scope.property_file(file.name, file.path, body["Path"])
+    uri = evaluate(body["S3Uri"], scope, lenient=lenient)
+    return uri if isinstance(uri, Unknown) else scope.s3_file(uri, body["Path"])
+
+
+def _get(text: str, scope: Scope) -> Any:
+    reference = parse_get(text)
+    if reference.kind == "Parameters":
+        return scope.parameter(reference.name)
+    if reference.kind == "Execution":
+        return scope.variable(reference.name)
+    if reference.kind == "PropertyFiles":
+        raise ExpressionError(f"{GET} {text!r}: a property file is read with {JSON_GET}")
+    return scope.property(reference.name, reference.path)
+
+
+def join(values: Iterable[Any], on: str = "") -> str | Unknown:
+    """The values as one text; Unknown, with its parts, when one of them is.
+
+    Raises:
+        ExpressionError: a value is neither text, number nor boolean.
+    """
+    parts: list[str | Unknown] = []
+    for value in values:
+        parts += [on] if parts and on else []
+        parts += (value.parts or (value,)) if isinstance(value, Unknown) else (as_text(value),)
+    unknown = next((part for part in parts if isinstance(part, Unknown)), None)
+    return Unknown(unknown.reason, tuple(parts)) if unknown else "".join(map(str, parts))
+
+
+def unknowns(value: Any) -> Iterator[Unknown]:
+    """Every unknown value in an evaluated one."""
+    if isinstance(value, Unknown):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from unknowns(item)
+
+
+def read_json(data: bytes, path: str, where: str) -> Any:
+    """What stands at ``path`` in a JSON file whose content is ``data``; ``where`` names the file.
+
+    Raises:
+        ExpressionError: it is not valid JSON, or has nothing there.
+    """
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        document = json.loads(data, parse_constant=refuse)
+    except ValueError as error:
+        raise ExpressionError(f"{where} is not valid JSON: {error}") from None
+    return lookup(document, path, where)
