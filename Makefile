@@ -11,7 +11,7 @@ PIP    := python -m pip install --quiet --disable-pip-version-check --no-deps --
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 run: .venv/installed
-	python -m trainyard emulator -- scripts/main-job.sh $(RECIPE)
+	python -m trainyard run -- scripts/main-job.sh $(RECIPE)
 
 test: .venv/installed
 	ruff check .

@@ -12,7 +12,7 @@ VERBS = [module.name for module in iter_modules(commands.__path__)]
 def test_alone_it_lists_every_verb_in_one_line(run_python):
     listed = run_python("-m", "trainyard").stdout.splitlines()[2:]
     assert [line.split()[0] for line in listed] == sorted(VERBS)
-    assert all(line.endswith(".") and len(line) < 100 for line in listed)
+    assert all(line.endswith(".") and len(line) < 100 for line in listed), listed
 
 
 @pytest.mark.parametrize(("wrong", "said"), [("prun", "mean prune?"), ("qqq", "lists them")])

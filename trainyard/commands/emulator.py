@@ -1,19 +1,19 @@
 """An AWS on this machine whose SageMaker really runs the steps.
 
-trainyard emulator [--port P] [--state DIR] [-- COMMAND ...]
+trainyard emulator [--port P] [--state DIR] [--python PATH] [--keep-gb N]
 
-Without COMMAND: serves until Ctrl-C, and prints the lines that point a shell at it.
-With COMMAND: serves while COMMAND runs, in an environment that takes the emulator for AWS, and
-exits with its status.
+Serves until Ctrl-C, and prints the lines that point a shell at it; trainyard run serves around one
+command.
 """
 
+import contextlib
 import logging
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -22,86 +22,57 @@ from rich.console import Console
 
 from trainyard.emulator.environment import foreign
 from trainyard.emulator.objects import ObjectStore
-from trainyard.emulator.prune import GB, choose, remove
+from trainyard.emulator.prune import bound
+from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.server import Endpoint, serve
 
-SETTINGS = {"allow_interspersed_args": False}  # COMMAND's options are its own
 people = Console(stderr=True, highlight=False, soft_wrap=True)
+PortOption = Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0 is any free one.")]
+StateOption = Annotated[Path, typer.Option("--state", help="Directory that keeps everything.")]
+PythonOption = Annotated[
+    Path, typer.Option("--python", help="The interpreter that stands in for container images.")
+]
+KeepOption = Annotated[
+    float,
+    typer.Option("--keep-gb", min=0, help="Beyond it the oldest results that nothing needs go."),
+]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log every request on stderr.")]
+STATE = Path(".trainyard/aws")
 
 
 def main(
-    command: Annotated[
-        list[str] | None, typer.Argument(help="Run this against the emulator, then stop.")
-    ] = None,
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 is any free one.")] = 0,
-    state: Annotated[Path, typer.Option(help="Directory that keeps everything.")] = Path(
-        ".trainyard/aws"
-    ),
-    keep_gb: Annotated[
-        float, typer.Option(min=0, help="Beyond it the oldest results that nothing needs go.")
-    ] = 5,
-    verbose: Annotated[bool, typer.Option(help="Log every request on stderr.")] = False,
+    port: PortOption = 0,
+    state: StateOption = STATE,
+    python: PythonOption = OWN,
+    keep_gb: KeepOption = 5,
+    verbose: VerboseOption = False,
 ) -> None:
-    """An AWS on this machine whose SageMaker really runs the steps."""
-    logging.basicConfig(level=logging.WARNING, format="emulator: %(message)s")
-    if verbose:
-        logging.getLogger("trainyard.emulator").setLevel(logging.DEBUG)
+    """An AWS on this machine whose SageMaker really runs the steps; serves until Ctrl-C."""
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    with serve(state, port, prepare=lambda s, o: _bound(s, o, keep_gb)) as endpoint:
-        status = _run(command, endpoint, stopped) if command else _wait(endpoint, stopped)
-    raise typer.Exit(status)
+    with serving(port, state, python, keep_gb, verbose) as endpoint:
+        if names := foreign(os.environ, endpoint.env):
+            print(f"unset {' '.join(names)}")
+        for name, value in endpoint.env.items():
+            print(f"export {name}={shlex.quote(value)}")
+        sys.stdout.flush()
+        people.print(f"emulator on {endpoint.url}; give a shell the lines above; Ctrl-C stops it")
+        stopped.wait()
 
 
-def _bound(state: Path, objects: ObjectStore, keep_gb: float) -> None:
-    """Keeps the state directory within bounds, as far as nothing that may be needed goes."""
-    found = choose(state, objects, None, int(keep_gb * GB))
-    remove(found, state, objects)
-    if found.units:
-        people.print(found.told("that nothing needs removed"))
-    if (left := found.size - found.freed) > keep_gb * GB:
-        people.print(
-            f"{state} has {left / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it may "
-            "be needed; python -m trainyard prune --cached --dry-run says what the "
-            "cache alone needs"
-        )
+@contextlib.contextmanager
+def serving(
+    port: int, state: Path, python: Path, keep_gb: float, verbose: bool
+) -> Iterator[Endpoint]:
+    """The endpoint as the command line asks for it; what it has to say goes to stderr."""
+    logging.basicConfig(level=logging.WARNING, format="emulator: %(message)s")
+    if verbose:
+        logging.getLogger("trainyard.emulator").setLevel(logging.DEBUG)
 
+    def prepare(state: Path, objects: ObjectStore) -> None:
+        for line in bound(state, objects, keep_gb):
+            people.print(line)
 
-def _wait(endpoint: Endpoint, stopped: threading.Event) -> int:
-    names = foreign(os.environ, endpoint.env)
-    if names:
-        print(f"unset {' '.join(names)}")
-    for name, value in endpoint.env.items():
-        print(f"export {name}={shlex.quote(value)}")
-    sys.stdout.flush()
-    people.print(f"emulator on {endpoint.url}; give a shell the lines above; Ctrl-C stops it")
-    stopped.wait()
-    return 0
-
-
-def _run(command: list[str], endpoint: Endpoint, stopped: threading.Event) -> int:
-    """The command's exit status, 128 + N after signal N, as a shell would have it."""
-    names = foreign(os.environ, endpoint.env)
-    environment = {k: v for k, v in os.environ.items() if k not in names} | endpoint.env
-    try:
-        child = subprocess.Popen(command, env=environment)
-    except OSError as failure:
-        people.print(f"error: cannot run {command[0]}: {failure.strerror}", markup=False)
-        return 127
-    _pass_signals(child)
-    if stopped.is_set():  # a signal that came before there was anybody to pass it on to
-        child.terminate()
-    status = child.wait()
-    return status if status >= 0 else 128 - status
-
-
-def _pass_signals(child: subprocess.Popen) -> None:
-    """A terminal gives Ctrl-C to the child itself; a signal to us alone is passed on."""
-
-    def pass_on(number: int, _: object) -> None:
-        if number == signal.SIGTERM or not sys.stdin.isatty():
-            child.send_signal(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, pass_on)
+    with serve(state, port, prepare=prepare, python=python) as endpoint:
+        yield endpoint

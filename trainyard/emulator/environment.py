@@ -1,10 +1,11 @@
 """The environment that makes an ordinary AWS client take the emulator for AWS."""
 
+import contextlib
 import json
 import os
 import re
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainyard.common import whole_file
@@ -53,6 +54,22 @@ def foreign(outer: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
     settings that lead elsewhere (a profile, a session token, an endpoint for one service)."""
     names = {name for name in outer if name.startswith("AWS_") or name == "BOTO_CONFIG"}
     return sorted(name for name in names - ours.keys() if not _HARMLESS.fullmatch(name))
+
+
+@contextlib.contextmanager
+def applied(ours: Mapping[str, str]) -> Iterator[None]:
+    """This process's own environment takes the endpoint for AWS until the block ends."""
+    names = {*ours, *foreign(os.environ, ours)}
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    try:
+        for name in before:
+            del os.environ[name]
+        os.environ.update(ours)
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 def _empty(path: Path) -> str:

@@ -86,6 +86,20 @@ def remove(found: Pruned, state: Path, store: ObjectStore) -> None:
             shutil.rmtree(directory)
 
 
+def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
+    """Keep the state within ``keep_gb`` as far as nothing that may be needed goes; what to say."""
+    found = choose(state, store, None, int(keep_gb * GB))
+    remove(found, state, store)
+    said = [found.told("that nothing needs removed")] if found.units else []
+    if (left := found.size - found.freed) > keep_gb * GB:
+        said.append(
+            f"{state} has {left / GB:.1f} GB, more than --keep-gb {keep_gb:g}, and all of it may "
+            "be needed; python -m trainyard prune --cached --dry-run says what the cache alone "
+            "needs"
+        )
+    return said
+
+
 def _unused(going: list[Unit], references: References) -> list[Unit]:
     """Without those whose jobs a unit that stays has its results from."""
     while True:

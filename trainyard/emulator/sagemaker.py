@@ -11,6 +11,7 @@ from trainyard.emulator.jobs.job import STOP_GRACE, Place
 from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.serving import endpoints
 from trainyard.emulator.serving.endpoint import Answer
 from trainyard.emulator.serving.endpoints import Endpoints
@@ -29,7 +30,8 @@ class SageMaker:
 
     ``state``: directory for pipelines, executions and jobs. ``forward(operation, request)``
     answers what runs nothing, above all the model registry. ``stop_grace``: seconds from SIGTERM
-    to SIGKILL for a stopped job. ``handle`` raises :class:`ApiError`.
+    to SIGKILL for a stopped job. ``python``: what stands in for images. ``handle`` raises
+    :class:`ApiError`.
     """
 
     OPERATIONS = frozenset(
@@ -54,9 +56,10 @@ class SageMaker:
         logs: LogStore,
         forward: Callable[[str, dict], dict],
         stop_grace: float = STOP_GRACE,
+        python: Path = OWN,
     ) -> None:
         self._forward = forward
-        place = Place(state / "jobs", objects, logs, stop_grace)
+        place = Place(state / "jobs", objects, logs, stop_grace, python)
         self._jobs, self._endpoints = Jobs(place), Endpoints(place, forward)
         self._pipelines = Pipelines(state / "pipelines", objects)
         work = StepWork(self._jobs, forward)

@@ -10,6 +10,7 @@ Signatures are not checked; requests from web pages and for foreign host names a
 """
 
 import contextlib
+import functools
 import json
 import logging
 import re
@@ -30,6 +31,7 @@ from trainyard.emulator.logs_api import Logs
 from trainyard.emulator.moto_app import Moto
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.registry import Registry
+from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.s3 import S3
 from trainyard.emulator.serving.endpoint import Answer
@@ -135,24 +137,26 @@ def serve(
     port: int = 0,
     make_sagemaker: MakeSageMaker | None = None,
     prepare: Prepare | None = None,
+    python: Path = OWN,
 ) -> Iterator[Endpoint]:
     """Serves on 127.0.0.1 in a thread until the block ends; port 0 is any free one.
 
     ``prepare`` gets the state directory while it is ours and nothing has been read from it yet.
+    ``python`` is the interpreter that stands in for container images.
 
     One at a time in a process: a second one empties moto's part (IAM, models) of the first.
 
     Raises :class:`EmulatorError` when the port or the state directory is in use, or when no job
-    could run in the latter.
+    could run in the latter, or with that interpreter.
     """
-    state = state.resolve()
-    refuse(state)
+    state, python = state.resolve(), checked(python)
+    refuse(state, python)
     state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
         objects = stack.enter_context(contextlib.closing(ObjectStore(state / "s3")))
         if prepare:
             prepare(state, objects)
-        app = App(state, objects, make_sagemaker or _real_sagemaker())
+        app = App(state, objects, make_sagemaker or _real_sagemaker(python))
         stack.callback(app.sagemaker.close)
         server = Server(app, port)
         server.start()
@@ -161,10 +165,10 @@ def serve(
         yield Endpoint(url, environment(url, state), app)
 
 
-def _real_sagemaker() -> MakeSageMaker:
+def _real_sagemaker(python: Path) -> MakeSageMaker:
     from trainyard.emulator.sagemaker import SageMaker as Real
 
-    return Real
+    return functools.partial(Real, python=python)
 
 
 def _service(request: Request) -> str:

@@ -241,7 +241,7 @@ def test_an_emulator_starts_within_bounds(state: Path, made, keep: str, gone: bo
     command = [
         "-m",
         "trainyard",
-        "emulator",
+        "run",
         "--state",
         str(state),
         "--keep-gb",

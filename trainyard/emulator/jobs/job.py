@@ -24,10 +24,12 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ACCOUNT, REGION, ApiError
 from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.failure import reason
+from trainyard.emulator.jobs.needs import told
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.runtime.cluster import Cluster, Outcome
+from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node, base_environment, host_names
 from trainyard.emulator.runtime.relocation import remove_scratch
@@ -41,12 +43,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where jobs live and what they use. ``stop_grace``: seconds from SIGTERM to SIGKILL."""
+    """Where jobs live and what they use.
+
+    ``stop_grace``: seconds from SIGTERM to SIGKILL. ``python``: what stands in for images.
+    """
 
     jobs: Path
     objects: ObjectStore
     logs: LogStore
     stop_grace: float = STOP_GRACE
+    python: Path = OWN
 
 
 class Stopped(Exception):
@@ -129,7 +135,8 @@ class Job(ABC):
     def _run(self, ended: Callable[["Job"], None]) -> None:
         try:
             hosts = host_names(self.instances())
-            nodes = [Node(host, self.directory / host) for host in hosts]
+            python = self.place.python
+            nodes = [Node(host, self.directory / host, python=python) for host in hosts]
             self._live(nodes, hosts)
         except Stopped:
             self._finish("Stopped")
@@ -154,8 +161,9 @@ class Job(ABC):
         self._open_log(hosts, isolation.notice)
         self._phase("Downloading")
         for node in nodes:
-            node.environment = base_environment(REGION, len(nodes))
+            node.environment = base_environment(REGION, len(nodes), node.python)
             self.stage(node, hosts)
+            self._name_what_lacks(node)
             isolation.prepare(node, hosts)
         with self.lock:
             self._check_stop()
@@ -164,6 +172,11 @@ class Job(ABC):
         with self.sync(nodes):
             self._outcome = self._cluster.run(self._limit(), self.place.stop_grace)
         self._conclude(nodes, self._outcome)
+
+    def _name_what_lacks(self, node: Node) -> None:
+        for line in told(node):
+            self.say(node.name, line)
+            log.warning("%s: %s", self.name, line)
 
     def _conclude(self, nodes: list[Node], outcome: Outcome) -> None:
         failed = outcome.failure

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -59,7 +58,7 @@ class TrainingJob(Job):
     MESSAGE: ClassVar[str] = "/opt/ml/output/failure"
 
     def __init__(self, place: Place, request: dict) -> None:
-        refuse(request)
+        refuse(request, place.python)
         self._metrics = Metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
         super().__init__(place, request)
         name = "model/" if self._uncompressed() else "model.tar.gz"
@@ -223,7 +222,7 @@ class TrainingJob(Job):
 
     def _command(self) -> list[str]:
         spec = self.request["AlgorithmSpecification"]
-        entrypoint = spec.get("ContainerEntrypoint") or [str(toolkit())]
+        entrypoint = spec.get("ContainerEntrypoint") or [str(toolkit(self.place.python))]
         return [*entrypoint, *spec.get("ContainerArguments", [])]
 
     def _toolkit(self) -> dict[str, str]:
@@ -276,7 +275,7 @@ class TrainingJob(Job):
         return self._outcome is not None and self._outcome.timed_out
 
 
-def refuse(request: dict) -> None:
+def refuse(request: dict, python: Path) -> None:
     """Raises ``ValidationException`` for what this emulator cannot run."""
     spec = request["AlgorithmSpecification"]
     if "TrainingImage" not in spec:
@@ -285,11 +284,11 @@ def refuse(request: dict) -> None:
         raise _invalid(why)
     if request["ResourceConfig"].get("InstanceGroups"):
         raise _invalid("ResourceConfig.InstanceGroups are not run here: use InstanceCount")
-    if not spec.get("ContainerEntrypoint") and not toolkit():
+    if not spec.get("ContainerEntrypoint") and not toolkit(python):
         raise _invalid(
             "AlgorithmSpecification has no ContainerEntrypoint, so the image's own would run: the "
-            "sagemaker-training toolkit, which this machine's Python lacks. SDK v3's ModelTrainer "
-            "sets an entrypoint; for SDK v2 jobs install sagemaker-pytorch-training"
+            f"sagemaker-training toolkit, which {python} lacks. SDK v3's ModelTrainer sets an "
+            "entrypoint; for SDK v2 jobs install sagemaker-pytorch-training there"
         )
     try:
         split_uri(request["OutputDataConfig"]["S3OutputPath"])
@@ -330,9 +329,9 @@ def file_system(channel: dict) -> Path:
     return Path(mapped[wanted])
 
 
-def toolkit() -> Path | None:
-    """The sagemaker-training toolkit's command, where this interpreter has it."""
-    found = shutil.which("train", path=str(Path(sys.executable).parent))
+def toolkit(python: Path) -> Path | None:
+    """The sagemaker-training toolkit's command, where that interpreter has it."""
+    found = shutil.which("train", path=str(python.parent))
     return Path(found) if found else None
 
 

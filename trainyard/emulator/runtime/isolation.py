@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trainyard.common.errors import EmulatorError
+from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.runtime.node import Node
 from trainyard.emulator.runtime.relocation import Relocation
 
@@ -84,9 +85,10 @@ class Namespaces:
         enter = [*PYTHON, str(HERE / "enter.py"), node.name, *map(str, binds), "--"]
         node.command = [*NODE, *enter, *node.command]
         node.environment |= {"HOME": "/opt/home", "TMPDIR": "/opt/home/tmp"}
-        if unfit(sys.prefix):
-            (node.home / "python").symlink_to(sys.prefix)
-            path = node.environment["PATH"].replace(f"{sys.prefix}/", "/opt/home/python/")
+        prefix = node.python.parent.parent
+        if unfit(prefix):
+            (node.home / "python").symlink_to(prefix)
+            path = node.environment["PATH"].replace(f"{prefix}/", "/opt/home/python/")
             node.environment["PATH"] = path
 
 
@@ -95,10 +97,10 @@ def unfit(path: str | Path) -> bool:
     return bool(re.search(r"[\s*?[]", str(path)))
 
 
-def refuse(state: Path) -> None:
-    """Raises :class:`EmulatorError` when no job could run with its files in ``state``."""
+def refuse(state: Path, python: Path = OWN) -> None:
+    """Raises :class:`EmulatorError` when no job of ``python``'s could run in ``state``."""
     isolation = choose()
-    wrong = [path for path in (state, sys.prefix) if unfit(path)]
+    wrong = [path for path in (state, python.parent.parent) if unfit(path)]
     if wrong and isolation.notice:
         raise EmulatorError(
             f"{str(wrong[0])!r} holds a space or a wildcard, and AWS's scripts take none. "

@@ -5,6 +5,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainyard.emulator.runtime.interpreter import OWN
+
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 PROCESSOR = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
@@ -13,12 +15,16 @@ PROCESSOR = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
 
 @dataclass(slots=True)
 class Node:
-    """``name`` is SageMaker's (``algo-1``); ``root`` holds ``ml/`` (= /opt/ml) and ``home/``."""
+    """``name`` is SageMaker's (``algo-1``); ``root`` holds ``ml/`` (= /opt/ml) and ``home/``.
+
+    ``python`` stands in for the image.
+    """
 
     name: str
     root: Path
     command: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    python: Path = OWN
 
     @property
     def ml(self) -> Path:
@@ -46,11 +52,11 @@ def host_names(count: int) -> list[str]:
     return [f"algo-{number}" for number in range(1, count + 1)]
 
 
-def base_environment(region: str, nodes: int) -> dict[str, str]:
+def base_environment(region: str, nodes: int, python: Path = OWN) -> dict[str, str]:
     """What every container has, before the job's own Environment.
 
     Nothing of the user's own environment comes in: no credentials, no HOME, no virtual
-    environment but the emulator's interpreter, which is first on PATH; only what makes this
+    environment but the interpreter ``python``, whose folder is first on PATH; only what makes this
     machine's processor a lesser one.
 
     The nodes share this machine's cores, so each one's OpenMP may have its share of them: by the
@@ -63,7 +69,7 @@ def base_environment(region: str, nodes: int) -> dict[str, str]:
     it gets one.
     """
     return {name: os.environ[name] for name in PROCESSOR if name in os.environ} | {
-        "PATH": f"{Path(sys.executable).parent}:{SYSTEM_PATH}",
+        "PATH": f"{python.parent}:{SYSTEM_PATH}",
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",  # or a script's log arrives only at its end
         "AWS_REGION": region,

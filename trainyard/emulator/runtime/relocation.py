@@ -83,7 +83,7 @@ def _shims(node: Node, port: int) -> Path:
     folder = node.root / "bin"
     folder.mkdir()
     shim = folder / "torchrun"
-    command = shlex.join([sys.executable, "-I", str(HERE / "torchrun_shim.py"), str(port)])
+    command = shlex.join([str(node.python), "-I", str(HERE / "torchrun_shim.py"), str(port)])
     shim.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     shim.chmod(0o755)
     return folder

@@ -5,7 +5,6 @@ import http.client
 import logging
 import shutil
 import socket
-import sys
 import tarfile
 import tempfile
 import threading
@@ -48,7 +47,7 @@ class Endpoint:
         self.created = self.modified = time.time()
         self._place, self._name, self._container = place, name, container
         self._directory = place.jobs.parent / "endpoints" / name
-        self._node = Node("algo-1", self._directory / "algo-1")
+        self._node = Node("algo-1", self._directory / "algo-1", python=place.python)
         self.stream = f"{variant}/i-{uuid.uuid4().hex[:17]}"
         self._last = "it said nothing"
         self._stopping = threading.Event()
@@ -103,12 +102,12 @@ class Endpoint:
         descriptor = self._place.objects.open(*split_uri(self._container["ModelDataUrl"]))[1]
         with open(descriptor, "rb") as file, tarfile.open(fileobj=file) as tar:
             tar.extractall(node.inside("/opt/ml/model"), filter="data")
-        node.environment = base_environment(REGION, 1)
+        node.environment = base_environment(REGION, 1, node.python)
         node.environment |= self._container.get("Environment", {})
         node.environment["SAGEMAKER_BASE_DIR"] = "/opt/ml"
         serve = str(Path(__file__).with_name("serve.py"))
         start = f'exec "$0" {serve!r} "$TMPDIR/{SOCKET}"'  # TMPDIR is the isolation's to say
-        node.command = ["/bin/sh", "-c", start, sys.executable]
+        node.command = ["/bin/sh", "-c", start, str(node.python)]
 
     def _wait_for_ping(self) -> None:
         end = time.monotonic() + STARTUP

@@ -9,17 +9,20 @@ import fnmatch
 import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs import images
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.runtime.interpreter import lacking
 from trainyard.emulator.serving.endpoint import Answer, Endpoint
 from trainyard.emulator.shapes import check
 
 Forward = Callable[[str, dict], dict]
 OPERATIONS = ("CreateEndpoint", "DescribeEndpoint", "ListEndpoints", "DeleteEndpoint")
 TOOLKIT = "*pytorch-inference*"
+MODULE = "sagemaker_pytorch_serving_container"
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern
 _PATH = re.compile(r"/endpoints/([^/]+)/invocations")
 
@@ -132,7 +135,7 @@ class Endpoints:
         container = found[0]
         if package := container.get("ModelPackageName"):
             container = self._packaged(package, container.get("Environment") or {})
-        _refuse(container)
+        _refuse(container, self._place.python)
         return variants[0], container
 
     def _packaged(self, name: str, environment: dict) -> dict:
@@ -155,7 +158,7 @@ def _summary(name: str, endpoint: Endpoint) -> dict:
     }
 
 
-def _refuse(container: dict) -> None:
+def _refuse(container: dict, python: Path) -> None:
     image = container.get("Image", "")
     if why := images.refusal(image):
         raise _invalid(why)
@@ -163,6 +166,11 @@ def _refuse(container: dict) -> None:
         raise _invalid(
             f"image {image!r} is not served here: what stands in for a container's `serve` is "
             "that of AWS's PyTorch inference images (pytorch-inference)"
+        )
+    if lacking(python, [MODULE]):
+        raise _invalid(
+            f"{python}, which stands in for the image, lacks AWS's inference toolkit: "
+            f"{python} -m pip install 'trainyard[serving]'"
         )
     if not container.get("ModelDataUrl"):
         raise _invalid("the container has no ModelDataUrl: a model.tar.gz in S3 is served here")

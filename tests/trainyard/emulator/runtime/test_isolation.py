@@ -23,7 +23,9 @@ def run(directory: Path, script: str, count: int = 1, **settings) -> tuple[Outco
     way = choose()
     nodes = []
     for host in hosts:
-        node = Node(host, directory / host, ["bash", "-c", script], base_environment("x", count))
+        python = Path(sys.executable)
+        environment = base_environment("x", count, python)
+        node = Node(host, directory / host, ["bash", "-c", script], environment, python)
         node.make_directories("/opt/ml/model")
         way.prepare(node, hosts)
         nodes.append(node)
@@ -66,7 +68,6 @@ def spaced(tmp_path: Path, monkeypatch) -> Path:
     prefix = tmp_path / "a checkout" / ".venv"
     prefix.parent.mkdir()
     prefix.symlink_to(sys.prefix)
-    monkeypatch.setattr(sys, "prefix", str(prefix))
     monkeypatch.setattr(sys, "executable", str(prefix / "bin" / Path(sys.executable).name))
     return prefix
 

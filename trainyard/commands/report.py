@@ -1,0 +1,24 @@
+"""Write one self-contained page about a run.
+
+trainyard report [EXECUTION ARN] [--pipeline NAME] [--out report.html]
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainyard.runs.execution import Execution, latest_execution
+from trainyard.runs.report import read_run, write
+from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, refuse_place
+
+
+def main(
+    execution: ExecutionArgument = None,
+    pipeline: NewestOfPipeline = None,
+    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report.html"),
+) -> None:
+    """Write one self-contained page about a run."""
+    refuse_place(out)
+    write(read_run(Execution(execution or latest_execution(pipeline))), out)
+    console.print(f"report {out}")

@@ -1,0 +1,133 @@
+"""Run a command against an AWS of its own, and wait for what it started there.
+
+trainyard run [--state DIR] [--python PATH] [--no-wait] -- COMMAND ...
+
+The command's environment takes the embedded AWS for the real one. When it ends with status 0,
+executions and jobs that still run are waited for, and the status becomes 1 when an execution that
+it started, or a job that was waited for, has failed. After another status, or with --no-wait, what
+still runs is stopped.
+"""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from botocore.exceptions import WaiterError
+
+from trainyard.commands.emulator import (
+    STATE,
+    KeepOption,
+    PortOption,
+    PythonOption,
+    StateOption,
+    VerboseOption,
+    people,
+    serving,
+)
+from trainyard.emulator.environment import applied
+from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.runs.execution import DONE
+from trainyard.runs.watch import watch
+from trainyard.service import client
+
+SETTINGS = {"allow_interspersed_args": False}  # COMMAND's options are its own
+JOBS = ("Training", "Processing")
+
+
+def main(
+    command: Annotated[list[str], typer.Argument(help="What to run, with its arguments.")],
+    port: PortOption = 0,
+    state: StateOption = STATE,
+    python: PythonOption = OWN,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait for executions that it leaves running.")
+    ] = True,
+    keep_gb: KeepOption = 5,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run COMMAND against an AWS of its own, and wait for what it started there."""
+    with serving(port, state, python, keep_gb, verbose) as endpoint, applied(endpoint.env):
+        begun = datetime.now(UTC)
+        status = _run(command)
+        if wait:
+            status = status or _conclude(begun)
+    raise typer.Exit(status)
+
+
+def _run(command: list[str]) -> int:
+    """The command's exit status, 128 + N after signal N, as a shell would have it."""
+    told: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: told.append(number))
+    try:
+        child = subprocess.Popen(command)
+    except OSError as failure:
+        people.print(f"error: cannot run {command[0]}: {failure.strerror}", markup=False)
+        return 127
+    _pass_signals(child)
+    if told:  # a signal that came before there was anybody to pass it on to
+        child.terminate()
+    status = child.wait()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    return status if status >= 0 else 128 - status
+
+
+def _pass_signals(child: subprocess.Popen) -> None:
+    """A terminal gives Ctrl-C to the child itself; a signal to us alone is passed on."""
+
+    def pass_on(number: int, _: object) -> None:
+        if number == signal.SIGTERM or not sys.stdin.isatty():
+            child.send_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, pass_on)
+
+
+def _conclude(begun: datetime) -> int:
+    """Wait for all that still runs; 1 when something that was started since ``begun`` failed."""
+    sagemaker = client("sagemaker")
+    status = 0
+    for found in list(_executions(sagemaker)):
+        arn, state = found["PipelineExecutionArn"], found["PipelineExecutionStatus"]
+        if state not in DONE:
+            people.print(f"waiting for {arn}")
+            status = watch(arn, stop_on_interrupt=True) or status
+        elif state != "Succeeded" and found["StartTime"] >= begun:
+            people.print(f"{arn} {state}: {found.get('PipelineExecutionFailureReason', '')}")
+            status = status or 1
+    return _wait_for_jobs(sagemaker) or status
+
+
+def _executions(sagemaker: Any) -> Iterator[dict[str, Any]]:
+    """Every execution of every pipeline, in the order in which they were started."""
+    pages = sagemaker.get_paginator("list_pipelines").paginate()
+    names = [item["PipelineName"] for page in pages for item in page["PipelineSummaries"]]
+    listing = sagemaker.get_paginator("list_pipeline_executions")
+    pages = (page for name in names for page in listing.paginate(PipelineName=name))
+    found = [item for page in pages for item in page["PipelineExecutionSummaries"]]
+    return iter(sorted(found, key=lambda item: item["StartTime"]))
+
+
+def _wait_for_jobs(sagemaker: Any) -> int:
+    """Wait for jobs that no pipeline started; 1 when one of them failed."""
+    status = 0
+    for kind in JOBS:
+        pages = sagemaker.get_paginator(f"list_{kind.lower()}_jobs").paginate(
+            StatusEquals="InProgress"
+        )
+        for job in [job for page in pages for job in page[f"{kind}JobSummaries"]]:
+            name = job[f"{kind}JobName"]
+            people.print(f"waiting for {kind.lower()} job {name}")
+            waiter = sagemaker.get_waiter(f"{kind.lower()}_job_completed_or_stopped")
+            try:
+                asked = {f"{kind}JobName": name}
+                waiter.wait(**asked, WaiterConfig={"Delay": 1, "MaxAttempts": sys.maxsize})
+            except WaiterError as failure:
+                people.print(f"{name} {failure.last_response.get('FailureReason', failure)}")
+                status = 1
+    return status

@@ -1,0 +1,77 @@
+"""What a job's script imports and the interpreter lacks, told before the job starts.
+
+Only told: a script may install a package itself before it imports it, and what stands beside
+requirements.txt is installed by AWS's drivers. Looked at are imports that always happen when a
+script starts, so neither those in functions nor those in ``try``, in the script, and in the modules
+that it imports from its folder or from one above.
+"""
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainyard.emulator.runtime.interpreter import lacking
+from trainyard.emulator.runtime.node import Node
+
+_SCRIPT = re.compile(r"/opt/ml/[\w./-]+\.py\b")
+_SDK = "/opt/ml/input/data/sm_drivers/sourcecode.json"
+"""Where the SageMaker SDK v3 says which script its driver is to start."""
+
+
+def told(node: Node) -> list[str]:
+    """One line for each of the node's scripts that could not import all it needs."""
+    lines = []
+    for script in _scripts(node):
+        roots = [path for path in script.parents if path.is_relative_to(node.ml)]
+        wanted = _imports(script, roots)
+        if wanted and (missing := lacking(node.python, wanted)):
+            lines.append(
+                f"{script.name} imports {', '.join(missing)}, which {node.python} lacks: install "
+                "it there, or name an interpreter that has it with --python PATH"
+            )
+    return lines
+
+
+def _scripts(node: Node) -> Iterator[Path]:
+    """The Python files of the job's command that are there, and have no requirements.txt."""
+    named = _SCRIPT.findall(" ".join(node.command))
+    if (about := node.inside(_SDK)).is_file():
+        source = json.loads(about.read_text())
+        if source.get("entry_script") and not source.get("requirements"):
+            named.append(f"/opt/ml/input/data/code/{source['entry_script']}")
+    for path in dict.fromkeys(named):
+        script = node.inside(path)
+        if script.is_file() and not script.with_name("requirements.txt").is_file():
+            yield script
+
+
+def _imports(script: Path, roots: list[Path]) -> set[str]:
+    """The top-level modules, of neither the standard library nor the ``roots``, that it imports."""
+    found, seen, queue = set(), set(), [script]
+    while queue:
+        module = queue.pop()
+        seen.add(module)
+        for name in _imported(module):
+            local = [path for root in roots for path in (root / f"{name}.py", root / name)]
+            if local := [path for path in local if path.exists()]:
+                files = [path / "__init__.py" if path.is_dir() else path for path in local]
+                queue += [path for path in files if path.is_file() and path not in seen]
+            elif name not in sys.stdlib_module_names:
+                found.add(name)
+    return found
+
+
+def _imported(module: Path) -> Iterator[str]:
+    """Names of the packages that are always imported with ``module``."""
+    try:
+        tree = ast.parse(module.read_bytes())
+    except (SyntaxError, ValueError):  # the job itself will say so
+        return
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
