@@ -33,7 +33,7 @@ test: .venv/installed
 	$(PIP) --no-index --find-links .venv/torch -r locks/torch.txt && rm -r .venv/torch
 	$(PIP) -r locks/packages.txt
 	@if python -c 'from importlib.metadata import requires; import sys; sys.exit(not any(r.startswith("nvidia-") for r in requires("torch")))'; then \
-		echo "this torch is for CUDA: 4 GB more (README: how to get the one for the CPU)"; \
+		echo "this torch is for CUDA: 4 GB more (docs/running.md: how to get the one for the CPU)"; \
 		$(PIP) -r locks/cuda.txt; fi
 	python -m pip check
 	touch $@
