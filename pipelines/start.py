@@ -25,7 +25,7 @@ from pipelines.compiling.provenance import recorded_recipe
 from pipelines.deploying import spending
 from trainyard.common.errors import PlanError, RecipeError
 from trainyard.common.nearest import nearest
-from trainyard.plan.history import values
+from trainyard.language.parameters import values
 from trainyard.plan.overwritten import overwritten
 from trainyard.runs.execution import LONGEST
 from trainyard.runs.watch import watch

@@ -30,9 +30,9 @@ from pipelines.deploying.lock import LOST_RACE, whoami
 from trainyard.common.errors import ServiceError
 from trainyard.language.caching import ATTRIBUTES
 from trainyard.language.evaluation import Start, evaluate
+from trainyard.language.parameters import values
 from trainyard.language.steps import every_step
 from trainyard.plan.fields import CODE
-from trainyard.plan.history import values
 from trainyard.service import error_code
 
 PARAMETER = "Look"

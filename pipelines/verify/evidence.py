@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from trainyard.common.errors import ServiceError
+from trainyard.language.parameters import values
 from trainyard.language.steps import every_step
-from trainyard.plan.history import values
 from trainyard.runs.execution import Execution, Step
 from trainyard.service import client, error_code, service_errors
 from trainyard.terminal import errors as terminal

@@ -16,9 +16,10 @@ from typing import Any, Literal
 from trainyard.language.caching import ATTRIBUTES, duration, key_arguments
 from trainyard.language.evaluation import Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError
+from trainyard.language.parameters import values
 from trainyard.plan.diff import Change, changed, label, list_member
 from trainyard.plan.fields import CODE, Fields, flat, known_references, steps
-from trainyard.plan.history import LIMIT, History, Run, StepRun, step_of, values
+from trainyard.plan.history import LIMIT, History, Run, StepRun, step_of
 from trainyard.plan.resolving import STANDS, Next, Past
 
 LINE = 44  # characters of the reasons in one line

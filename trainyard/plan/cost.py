@@ -12,9 +12,10 @@ from typing import Any
 from pipelines.recipe.config import Budget
 from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError
+from trainyard.language.parameters import values
 from trainyard.plan.caching import Outcome, needed
 from trainyard.plan.fields import steps
-from trainyard.plan.history import History, Run, step_of, values
+from trainyard.plan.history import History, Run, step_of
 from trainyard.plan.prices import HOURS_A_MONTH, SPOT_LOW, Kind, Price, Prices
 
 KINDS: Mapping[str, Kind] = {"Training": "training", "Processing": "processing"}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainyard.language.parameters import declared
 from trainyard.plan.deployed import State
 from trainyard.plan.fields import (
     CODE,
@@ -13,7 +14,6 @@ from trainyard.plan.fields import (
     Fields,
     fields,
     known_references,
-    parameters,
     steps,
     top,
 )
@@ -106,7 +106,7 @@ def _pipeline(old: State, new: State, before: dict, after: dict) -> Iterator[Cha
 
 
 def _parameters(before: dict, after: dict) -> Iterator[Change]:
-    old, new = parameters(before), parameters(after)
+    old, new = declared(before), declared(after)
     uses = _uses(after) if old != new else {}
     for name in [*(n for n in old if n not in new), *new]:
         was, now = old.get(name), new.get(name)

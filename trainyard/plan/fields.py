@@ -91,11 +91,6 @@ def steps(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return dict(walk(document["Steps"]))
 
 
-def parameters(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every pipeline parameter by its name."""
-    return {entry["Name"]: entry for entry in document.get("Parameters") or ()}
-
-
 def known_references(value: Any) -> list[Reference]:
     """Every reference in ``value``; none where it is written in a way that is not known here.
 

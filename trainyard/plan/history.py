@@ -1,7 +1,7 @@
 """Earlier executions of a pipeline, newest first, read no further back than a plan needs."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,18 +9,14 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from trainyard.plan.fields import parameters, steps
+from trainyard.language.parameters import values
+from trainyard.plan.fields import steps
 from trainyard.service import error_code
 
 LIMIT = 20
 """Executions that a plan reads at most; each costs three calls."""
 
 BATCHES = (1, 4, LIMIT - 5)  # most plans find all they need in the newest execution
-_TYPES: Mapping[str, Callable[[str], Any]] = {
-    "Integer": int,
-    "Float": float,
-    "Boolean": lambda text: text.lower() == "true",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,16 +137,6 @@ class History:
             for step in page["PipelineExecutionSteps"]
         )
         return {s["StepName"]: _step(s) for s in found if s["StepStatus"] == "Succeeded"}
-
-
-def values(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Parameter → its value: of ``given``, which are texts, else its default."""
-    return {
-        name: _TYPES.get(entry.get("Type"), str)(given[name])
-        if name in given
-        else entry.get("DefaultValue")
-        for name, entry in parameters(document).items()
-    }
 
 
 def _step(answer: Mapping[str, Any]) -> StepRun:

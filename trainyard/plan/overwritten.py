@@ -14,9 +14,9 @@ from botocore.exceptions import ClientError
 
 from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.expressions import ExpressionError
+from trainyard.language.parameters import values
 from trainyard.plan.caching import Outcome
 from trainyard.plan.fields import CODE, steps
-from trainyard.plan.history import values
 from trainyard.service import error_code
 
 MOST = 10_000

@@ -19,13 +19,14 @@ from pipelines.compiling.compiled import Definition
 from pipelines.deploying import records
 from pipelines.deploying.lock import Lock
 from pipelines.deploying.storage import listing, same
+from trainyard.language.parameters import values
 from trainyard.plan import deployed
 from trainyard.plan.caching import Outcome, predict
 from trainyard.plan.cost import Cost, Total, Verdict, check_budget, estimate, total
 from trainyard.plan.deployed import Deployed, State
 from trainyard.plan.diff import Diff, compare
 from trainyard.plan.fields import CODE
-from trainyard.plan.history import History, values
+from trainyard.plan.history import History
 from trainyard.plan.overwritten import Overwritten, overwritten
 from trainyard.plan.prices import Prices, load
 from trainyard.service import client, error_code, service_errors

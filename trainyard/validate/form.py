@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.document import NESTS, Document, steps_of
+from trainyard.language.parameters import TYPES, is_a
 from trainyard.validate.findings import Finding
 from trainyard.validate.functions import odd_member
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
@@ -17,8 +18,6 @@ TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowC
 """Top-level members that SDK 3.27's ``Pipeline.definition`` writes."""
 SDK_FORM = "SDK 3.27: Pipeline.definition"
 PARAMETER_KEYS = ("Name", "Type", "DefaultValue", "EnumValues")
-PARAMETERS = {"String": (str,), "Integer": (int,), "Float": (int, float), "Boolean": (bool,)}
-"""Parameter type → Python types of its values. ``True`` is an int in Python, not in JSON."""
 ROOT = Place(None, "$")
 
 
@@ -145,12 +144,12 @@ def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
         if key not in PARAMETER_KEYS:
             yield odd_member(place.at(key), "a parameter", key, list(PARAMETER_KEYS), SDK_FORM)
     kind = entry.get("Type")
-    if kind not in list(PARAMETERS):
+    if kind not in list(TYPES):
         yield place.at("Type").error(
             "parameter-type",
             f"{brief(kind)} is no parameter type",
             why=REFUSED,
-            fix=suggestion(kind, list(PARAMETERS)),
+            fix=suggestion(kind, list(TYPES)),
             source="SDK 3.27: ParameterTypeEnum",
         )
         return
@@ -159,7 +158,7 @@ def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
 
 def _values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
     default, values = entry.get("DefaultValue"), entry.get("EnumValues")
-    if default is not None and not _is_a(default, kind):
+    if default is not None and not is_a(default, kind):
         yield _form(
             place.at("DefaultValue"), default, f"a value of Type {kind}", "parameter-default"
         )
@@ -169,7 +168,7 @@ def _values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
         yield _form(place.at("EnumValues"), values, "a list of values", "parameter-enum")
         return
     for index, value in enumerate(values):
-        if not _is_a(value, kind):
+        if not is_a(value, kind):
             at = place.at("EnumValues", index)
             yield _form(at, value, f"a value of Type {kind}", "parameter-enum")
     if default is not None and default not in values:
@@ -180,12 +179,6 @@ def _values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
             fix=suggestion(default, [str(value) for value in values]),
             source="SDK 3.27: ParameterString(enum_values)",
         )
-
-
-def _is_a(value: Any, kind: str) -> bool:
-    return isinstance(value, PARAMETERS[kind]) and (
-        kind == "Boolean" or not isinstance(value, bool)
-    )
 
 
 def _steps(entries: Any, path: str, seen: dict[str, str]) -> Iterator[Finding]:

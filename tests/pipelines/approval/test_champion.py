@@ -13,7 +13,7 @@ from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
 from trainyard.common.errors import RecipeError, ServiceError
 from trainyard.language.caching import key_arguments
-from trainyard.plan.history import values
+from trainyard.language.parameters import values
 from trainyard.plan.plan import started_with
 
 GROUP = "trainyard-laptop"

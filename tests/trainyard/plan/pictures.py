@@ -19,10 +19,11 @@ from pipelines.compiling.compiled import Definition
 from pipelines.definition import build
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
+from trainyard.language.parameters import values
 from trainyard.plan import deployed
 from trainyard.plan.deployed import Deployed
 from trainyard.plan.diff import compare
-from trainyard.plan.history import History, Run, StepRun, values
+from trainyard.plan.history import History, Run, StepRun
 from trainyard.plan.picture import picture
 from trainyard.plan.plan import Drift, Plan, changed_files, complete
 from trainyard.plan.prices import load as load_prices

@@ -12,12 +12,13 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag import cache
 from trainyard.emulator.dag.definition import Step, invalid
 from trainyard.emulator.dag.execution import ENDED, Execution
-from trainyard.emulator.dag.parameters import as_given, values
+from trainyard.emulator.dag.parameters import values
 from trainyard.emulator.dag.pipelines import Pipelines, Version
 from trainyard.emulator.dag.work import StepWork
 from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.paging import ordered, page
+from trainyard.language.parameters import as_given
 
 log = logging.getLogger(__name__)
 

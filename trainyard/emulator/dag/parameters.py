@@ -1,12 +1,11 @@
-"""Pipeline parameters: their types, defaults, and the values of one execution."""
+"""Pipeline parameters, and the values of one execution: what the service refuses is refused."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from trainyard.emulator.api import ApiError
 from trainyard.language.expressions import Value
-
-TYPES = ("String", "Integer", "Float", "Boolean")
+from trainyard.language.parameters import TYPES, is_a, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +33,7 @@ def parse_parameter(entry: Any) -> Parameter:
 
 def _check_default(parameter: Parameter) -> None:
     default = parameter.default
-    python = {"String": str, "Integer": int, "Float": (int, float), "Boolean": bool}
-    fits = isinstance(default, python[parameter.type])
-    if not fits or (isinstance(default, bool) and parameter.type != "Boolean"):
+    if not is_a(default, parameter.type):
         raise _invalid(
             f"parameter {parameter.name!r}: DefaultValue {default!r} is no {parameter.type}"
         )
@@ -68,30 +65,13 @@ def values(parameters: dict[str, Parameter], given: list[dict]) -> dict[str, Val
 
 def convert(parameter: Parameter, text: str) -> Value:
     """``text`` in the parameter's type."""
-    value = _typed(parameter, text)
+    try:
+        value = parse(text, parameter.type)
+    except ValueError as error:
+        raise _invalid(f"pipeline parameter {parameter.name!r}: {error}") from None
     if parameter.values and value not in parameter.values:
         raise _invalid(_not_in(parameter, value))
     return value
-
-
-def _typed(parameter: Parameter, text: str) -> Value:
-    if parameter.type == "String":
-        return text
-    if parameter.type == "Boolean" and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        if parameter.type == "Integer":
-            return int(text)
-        if parameter.type == "Float" and (value := float(text)) - value == 0:  # no NaN, no infinity
-            return value
-    except ValueError:
-        pass  # refused below
-    raise _invalid(f"pipeline parameter {parameter.name!r}: {text!r} is no {parameter.type}")
-
-
-def as_given(value: Value) -> str:
-    """How ListPipelineParametersForExecution shows a value."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _not_in(parameter: Parameter, value: Value) -> str:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.dag.parameters import Parameter, as_given, convert, values
+from trainyard.emulator.dag.parameters import Parameter, convert, values
+from trainyard.language.parameters import as_given
 
 KINDS = {
     "String": st.text(),
