@@ -30,10 +30,6 @@ SETTINGS = [
     "train.loop.validation_samples=8",
     "gate={max_bits_per_byte: 8.5}",
 ]
-ROOMS = (
-    *("pipelines", "steps", "training", "conditions", "trainyard", "recipes", "locks"),
-    "pyproject.toml",
-)
 
 
 @dataclass(frozen=True)
@@ -92,13 +88,8 @@ def git(checkout: Path, *words: str) -> None:
 
 def checkout_in(copy: Path) -> Path:
     """A repository of its own, with nothing uncommitted, whatever this one is like."""
-    for room in ROOMS:
-        if (CHECKOUT / room).is_dir():
-            shutil.copytree(
-                CHECKOUT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__")
-            )
-        else:
-            shutil.copy(CHECKOUT / room, copy / room)
+    left_out = shutil.ignore_patterns(".*", "__pycache__", "tests", "docs", "benchmarks")
+    shutil.copytree(CHECKOUT, copy, ignore=left_out, dirs_exist_ok=True)
     (copy / ".gitignore").write_text("__pycache__/\n")
     git(copy, "init", "-q")
     git(copy, "add", "-A")

@@ -12,8 +12,8 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from importlib.metadata import distributions
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from training import shipping
 from training.workloads import Workload, load
 from trainyard.common import whole_file
 from trainyard.common.errors import DataError
@@ -96,28 +97,14 @@ def add_code(folder: Path, workload: str) -> str:
 
 def _code(workload: str) -> Iterator[tuple[str, Path]]:
     """(name below ``code/``, file) of everything that inference needs."""
-    room = Path(__file__).parent
-    root = room.parent
-    yield "inference.py", room / "inference.py"
-    yield "trainyard/__init__.py", root / "trainyard/__init__.py"
-    common = "trainyard/common"
-    yield from ((f"{common}/{name}", path) for name, path in _python(root / common))
-    listed = [root / "requirements.txt", root / "steps/requirements.txt"]  # in a job, in a checkout
-    yield from (("requirements.txt", path) for path in listed if path.is_file())
-    yield from ((f"training/{name}", path) for name, path in _python(room))
-    if "." in workload:
-        package = Path(import_module(workload.partition(".")[0]).__path__[0])
-        for name, path in _python(package.parent):
-            if name.partition("/")[0] not in ("steps", "training", "trainyard"):
-                yield name, path
-
-
-def _python(room: Path) -> Iterator[tuple[str, Path]]:
-    """(name below ``room``, file) of its Python files, hidden folders left out."""
-    for path in room.rglob("*.py"):
-        name = path.relative_to(room)
-        if not any(part.startswith(".") for part in name.parts):
-            yield name.as_posix(), path
+    checkout = Path(__file__).parent.parent
+    yield "inference.py", checkout / "training/inference.py"
+    listed = ("requirements.txt", "steps/requirements.txt")  # in a job, in a checkout
+    yield from (("requirements.txt", checkout / n) for n in listed if (checkout / n).is_file())
+    rooms = shipping.of_rooms(checkout, [*shipping.EVERYWHERE, "training/"])
+    for name, path in chain(rooms, shipping.beside(workload)):
+        if path.suffix == ".py":
+            yield name, path
 
 
 def open_artifact(folder: Path) -> tuple[Workload, nn.Module, dict[str, Any]]:

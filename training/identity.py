@@ -10,29 +10,17 @@ nobody can tell in general that it does not matter. Of installed packages only t
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from training import shipping
 from training.config import IMMATERIAL, TrainConfig
 from training.workloads import spec
 
 JOB = "steps/train/job.py"
-OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
-"""What of the folder that travels is not the user's."""
-WITHOUT_EFFECT = frozenset(
-    f"training/{name}.py"
-    for name in (
-        *("clock", "devices", "metrics", "profiler", "reports", "scaling", "trackers"),
-        *("restart", "watchdog", "inference", "serving", "scores"),
-    )
-)
-"""What travels with the training and measures, reports, restarts or serves: no weight depends on
-it. All else in training/ counts, so that what is added counts until it is listed here."""
-LITTER = ("__pycache__", ".pyc", ".egg-info")
 SHOWN = 3  # files in one message
 
 
@@ -126,14 +114,14 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def _counts(name: str, workload: str) -> bool:
-    if _is_litter(Path(name)) or name in WITHOUT_EFFECT:
+    if shipping.is_litter(name) or name in shipping.WITHOUT_EFFECT:
         return False
     own = "." in workload
     if name.startswith("training/workloads/") and name.count("/") > 2 and not own:
         return name.startswith(f"training/workloads/{workload}/")  # it imports no other
     if name.startswith("training/") or name == JOB:
         return True
-    return own and not name.startswith(OURS)
+    return own and not name.startswith(shipping.OURS)
 
 
 def running(workload: str, job: Path) -> dict[str, bytes]:
@@ -141,35 +129,9 @@ def running(workload: str, job: Path) -> dict[str, bytes]:
 
     ``job``: the script that was started.
     """
-    room = Path(__file__).parent
-    files = {JOB: job.read_bytes()}
-    files |= {f"training/{name}": path.read_bytes() for name, path in _files(room)}
-    if "." in workload:
-        files |= {n: p.read_bytes() for n, p in _beside(workload) if not n.startswith(OURS)}
-    return files
-
-
-def _beside(workload: str) -> Iterator[tuple[str, Path]]:
-    """(name, file) of a user's package and what lies beside it, unless it was installed."""
-    package = Path(import_module(workload.partition(".")[0]).__path__[0])
-    if package.parent.name in ("site-packages", "dist-packages"):
-        yield from ((f"{package.name}/{name}", path) for name, path in _files(package))
-    else:
-        yield from _files(package.parent)
-
-
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    for path in sorted(folder.iterdir()):
-        if _is_litter(Path(path.name)):
-            continue
-        if path.is_dir() and not path.is_symlink():
-            yield from ((f"{path.name}/{name}", inner) for name, inner in _files(path))
-        elif path.is_file():
-            yield path.name, path
-
-
-def _is_litter(path: Path) -> bool:
-    return any(part.startswith(".") or part.endswith(LITTER) for part in path.parts)
+    checkout = Path(__file__).parent.parent
+    found = dict(shipping.of_rooms(checkout, ["training/"])) | dict(shipping.beside(workload))
+    return {name: path.read_bytes() for name, path in (found | {JOB: job}).items()}
 
 
 def _json(values: Mapping[str, Any], name: str) -> str | None:

@@ -5,18 +5,15 @@ unchanged commit changes nothing and loses no step cache (#2736 #2940 #3384).
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from pipelines.compiling.locked import PACKAGES, closure, merged, read
+from training import shipping
 from trainyard.common.errors import DefinitionError
 
-IGNORED = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")
-DECLARING = {"step.py", "config.py"}  # of a step: what the pipeline needs of it
-LOOKING = {"inspect.py", "histograms.py"}  # what people look at shards with
-MEASURING = {"scaling.py"}  # starts the job itself
 JOBS = "steps/requirements.txt"  # what all but the gate import
 
 
@@ -49,14 +46,9 @@ class Asset:
         return f"s3://{self.bucket}/{self.key}/"
 
 
-def read_folder(root: Path, into: str = "") -> dict[str, bytes]:
-    """Every file below ``root`` by its path under ``into``, without caches and other litter."""
-    files = {}
-    for path in sorted(root.rglob("*")):
-        relative = path.relative_to(root)
-        if path.is_file() and not any(part.endswith(IGNORED) for part in relative.parts):
-            files[(Path(into) / relative).as_posix()] = path.read_bytes()
-    return files
+def read_folder(root: Path) -> dict[str, bytes]:
+    """Every file below ``root`` by its name, without caches and other litter."""
+    return {name: path.read_bytes() for name, path in shipping.files(root, hidden=True)}
 
 
 def step_code(
@@ -72,35 +64,23 @@ def step_code(
         DefinitionError: the checkout or ``source`` lacks a file that must travel, or the lock a
             package that the step needs.
     """
+    if source is not None and not source.is_dir():
+        raise DefinitionError(f"workload.source: {source} is no folder; it must hold a package")
+    wanted = [*packages]
     try:
-        files = {
-            "trainyard/__init__.py": (checkout / "trainyard/__init__.py").read_bytes(),
-            **_python(checkout, "trainyard/common"),
-            "steps/__init__.py": b"",
-            "steps/edge.py": (checkout / "steps/edge.py").read_bytes(),
-            "steps/container.sh": (checkout / "steps/container.sh").read_bytes(),
-            "steps/installed.py": (checkout / "steps/installed.py").read_bytes(),
-            f"steps/{step}/__init__.py": b"",
-            f"steps/{step}/job.py": (checkout / f"steps/{step}/job.py").read_bytes(),
-        }
         if step == "gate":  # no model, no data; it installs only what the recipe's checks need
-            rooms = files | _python(checkout, "conditions", leave_out={"step.py"})
-            return rooms | (_requirements(checkout, step, packages) if packages else {})
-        common = _lines((checkout / JOBS).read_text(encoding="utf-8"))
-        files |= _requirements(checkout, step, [*common, *packages], source)
+            source = None
+        else:
+            wanted = [*_lines((checkout / JOBS).read_text(encoding="utf-8")), *wanted]
+        files = {"steps/__init__.py": b"", f"steps/{step}/__init__.py": b""}
+        files |= {n: path.read_bytes() for n, path in shipping.for_step(checkout, step)}
+        if wanted:
+            files |= _requirements(checkout, step, wanted, source)
     except FileNotFoundError as error:
         raise DefinitionError(
             f"step {step}: {error.filename} is missing; build the definition in a whole checkout"
         ) from None
-    if source is not None:
-        if not source.is_dir():
-            raise DefinitionError(f"workload.source: {source} is no folder; it must hold a package")
-        files = read_folder(source) | files
-    if step == "shard":
-        return files | _shard_code(checkout)
-    if step == "evaluate":
-        files |= _python(checkout, "steps/evaluate", leave_out=DECLARING)
-    return files | _python(checkout, "training", leave_out=MEASURING)
+    return (read_folder(source) if source else {}) | files
 
 
 def _requirements(
@@ -118,18 +98,3 @@ def _requirements(
 def _lines(text: str) -> list[str]:
     """The requirements of a file of names and ranges."""
     return [line for part in text.splitlines() if (line := part.partition("#")[0].strip())]
-
-
-def _shard_code(checkout: Path) -> dict[str, bytes]:
-    """All of its room but what declares the step and what people look at shards with; of
-    ``training`` what packs samples. So a change in the training loop does not shard again.
-    """
-    room = _python(checkout, "steps/shard", leave_out=DECLARING | LOOKING)
-    training = _python(checkout, "training")
-    packing = ("training/__init__.py", "training/data/", "training/workloads/")
-    return room | {name: body for name, body in training.items() if name.startswith(packing)}
-
-
-def _python(checkout: Path, room: str, leave_out: Iterable[str] = ()) -> dict[str, bytes]:
-    files = read_folder(checkout / room, into=room)
-    return {name: content for name, content in files.items() if Path(name).name not in leave_out}

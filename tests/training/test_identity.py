@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pipelines.compiling.assets import step_code
 from tests.conftest import CHECKOUT
 from training.config import IMMATERIAL, TrainConfig
-from training.identity import WITHOUT_EFFECT, Parts, material, parts, running
+from training.identity import Parts, material, parts, running
+from training.shipping import WITHOUT_EFFECT
 
 JOB = CHECKOUT / "steps/train/job.py"
 MODEL = {"context_length": 64, "layers": 1, "heads": 2, "dim": 32}
@@ -120,10 +121,6 @@ def test_a_users_package_counts_with_all_that_lies_beside_it_and_all_shipped_wor
     files = {"mine/model.py": b"1", "vocabulary.json": b"2", "trainyard/common/errors.py": b"3"}
     files |= {"training/workloads/tabular/model.py": b"4"}
     assert {*material(files, "mine.model")} == {*files} - {"trainyard/common/errors.py"}
-
-
-def test_what_is_listed_as_without_effect_is_there():
-    assert all((CHECKOUT / name).is_file() for name in WITHOUT_EFFECT)
 
 
 @pytest.mark.parametrize("workload", ["language_model", "tabular"])
