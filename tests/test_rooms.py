@@ -2,6 +2,8 @@
 
 import ast
 import sys
+from collections.abc import Set
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,31 @@ def test_no_module_outgrows_its_room():
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > 400
     }
     assert not long
+
+
+def test_no_module_imports_what_imports_it():
+    """Imports inside functions, and those for types alone, are imports like any other."""
+    rooms = ("pipelines", "conditions", "trainyard")
+    paths = [path for room in rooms for path in (CHECKOUT / room).rglob("*.py")]
+    modules = {_name(path): path for path in paths}
+    graph = {name: _needed(path, modules.keys()) - {name} for name, path in modules.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle: {' → '.join(error.args[1])}")
+
+
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(CHECKOUT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _needed(path: Path, modules: Set[str]) -> set[str]:
+    """Those of ``modules`` that the one at ``path`` imports, or imports names of."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            below = [f"{node.module}.{alias.name}" for alias in node.names]
+            names |= {name if name in modules else node.module for name in below}
+    return names & modules
