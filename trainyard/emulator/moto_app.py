@@ -44,6 +44,9 @@ class Moto:
                 body, status, headers = run_wsgi_app(self._app, request.environ, buffered=True)
             except NotImplementedError as missing:
                 return unimplemented(request, str(missing))
+            except ModuleNotFoundError as missing:  # of the many that only some services need
+                detail = f"moto needs {missing.name} for it: pip install 'moto[server]'"
+                return unimplemented(request, detail)
         if headers.get("Content-Type", "").startswith("text/html") and int(status[:3]) >= 400:
             return unimplemented(request, f"moto answered {status}.")
         return Response(body, status, headers)

@@ -14,6 +14,7 @@ import functools
 import json
 import logging
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.dag.execution import ENDED
 from trainyard.emulator.environment import environment
 from trainyard.emulator.http import Server
 from trainyard.emulator.logs import LogStore
@@ -65,6 +67,22 @@ class Endpoint:
     env: dict[str, str]
     """What a process needs in its environment to take this endpoint for AWS."""
     app: "App"
+
+    def wait(self, execution: str, seconds: float = 3600) -> dict:
+        """DescribePipelineExecution's answer when the execution with that ARN has ended.
+
+        Raises:
+            ApiError: there is none.
+            TimeoutError: it still runs after so many seconds.
+        """
+        end = time.monotonic() + seconds
+        request = {"PipelineExecutionArn": execution}
+        while time.monotonic() < end:
+            found = self.app.sagemaker.handle("DescribePipelineExecution", request)
+            if found["PipelineExecutionStatus"] in ENDED:
+                return found
+            time.sleep(0.05)
+        raise TimeoutError(f"{execution} still runs after {seconds:g} s")
 
 
 class App:

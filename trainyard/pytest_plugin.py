@@ -1,0 +1,45 @@
+"""Fixtures for anybody's tests of a SageMaker pipeline: an AWS on this machine that runs it.
+
+    def test_pipeline(sagemaker_endpoint):
+        started = my_pipeline.upsert_and_start()  # boto3 or the SageMaker SDK, as against AWS
+        ended = sagemaker_endpoint.wait(started)
+        assert ended["PipelineExecutionStatus"] == "Succeeded"
+
+pytest finds this module when trainyard is installed. The server, its state and its secret are the
+session's own (with pytest-xdist each worker's), on a free loopback port, and end with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:  # a session that uses none of this does not pay for the import
+    from trainyard.emulator.server import Endpoint
+
+
+@pytest.fixture(scope="session")
+def sagemaker_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """An AWS for the session. Its ``env`` leads a process there; this one's stays as it is."""
+    from trainyard.emulator.server import serve
+
+    with serve(tmp_path_factory.mktemp("sagemaker")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def sagemaker_endpoint(sagemaker_server: Endpoint) -> Iterator[Endpoint]:
+    """The session's AWS, which boto3 and the SDK take for the real one as long as the test runs.
+
+    What a test made there is there for the next.
+    """
+    import boto3
+
+    from trainyard.emulator.environment import applied
+
+    with applied(sagemaker_server.env):
+        default, boto3.DEFAULT_SESSION = boto3.DEFAULT_SESSION, None  # it remembers credentials
+        yield sagemaker_server
+        boto3.DEFAULT_SESSION = default
