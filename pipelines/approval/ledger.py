@@ -28,9 +28,9 @@ from conditions.spending import spent
 from pipelines.approval.champion import NONE, UNRESOLVED
 from pipelines.deploying.lock import LOST_RACE, whoami
 from trainyard.common.errors import ServiceError
-from trainyard.language.caching import ATTRIBUTES
 from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.parameters import values
+from trainyard.language.step_types import step_type
 from trainyard.language.steps import every_step
 from trainyard.plan.fields import CODE
 from trainyard.service import error_code
@@ -174,7 +174,7 @@ def split(shard: Mapping[str, Any]) -> dict[str, Any]:
 
 def _of_key(step: Mapping[str, Any]) -> dict[str, Any]:
     """What of a job decides what it makes: the machines do not."""
-    return {name: step["Arguments"].get(name) for name in ATTRIBUTES[step["Type"]]}
+    return {name: step["Arguments"].get(name) for name in step_type(step["Type"]).cache_key}
 
 
 def _after(arguments: Mapping[str, Any], option: str) -> list[str]:

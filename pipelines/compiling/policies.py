@@ -10,16 +10,11 @@ from sagemaker.mlops.workflow.retry import (
 from sagemaker.mlops.workflow.steps import CacheConfig
 
 from pipelines.recipe.config import Recipe
+from trainyard.language.retries import WORDS
 
-STEP_CAUSES = {
-    "service_fault": StepExceptionTypeEnum.SERVICE_FAULT,
-    "throttling": StepExceptionTypeEnum.THROTTLING,
-}
-JOB_CAUSES = {
-    "capacity": SageMakerJobExceptionTypeEnum.CAPACITY_ERROR,
-    "internal_error": SageMakerJobExceptionTypeEnum.INTERNAL_ERROR,
-    "resource_limit": SageMakerJobExceptionTypeEnum.RESOURCE_LIMIT,
-}
+STEP_CAUSES = {member.value: member for member in StepExceptionTypeEnum}
+JOB_CAUSES = {member.value: member for member in SageMakerJobExceptionTypeEnum}
+"""ExceptionType → the SDK's member; its enums give their first one when they are called."""
 
 
 def cache_config(recipe: Recipe) -> CacheConfig | None:
@@ -40,9 +35,10 @@ def retry_policies(recipe: Recipe) -> tuple[RetryPolicy, ...]:
         "backoff_rate": retry.backoff_rate,
         "max_attempts": retry.max_attempts,
     }
+    causes = [WORDS[word] for word in retry.causes]
     policies: list[RetryPolicy] = []
-    if step := [STEP_CAUSES[cause] for cause in retry.causes if cause in STEP_CAUSES]:
+    if step := [STEP_CAUSES[cause.name] for cause in causes if not cause.of_job]:
         policies.append(StepRetryPolicy(exception_types=step, **timing))
-    if job := [JOB_CAUSES[cause] for cause in retry.causes if cause in JOB_CAUSES]:
+    if job := [JOB_CAUSES[cause.name] for cause in causes if cause.of_job]:
         policies.append(SageMakerJobStepRetryPolicy(exception_types=job, **timing))
     return tuple(policies)

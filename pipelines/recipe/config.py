@@ -17,6 +17,7 @@ from steps.train.config import TrainStepConfig
 from steps.train.support import refuse_image
 from training.workloads import WorkloadSpec, spec
 from trainyard.common.nearest import nearest
+from trainyard.language.retries import LIMITS, WORDS
 from trainyard.machines import MACHINES
 
 S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
@@ -152,18 +153,18 @@ class Cache(Section):
 class Retry(Section):
     """When and how often the service runs a job step again."""
 
-    max_attempts: int = Field(default=0, ge=0, le=20)
+    max_attempts: int = Field(default=0, ge=0, le=LIMITS["MaxAttempts"][1])
     """Attempts at most; 0 for no retries."""
 
-    interval_seconds: int = Field(default=60, ge=1)
+    interval_seconds: int = Field(default=60, ge=1, le=LIMITS["IntervalSeconds"][1])
     """Seconds before the first retry."""
 
     backoff_rate: float = Field(default=2.0, ge=1)
     """Factor by which the wait grows from one retry to the next."""
 
-    causes: tuple[
-        Literal["service_fault", "throttling", "capacity", "internal_error", "resource_limit"], ...
-    ] = ("service_fault", "throttling", "capacity", "internal_error")
+    causes: tuple[Literal[*WORDS], ...] = (
+        *("service_fault", "throttling", "capacity", "internal_error"),
+    )
     """Causes that are worth another attempt; an error in the code never is."""
 
 

@@ -1,4 +1,4 @@
-"""What of a step decides whether SageMaker answers it from the step cache, and for how long.
+"""Whether SageMaker answers a step from the step cache, and for how long.
 
 Attributes and rules are those of the developer guide, "Caching pipeline steps" and "Default
 cache key attributes by pipeline step type".
@@ -7,19 +7,8 @@ cache key attributes by pipeline step type".
 import re
 from typing import Any
 
-ATTRIBUTES = {
-    "Processing": ("AppSpecification", "Environment", "ProcessingInputs"),
-    "Training": (
-        "AlgorithmSpecification",
-        "CheckpointConfig",
-        "DebugHookConfig",
-        "DebugRuleConfigurations",
-        "Environment",
-        "HyperParameters",
-        "InputDataConfig",
-    ),
-}
-"""Step type -> the Arguments that make its key. Other types are not cached."""
+from trainyard.language.step_types import step_type
+
 _DURATION = re.compile(
     r"P?(?:(\d+)y)?(?:(\d+)m)?(?:(\d+)w)?(?:(\d+)d)?(?:T(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?)?",
     re.IGNORECASE,
@@ -33,8 +22,8 @@ def key_arguments(document: dict[str, Any], arguments: dict[str, Any]) -> dict[s
     ``document`` is the step in the definition; ``arguments`` are its Arguments, resolved or not.
     """
     config = document.get("CacheConfig") or {}
-    names = ATTRIBUTES.get(document.get("Type", ""))
-    if not config.get("Enabled") or names is None:
+    names = step_type(document.get("Type")).cache_key
+    if not config.get("Enabled") or not names:
         return None
     return {name: arguments.get(name) for name in names}
 

@@ -6,9 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from trainyard.language.evaluation import Start, evaluate
-
-NESTS = {"Condition": ("IfSteps", "ElseSteps"), "ForEach": ("ForEachBody",)}
-"""Step type → the Arguments that hold further steps."""
+from trainyard.language.step_types import step_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +33,7 @@ class Step:
     @property
     def own_arguments(self) -> dict[str, Any]:
         """``arguments`` without the steps nested in them, which are steps of their own."""
-        nested = NESTS.get(self.type, ())
+        nested = step_type(self.type).nests
         return {key: value for key, value in self.arguments.items() if key not in nested}
 
 

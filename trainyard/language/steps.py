@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-BRANCHES = ("IfSteps", "ElseSteps")
+from trainyard.language.step_types import NESTED
 
 
 def every_step(steps: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Each step of a valid definition, those inside a condition's branches after the condition."""
+    """Each step of a valid definition, those that another holds after that one."""
     for step in steps:
         yield step
-        for branch in BRANCHES:
-            yield from every_step(step.get("Arguments", {}).get(branch, ()))
+        arguments = step.get("Arguments") or {}
+        for key in NESTED:
+            yield from every_step(arguments.get(key) or ())

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from trainyard.language.caching import ATTRIBUTES, duration, key_arguments
+from trainyard.language.caching import duration, key_arguments
 from trainyard.language.evaluation import Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError
 from trainyard.language.parameters import values
+from trainyard.language.step_types import NESTED, step_type
 from trainyard.plan.diff import Change, changed, label, list_member
 from trainyard.plan.fields import CODE, Fields, flat, known_references, steps
 from trainyard.plan.history import LIMIT, History, Run, StepRun, step_of
@@ -89,7 +90,7 @@ def ordered(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 def needed(document: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
     """The steps that ``step`` waits for: what it refers to, DependsOn, the condition above it."""
     arguments = step.get("Arguments") or {}
-    own = {key: value for key, value in arguments.items() if key not in ("IfSteps", "ElseSteps")}
+    own = {key: value for key, value in arguments.items() if key not in NESTED}
     found = [r.name for r in known_references(own) if r.kind in ("Steps", "PropertyFiles")]
     explicit = [e["Step"] if isinstance(e, dict) else e for e in step.get("DependsOn") or ()]
     above = _branches(document).get(step["Name"], "").partition(" ")[2]
@@ -97,11 +98,11 @@ def needed(document: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
 
 
 def _branches(document: Mapping[str, Any]) -> dict[str, str]:
-    """Nested step → ``if Verdict``, ``unless Verdict``."""
+    """Nested step → ``if Verdict``, ``unless Verdict``, ``in Loop``."""
     return {
         inner["Name"]: f"{word} {name}"
         for name, step in steps(document).items()
-        for branch, word in (("IfSteps", "if"), ("ElseSteps", "unless"))
+        for branch, word in (("IfSteps", "if"), ("ElseSteps", "unless"), ("ForEachBody", "in"))
         for inner in (step.get("Arguments") or {}).get(branch) or ()
     }
 
@@ -120,7 +121,7 @@ class _Question:
 
     def answer(self, when: str) -> Outcome:
         runs = {"step": self._name, "type": self._step["Type"], "answer": "runs", "when": when}
-        if self._step["Type"] not in ATTRIBUTES:
+        if not step_type(self._step["Type"]).cache_key:
             return Outcome(**runs, why="never cached")
         if not (self._step.get("CacheConfig") or {}).get("Enabled"):
             return Outcome(**runs, why="the cache is off")

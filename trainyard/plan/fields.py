@@ -20,6 +20,8 @@ from trainyard.language.expressions import (
     parse_get,
     references,
 )
+from trainyard.language.step_types import NESTED
+from trainyard.language.steps import every_step
 from trainyard.secrets import hidden
 
 NAMING = ("ChannelName", "InputName", "PropertyFileName", "OutputName", "MetricName", "Name", "Key")
@@ -30,7 +32,6 @@ CODE = re.compile(r"s3://(?P<bucket>[^/]+)/(?P<key>\S+/code/(?P<hash>[0-9a-f]{32
 
 _JSON_STRING = re.compile(r"\s*[{\[]")
 _OUTPUT = re.compile(r"ProcessingOutputConfig\.Outputs\['([^']+)'\]\.S3Output\.S3Uri")
-_NESTED = ("IfSteps", "ElseSteps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def fields(step: Mapping[str, Any]) -> Fields:
     """All of one step but its name and the steps nested in it, which are steps of their own."""
     outside = {key: value for key, value in step.items() if key not in ("Name", "Arguments")}
     arguments = dict(step.get("Arguments") or {})
-    for branch in _NESTED:
+    for branch in NESTED:
         if branch in arguments:
             arguments[branch] = [inner["Name"] for inner in arguments[branch] or ()]
     return flat(outside | arguments)
@@ -81,14 +82,7 @@ def top(document: Mapping[str, Any]) -> Fields:
 
 def steps(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Every step by its name, in the definition's order, nested ones after their condition."""
-
-    def walk(documents: list) -> Iterator[tuple[str, dict]]:
-        for step in documents:
-            yield step["Name"], step
-            for branch in _NESTED:
-                yield from walk((step.get("Arguments") or {}).get(branch) or [])
-
-    return dict(walk(document["Steps"]))
+    return {step["Name"]: dict(step) for step in every_step(document["Steps"])}
 
 
 def known_references(value: Any) -> list[Reference]:

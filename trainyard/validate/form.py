@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.document import NESTS, Document, steps_of
+from trainyard.language.document import Document, steps_of
 from trainyard.language.parameters import TYPES, is_a
+from trainyard.language.step_types import STEP_TYPES, step_type
 from trainyard.validate.findings import Finding
 from trainyard.validate.functions import odd_member
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
 from trainyard.validate.shapes import service_shapes
-from trainyard.validate.step_types import FIELDS
 
 VERSION = "2020-12-01"
 TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")
@@ -194,17 +194,17 @@ def _steps(entries: Any, path: str, seen: dict[str, str]) -> Iterator[Finding]:
             yield _duplicate(place.at("Name"), "step", name)
         yield from _step_type(kind, entry, place)
         arguments = entry.get("Arguments")
-        for key in NESTS.get(str(kind), ()) if isinstance(arguments, dict) else ():
+        for key in step_type(kind).nests if isinstance(arguments, dict) else ():
             yield from _steps(arguments.get(key), place.at("Arguments", key).path, seen)
 
 
 def _step_type(kind: Any, entry: dict, place: Place) -> Iterator[Finding]:
-    if kind not in list(FIELDS):  # a list compares whatever stands there
+    if kind not in list(STEP_TYPES):  # a list compares whatever stands there
         yield place.at("Type").error(
             "step-type",
             f"{brief(kind)} is no type of step",
             why=REFUSED,
-            fix=suggestion(kind, list(FIELDS)),
+            fix=suggestion(kind, list(STEP_TYPES)),
             source="SDK 3.27: StepTypeEnum",
         )
     arguments = entry.get("Arguments")

@@ -4,63 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.document import Step
+from trainyard.language.step_types import STEP_TYPES, step_type
+from trainyard.language.step_types.form import structure
 from trainyard.validate.location import suggestion
 from trainyard.validate.shapes import Shape, service_shape
 
-DESCRIBES = {
-    "Training": ("sagemaker", "DescribeTrainingJobResponse"),
-    "Processing": ("sagemaker", "DescribeProcessingJobResponse"),
-    "Transform": ("sagemaker", "DescribeTransformJobResponse"),
-    "Tuning": ("sagemaker", "DescribeHyperParameterTuningJobResponse"),
-    "Model": ("sagemaker", "DescribeModelOutput"),
-    "RegisterModel": ("sagemaker", "DescribeModelPackageOutput"),
-    "AutoML": ("sagemaker", "DescribeAutoMLJobResponse"),
-    "EndpointConfig": ("sagemaker", "DescribeEndpointConfigOutput"),
-    "Endpoint": ("sagemaker", "DescribeEndpointOutput"),
-    "InferenceComponent": ("sagemaker", "DescribeInferenceComponentOutput"),
-    "Job": ("sagemaker", "DescribeJobResponse"),
-    "EMR": ("emr", "Step"),
-    "EMRServerless": ("emr-serverless", "GetJobRunResponse"),
-}
-"""Step type → botocore service and shape of its properties, as SDK 3.27 names it."""
-TUNING_LIST = "ListTrainingJobsForHyperParameterTuningJobResponse"
-STRING, INTEGER = {"type": "string"}, {"type": "integer"}
-_BASELINES = ("CalculatedBaselineConstraints", "BaselineUsedForDriftCheckConstraints")
-_STATISTICS = ("CalculatedBaselineStatistics", "BaselineUsedForDriftCheckStatistics")
-_COUNTS = (
-    "InputItemCount",
-    "TotalStepCount",
-    "SucceededStepCount",
-    "FailedStepCount",
-    "StoppedStepCount",
-)
-_ARNS = {"type": "map", "key": STRING, "value": STRING}
-OWN = {
-    "Condition": {"Outcome": {"type": "any"}},
-    "QualityCheck": dict.fromkeys((*_BASELINES, *_STATISTICS), STRING),
-    "ClarifyCheck": dict.fromkeys(_BASELINES, STRING),
-    "Lineage": {
-        "ActionArns": _ARNS,
-        "ArtifactArns": _ARNS,
-        "ContextArns": _ARNS,
-        "Associations": {"type": "any"},
-    },
-    "ForEach": {
-        "Status": STRING,
-        **dict.fromkeys(_COUNTS, INTEGER),
-        "IterationOutputs": {"type": "any"},
-        "Selected": {"type": "any"},
-    },
-}
-"""Properties that the SDK's step classes declare themselves: step type → members."""
-_BEST = ("ModelInsightsJsonReportPath", "ExplainabilityJsonReportPath")
-EXTRA = {
-    "AutoML": {
-        "BestCandidateProperties": {"type": "structure", "members": dict.fromkeys(_BEST, STRING)}
-    },
-    "EMR": {"ClusterId": STRING},
-}
-"""What the SDK offers besides the Describe answer."""
 OUTPUT_TYPES = {"String": "string", "Integer": "integer", "Float": "float", "Boolean": "boolean"}
 """Type of a Lambda or callback output, or of a pipeline parameter → botocore's word for it."""
 
@@ -87,8 +35,9 @@ def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape |
     if shape is None:
         return None
     declared: Any = step.arguments
+    opened = step_type(step.type).opened
     for depth, token in enumerate(tokens):
-        if shape.type == "any" or (step.type, tokens[0]) == ("Job", "JobConfigDocument"):
+        if shape.type == "any" or tokens[0] in opened:
             return None
         shape = _child(shape, token, tokens[:depth], step)
         declared = _declared(declared, token, step)
@@ -121,26 +70,22 @@ def _selected(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Sh
 
 def _root(step: Step) -> Shape | None:
     """The structure of all that the step offers; None for a type that nobody here knows."""
-    if step.type in ("Lambda", "Callback"):
-        return Shape("SDK 3.27", f"{step.type}Step", _outputs(step))
-    if step.type in OWN:
-        members = OWN[step.type]
-        return Shape("SDK 3.27", f"{step.type}Step", {"type": "structure", "members": members})
-    if step.type not in DESCRIBES:
-        if step.type in ("Fail", "Cleanup"):
-            raise PropertyError(
-                f"a {step.type} step has no properties", "refer to a step that makes something"
-            )
+    kind = STEP_TYPES.get(step.type)
+    if kind is None:
         return None
-    service, name = DESCRIBES[step.type]
-    if step.type == "AutoML" and "AutoMLProblemTypeConfig" in step.arguments:
-        name = "DescribeAutoMLJobV2Response"
-    described = service_shape(name, service)
-    extra = EXTRA.get(step.type, {})
-    if step.type == "Tuning":
-        extra = service_shape(TUNING_LIST).members
-    body = {**described.body, "members": {**described.members, **extra}}
-    return Shape("botocore", name, body, service)
+    if kind.outputs:
+        return Shape("SDK 3.27", f"{step.type}Step", _outputs(step))
+    _, name = kind.shape_names(step.arguments)
+    if name is None and not kind.properties:
+        raise PropertyError(
+            f"a {step.type} step has no properties", "refer to a step that makes something"
+        )
+    if name is None:
+        return Shape("SDK 3.27", f"{step.type}Step", structure(**kind.properties))
+    shapes = [service_shape(each, kind.service) for each in (name, kind.listing) if each]
+    members = {key: member for shape in shapes for key, member in shape.members.items()}
+    body = {**shapes[0].body, "members": {**members, **kind.properties}}
+    return Shape("botocore", name, body, kind.service)
 
 
 def _outputs(step: Step) -> dict[str, Any]:
@@ -151,8 +96,7 @@ def _outputs(step: Step) -> dict[str, Any]:
         for output in (declared if isinstance(declared, list) else [])
         if isinstance(output, dict) and isinstance(output.get("OutputName"), str)
     }
-    parameters = {"type": "structure", "members": members}
-    return {"type": "structure", "members": {"OutputParameters": parameters}}
+    return structure(OutputParameters=structure(**members))
 
 
 def _child(shape: Shape, token: str | int, before: list, step: Step) -> Shape:

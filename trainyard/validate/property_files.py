@@ -5,6 +5,7 @@ from typing import Any
 
 from trainyard.language.document import Step
 from trainyard.language.expressions import Reference
+from trainyard.language.step_types import step_type
 from trainyard.validate.findings import Finding
 from trainyard.validate.location import REFUSED, Place, suggestion
 
@@ -57,7 +58,7 @@ def _file_path(path: Any, place: Place) -> Iterator[Finding]:
 
 def declared(reference: Reference, target: Step, place: Place) -> Iterator[Finding]:
     """Whether ``target`` has the property file that ``reference`` names."""
-    if target.type != "Processing":
+    if "PropertyFiles" not in step_type(target.type).fields:
         yield place.error(
             "property-file",
             f"step {target.name!r} is of type {target.type}, which has no property files",

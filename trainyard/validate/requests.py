@@ -6,82 +6,29 @@ from typing import Any
 from trainyard.language.caching import duration
 from trainyard.language.document import Document, Step
 from trainyard.language.expressions import is_expression
+from trainyard.language.retries import GUIDE, MAX_ATTEMPTS
+from trainyard.language.step_types import STEP_TYPES
+from trainyard.language.step_types.form import ANYTHING, structure
+from trainyard.language.step_types.jobs import PROCESSING_JOB
+from trainyard.language.step_types.step_type import Choice
 from trainyard.validate.findings import Finding
 from trainyard.validate.fit import REFUSED_WHY, Fit
 from trainyard.validate.location import Place, brief
-from trainyard.validate.shapes import Shape
-from trainyard.validate.step_types import FIELDS, PIPELINE, REFUSED, arguments_shape, step_shape
+from trainyard.validate.shapes import Shape, service_shapes
 
-DOCUMENTED, REMEMBERED = "botocore: {} (documentation)", "API reference: {}, from memory"
-STEP_CLASS = "SDK 3.27: {}"
-ONE_OF = {
-    "Training": (
-        (
-            ("AlgorithmSpecification",),
-            ("TrainingImage", "AlgorithmName"),
-            DOCUMENTED.format("AlgorithmSpecification"),
+PIPELINE = structure(
+    PipelineExperimentConfig={
+        **structure(
+            "ExperimentName",
+            "TrialName",
+            ExperimentName={"shape": "ExperimentEntityName"},
+            TrialName={"shape": "ExperimentEntityName"},
         ),
-        (
-            ("InputDataConfig", 0, "DataSource"),
-            ("S3DataSource", "FileSystemDataSource", "DatasetSource"),
-            REMEMBERED.format("DataSource"),
-        ),
-    ),
-    "Processing": (
-        (
-            ("ProcessingInputs", 0),
-            ("S3Input", "DatasetDefinition"),
-            REMEMBERED.format("ProcessingInput"),
-        ),
-        (
-            ("ProcessingOutputConfig", "Outputs", 0),
-            ("S3Output", "FeatureStoreOutput"),
-            REMEMBERED.format("ProcessingOutput"),
-        ),
-    ),
-    "Tuning": (
-        (
-            (),
-            ("TrainingJobDefinition", "TrainingJobDefinitions"),
-            REMEMBERED.format("CreateHyperParameterTuningJob"),
-        ),
-    ),
-    "Model": (((), ("PrimaryContainer", "Containers"), REMEMBERED.format("CreateModel")),),
-    "RegisterModel": (
-        (
-            (),
-            ("ModelPackageGroupName", "ModelPackageName"),
-            DOCUMENTED.format("CreateModelPackageInput"),
-        ),
-    ),
-    "EMR": (((), ("ClusterId", "ClusterConfig"), STEP_CLASS.format("EMRStep")),),
-    "EMRServerless": (
-        ((), ("ApplicationId", "ApplicationConfig"), STEP_CLASS.format("EMRServerlessStep")),
-    ),
-}
-"""Step type → (where in Arguments, members of which exactly one is wanted, source); 0: in every
-item. botocore's model does not say so."""
-TOGETHER = {
-    "Training": (
-        *(
-            ((), (member, "ServerlessJobConfig"), REMEMBERED.format("CreateTrainingJob"))
-            for member in ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition")
-        ),
-        (
-            ("ResourceConfig",),
-            ("InstanceType", "InstanceGroups", "InstancePreferences"),
-            REMEMBERED.format("ResourceConfig"),
-        ),
-    ),
-    "Processing": (
-        (
-            ("ProcessingResources", "ClusterConfig"),
-            ("InstanceType", "InstancePreferences"),
-            REMEMBERED.format("ProcessingClusterConfig"),
-        ),
-    ),
-}
-"""As ONE_OF, but more than one may be there. Serverless jobs made these members optional."""
+        "nullable": True,
+    },
+    MlflowConfig=ANYTHING,
+)
+"""The pipeline's own configuration, beside its steps."""
 UNIQUE = {
     "ChannelName": "Training input channels become folders of these names",
     "InputName": "processing inputs are told apart by their names",
@@ -104,14 +51,13 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     yield from fit.check(own, Shape("SDK 3.27", "Pipeline", PIPELINE), Place(None, "$"))
     for step in document.steps:
         place = Place(step.name, step.path)
-        if step.type not in FIELDS:  # said by the form's check
+        if step.type not in STEP_TYPES:  # said by the form's check
             continue
         fields = {k: v for k, v in step.document.items() if k not in ("Name", "Type")}
-        yield from fit.check(fields, step_shape(step.type), place)
-        shape = arguments_shape(step)
+        shape = Shape("SDK 3.27", f"{step.type}Step", STEP_TYPES[step.type].step_shape())
+        yield from fit.check(fields, shape, place)
         inside = place.at("Arguments")
-        if shape is not None:
-            yield from fit.check(step.arguments, shape, inside)
+        yield from fit.check(step.arguments, arguments_shape(step), inside)
         yield from _refused(step, inside)
         yield from _choices(step, inside)
         yield from _duplicates(step.own_arguments, inside)
@@ -121,8 +67,22 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
         yield from _retries(step, place.at("RetryPolicies"))
 
 
+def arguments_shape(step: Step) -> Shape:
+    """What the Arguments of a step of a known type must be.
+
+    What SageMaker passes on is checked against the matching Create… request of botocore's model.
+    """
+    kind = STEP_TYPES[step.type]
+    request, _ = kind.shape_names(step.arguments)
+    if request is None:
+        return Shape("SDK 3.27", f"{step.type}Step.Arguments", kind.arguments, kind.service)
+    body = service_shapes(kind.service)[request]
+    required = [name for name in body.get("required", ()) if name != kind.made_up]
+    return Shape("botocore", request, {**body, "required": required})
+
+
 def _refused(step: Step, place: Place) -> Iterator[Finding]:
-    for name, instead in REFUSED.get(step.type, {}).items():
+    for name, instead in STEP_TYPES[step.type].refused.items():
         if name in step.arguments:
             yield place.at(name).error(
                 "not-in-a-pipeline",
@@ -146,26 +106,24 @@ def _refused(step: Step, place: Place) -> Iterator[Finding]:
 
 
 def _choices(step: Step, place: Place) -> Iterator[Finding]:
-    for several, table in ((False, ONE_OF), (True, TOGETHER)):
-        for where, members, source in table.get(step.type, ()):
-            for value, there in _at(step.arguments, where, place):
-                yield from _choice(value, members, there, several, source)
+    for choice in STEP_TYPES[step.type].choices:
+        for value, there in _at(step.arguments, choice.where, place):
+            yield from _choice(value, choice, there)
 
 
-def _choice(
-    value: Any, members: tuple, place: Place, several: bool, source: str
-) -> Iterator[Finding]:
+def _choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
     if not isinstance(value, dict) or is_expression(value):
         return
-    present = [name for name in members if value.get(name) is not None]
-    if not present or (len(present) > 1 and not several):
+    present = [name for name in choice.members if value.get(name) is not None]
+    if not present or (len(present) > 1 and not choice.several):
         have = f"there are {' and '.join(present)}" if present else "there is none"
+        wanted = "one" if choice.several else "exactly one"
         yield place.error(
             "one-of",
-            f"{'one' if several else 'exactly one'} of {', '.join(members)} is wanted, {have}",
+            f"{wanted} of {', '.join(choice.members)} is wanted, {have}",
             why=REFUSED_WHY,
-            fix=f"add {members[0]}" if not present else f"keep {present[0]} alone",
-            source=source,
+            fix=f"add {choice.members[0]}" if not present else f"keep {present[0]} alone",
+            source=choice.source,
         )
 
 
@@ -229,7 +187,7 @@ def _items(value: Any) -> list:
 
 def _folders(step: Step, place: Place) -> Iterator[Finding]:
     """A processing input's folder; of an output's the API's page says no more than absolute."""
-    if step.type not in ("Processing", "QualityCheck", "ClarifyCheck"):
+    if STEP_TYPES[step.type].job is not PROCESSING_JOB:
         return
     for value, there in _at(step.arguments, ("ProcessingInputs", 0, "S3Input", "LocalPath"), place):
         if isinstance(value, str) and not value.startswith("/opt/ml/processing/"):
@@ -244,7 +202,7 @@ def _folders(step: Step, place: Place) -> Iterator[Finding]:
 
 def _cache(step: Step, place: Place) -> Iterator[Finding]:
     config = step.document.get("CacheConfig")
-    if not isinstance(config, dict) or "CacheConfig" not in FIELDS[step.type]:
+    if not isinstance(config, dict) or not STEP_TYPES[step.type].cached:
         return
     expires = config.get("ExpireAfter")
     if expires is None and config.get("Enabled") is True:
@@ -275,13 +233,21 @@ def _retries(step: Step, place: Place) -> Iterator[Finding]:
         if not isinstance(policy, dict):  # said by the shape's check
             continue
         limits = [name for name in ("MaxAttempts", "ExpireAfterMin") if name in policy]
-        if len(limits) != 1:
+        if len(limits) == 2:
             yield place.at(index).error(
                 "one-of",
-                f"exactly one of MaxAttempts and ExpireAfterMin is wanted, there are {limits}",
-                why="the policy has no end, or two",
+                "exactly one of MaxAttempts and ExpireAfterMin is wanted, there are both",
+                why="the service refuses a policy with two ends",
                 fix="keep MaxAttempts",
-                source="SDK 3.27: RetryPolicy; AWS: Retry Policy for Pipeline Steps",
+                source=f"SDK 3.27: RetryPolicy; {GUIDE}",
+            )
+        elif not limits:
+            yield place.at(index).warning(
+                "one-of",
+                "neither MaxAttempts nor ExpireAfterMin is given",
+                why=f"the service tries {MAX_ATTEMPTS} times; the SDK does not compile it",
+                fix=f"say MaxAttempts: {MAX_ATTEMPTS}",
+                source=f"SDK 3.27: RetryPolicy; {GUIDE}",
             )
         causes = policy.get("ExceptionType")
         for cause in causes if isinstance(causes, list) else ():
@@ -291,5 +257,5 @@ def _retries(step: Step, place: Place) -> Iterator[Finding]:
                     f"{brief(cause)} has a policy already, at {place.path}[{seen[cause]}]",
                     why="only the first policy that fits an error is used",
                     fix="put each cause into one policy",
-                    source="AWS: Retry Policy for Pipeline Steps",
+                    source=GUIDE,
                 )

@@ -7,7 +7,7 @@ import pytest
 
 from tests.trainyard.validate.faults import FOLDER, errors, load
 from trainyard.common.errors import DefinitionError
-from trainyard.validate.step_types import FIELDS
+from trainyard.language.step_types import NESTED, STEP_TYPES
 
 BASES = sorted(path.stem for path in FOLDER.glob("*.json"))
 FSX = "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/trainyard}"
@@ -43,11 +43,10 @@ def test_the_sdks_definitions_are_valid(base: str):
 
 def test_they_have_every_step_type_and_are_many():
     def types(steps) -> set[str]:
-        nested = ("IfSteps", "ElseSteps", "ForEachBody")
-        inner = [s for step in steps for key in nested for s in step["Arguments"].get(key, ())]
+        inner = [s for step in steps for key in NESTED for s in step["Arguments"].get(key, ())]
         return {step["Type"] for step in steps} | (types(inner) if inner else set())
 
-    assert set().union(*(types(load(base)["Steps"]) for base in BASES)) == set(FIELDS)
+    assert set().union(*(types(load(base)["Steps"]) for base in BASES)) == set(STEP_TYPES)
     assert len(BASES) + len(RECIPES) >= 40
 
 

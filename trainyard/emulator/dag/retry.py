@@ -1,18 +1,9 @@
-"""RetryPolicies of a step: which failures are tried again, how often and when.
-
-Source: the developer guide, "Retry policy for SageMaker Pipelines steps".
-"""
+"""RetryPolicies of a step: which failures are tried again, how often and when."""
 
 import time
 from dataclasses import dataclass
 
-FAILURES = {
-    "InternalServerError": ("SageMaker.JOB_INTERNAL_ERROR", "Step.SERVICE_FAULT"),
-    "CapacityError": ("SageMaker.CAPACITY_ERROR",),
-    "ResourceLimitExceeded": ("SageMaker.RESOURCE_LIMIT",),
-    "ThrottlingException": ("Step.THROTTLING",),
-}
-"""How a FailureReason begins -> the ExceptionTypes that it is. An AlgorithmError is none."""
+from trainyard.language.retries import BACKOFF_RATE, CAUSES, INTERVAL_SECONDS, MAX_ATTEMPTS
 
 
 @dataclass(slots=True)
@@ -25,12 +16,11 @@ class Retries:
 
     def delay(self, reason: str) -> float | None:
         """Seconds until the next attempt after a failure with ``reason``; None: give up."""
-        kinds = next((k for begin, k in FAILURES.items() if reason.startswith(begin)), ())
+        causes = {cause.name for cause in CAUSES.values() if reason.startswith(cause.failures)}
         for policy in self.policies:
-            if set(policy.get("ExceptionType", ())) & set(kinds) and self._left(policy):
-                wait = (
-                    policy.get("IntervalSeconds", 1) * policy.get("BackoffRate", 2.0) ** self.used
-                )
+            if causes & set(policy.get("ExceptionType", ())) and self._left(policy):
+                first = policy.get("IntervalSeconds", INTERVAL_SECONDS)
+                wait = first * policy.get("BackoffRate", BACKOFF_RATE) ** self.used
                 self.used += 1
                 return wait
         return None
@@ -38,4 +28,4 @@ class Retries:
     def _left(self, policy: dict) -> bool:
         if "ExpireAfterMin" in policy:
             return time.time() - self.started < 60 * policy["ExpireAfterMin"]
-        return self.used < policy.get("MaxAttempts", 5)  # 5: the guide's default
+        return self.used < policy.get("MaxAttempts", MAX_ATTEMPTS)

@@ -7,26 +7,11 @@ from typing import Any
 from trainyard.language.caching import key_arguments
 from trainyard.language.document import Step
 from trainyard.language.expressions import GET
+from trainyard.language.step_types import step_type
 from trainyard.validate.rules.jobs import Job, strings, training
 from trainyard.validate.rules.rule import Violation, rule, steps
 
 GUIDE = "developer guide, pipelines-caching"
-CACHED_STEPS = (
-    "Processing",
-    "Training",
-    "Tuning",
-    "AutoML",
-    "Transform",
-    "ClarifyCheck",
-    "QualityCheck",
-    "EMR",
-    "EMRServerless",
-    "Lambda",
-    "Callback",
-    "EndpointConfig",
-    "Endpoint",
-)
-"""The guide's list to EMR, and those to which SDK 3.27 gives a cache_config as well."""
 EVER_NEW = ("PipelineExecutionId", "PipelineExecutionArn", "StartDateTime", "CurrentDateTime")
 """Execution variables that no two runs share."""
 TIMESTAMP = re.compile(
@@ -48,7 +33,7 @@ def _config(step: Step) -> dict[str, Any]:
     source=f"{GUIDE}: step types that can be cached; SDK 3.27, the steps with cache_config",
 )
 def cache_on_uncached_type(step: Step) -> Iterator[Violation]:
-    if _config(step).get("Enabled") and step.type not in CACHED_STEPS:
+    if _config(step).get("Enabled") and not step_type(step.type).cached:
         problem = f"steps of type {step.type} are not cached"
         yield Violation(step=step, path=f"{step.path}.CacheConfig", problem=problem)
 

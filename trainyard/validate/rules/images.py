@@ -135,8 +135,7 @@ def _regions(document: Document) -> Iterator[tuple[Step, str, str, bool]]:
 
 def _own(document: Document, step: Step) -> Any:
     """The step's arguments without those of nested steps, which are in the list themselves."""
-    nested = ("IfSteps", "ElseSteps", "Steps")
-    return document.value({k: v for k, v in step.arguments.items() if k not in nested})
+    return document.value(step.own_arguments)
 
 
 @rule(

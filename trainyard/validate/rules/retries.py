@@ -5,35 +5,10 @@ from typing import Any
 
 from trainyard.common.nearest import nearest
 from trainyard.language.document import Step
+from trainyard.language.retries import CAPACITY, CAUSES, GUIDE, INTERVAL_SECONDS, LIMITS
+from trainyard.language.step_types import step_type
 from trainyard.validate.rules.jobs import as_list
 from trainyard.validate.rules.rule import Violation, rule, steps
-
-GUIDE = "developer guide, pipelines-retry-policy"
-RETRIED_STEPS = (
-    "Processing",
-    "Training",
-    "Tuning",
-    "AutoML",
-    "Model",
-    "RegisterModel",
-    "Transform",
-    "NotebookJob",
-    "QualityCheck",
-    "ClarifyCheck",
-    "EMRServerless",
-    "EndpointConfig",
-    "Endpoint",
-)
-"""The guide's list to NotebookJob, and those to which SDK 3.27 gives retry_policies as well."""
-INTERNAL_ERROR = "SageMaker.JOB_INTERNAL_ERROR"
-CAUSES = [
-    "Step.SERVICE_FAULT",
-    "Step.THROTTLING",
-    INTERNAL_ERROR,
-    "SageMaker.CAPACITY_ERROR",
-    "SageMaker.RESOURCE_LIMIT",
-]
-LARGEST = {"MaxAttempts": 20, "IntervalSeconds": 43_200, "ExpireAfterMin": 14_400}
 
 
 def _policies(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -54,7 +29,7 @@ def _causes(policy: dict[str, Any]) -> list[Any]:
     source=f"{GUIDE}: the step types that can be retried; #3922",
 )
 def retries_on_unsupported_step(step: Step) -> Iterator[Violation]:
-    if step.document.get("RetryPolicies") and step.type not in RETRIED_STEPS:
+    if step.document.get("RetryPolicies") and not step_type(step.type).retried:
         problem = f"steps of type {step.type} are not retried"
         yield Violation(step=step, path=f"{step.path}.RetryPolicies", problem=problem)
 
@@ -72,7 +47,7 @@ def unknown_retry_cause(step: Step) -> Iterator[Violation]:
             if cause not in CAUSES:
                 where = f"{path}.ExceptionType[{index}]"
                 problem = f"{cause!r} is no exception type"
-                fix = nearest(str(cause), CAUSES)
+                fix = nearest(str(cause), list(CAUSES))
                 yield Violation(step=step, path=where, problem=problem, fix=fix)
 
 
@@ -93,15 +68,15 @@ def two_retry_limits(step: Step) -> Iterator[Violation]:
     "error",
     over=steps,
     why="the service refuses the definition",
-    fix="lower it",
+    fix="keep it within the limits",
     source=f"{GUIDE}: JSON schema",
 )
 def retry_limit_too_large(step: Step) -> Iterator[Violation]:
     for path, policy in _policies(step):
-        for name, largest in LARGEST.items():
+        for name, (least, most) in LIMITS.items():
             value = policy.get(name)
-            if isinstance(value, int | float) and not 0 <= value <= largest:
-                problem = f"is {value}; expected 0 to {largest}"
+            if isinstance(value, int | float) and not least <= value <= most:
+                problem = f"is {value}; expected {least} to {most}"
                 yield Violation(step=step, path=f"{path}.{name}", problem=problem)
 
 
@@ -114,8 +89,10 @@ def retry_limit_too_large(step: Step) -> Iterator[Violation]:
 )
 def retry_without_effect(step: Step) -> Iterator[Violation]:
     for path, policy in _policies(step):
-        if step.type in ("Tuning", "AutoML") and INTERNAL_ERROR in _causes(policy):
-            yield Violation(step=step, path=path, problem=f"{INTERNAL_ERROR} on a {step.type} step")
+        for cause in CAUSES.values():
+            if step.type in cause.without_effect and cause.name in _causes(policy):
+                problem = f"{cause.name} on a {step.type} step"
+                yield Violation(step=step, path=path, problem=problem)
 
 
 @rule(
@@ -127,8 +104,8 @@ def retry_without_effect(step: Step) -> Iterator[Violation]:
 )
 def hasty_retries(step: Step) -> Iterator[Violation]:
     for path, policy in _policies(step):
-        interval = policy.get("IntervalSeconds", 1)
+        interval = policy.get("IntervalSeconds", INTERVAL_SECONDS)
         short = isinstance(interval, int | float) and interval < 30
-        if short and "SageMaker.CAPACITY_ERROR" in _causes(policy):
+        if short and CAPACITY.name in _causes(policy):
             problem = f"retries for capacity after {interval} s"
             yield Violation(step=step, path=f"{path}.IntervalSeconds", problem=problem)

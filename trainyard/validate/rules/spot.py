@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from trainyard.language.retries import CAPACITY
 from trainyard.validate.rules.jobs import Job, as_list, jobs, processing, training
 from trainyard.validate.rules.rule import Violation, rule
 
@@ -93,14 +94,14 @@ def warm_pool_too_long(job: Job) -> Iterator[Violation]:
     "warning",
     over=training,
     why="when the region has no such instances at that moment, the whole run fails",
-    fix="add a retry policy with SageMaker.CAPACITY_ERROR, or use spot, which waits",
+    fix=f"add a retry policy with {CAPACITY.name}, or use spot, which waits",
     source="developer guide, pipelines-retry-policy: InsufficientCapacityErrors",
 )
 def capacity_not_awaited(job: Job) -> Iterator[Violation]:
     policies = as_list(job.step.document.get("RetryPolicies"))
     caught = [p.get("ExceptionType") for p in policies if isinstance(p, dict)]
     scarce = job.machine and job.machine.kind != "cpu" and job.step.type == "Training"
-    if scarce and not job.spot and "SageMaker.CAPACITY_ERROR" not in str(caught):
+    if scarce and not job.spot and CAPACITY.name not in str(caught):
         yield job.at(job.resource("InstanceType"), f"{job.machine.name} on demand, without retries")
 
 

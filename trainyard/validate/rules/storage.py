@@ -8,6 +8,7 @@ from typing import Any
 
 from trainyard.language.document import Document, Step
 from trainyard.language.expressions import is_expression
+from trainyard.language.step_types import NESTED
 from trainyard.validate.rules.jobs import (
     Job,
     as_list,
@@ -36,7 +37,7 @@ def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
             here = member(path, str(key))
             if key in S3_FIELDS and (text := _beginning(item)):
                 yield here, *text
-            elif key not in ("IfSteps", "ElseSteps"):
+            elif key not in NESTED:
                 yield from _locations(item, here)
 
 

@@ -8,7 +8,7 @@ from tests.trainyard.emulator.harness import process_step, train_step
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag.cache import expiry, signature
 from trainyard.emulator.dag.definition import Step
-from trainyard.language.caching import ATTRIBUTES
+from trainyard.language.step_types import STEP_TYPES
 
 CACHED = {"Enabled": True, "ExpireAfter": "P30D"}
 
@@ -28,7 +28,7 @@ def test_only_the_documented_attributes_of_processing_count(name: str) -> None:
     document = process_step("A", "true", CacheConfig=CACHED)
     one = signature(step(document), document["Arguments"])
     other = signature(step(document), document["Arguments"] | {name: "changed"})
-    assert (one != other) == (name in ATTRIBUTES["Processing"])
+    assert (one != other) == (name in STEP_TYPES["Processing"].cache_key)
 
 
 def test_the_training_hyperparameters_and_the_steps_name_count() -> None:

@@ -1,0 +1,37 @@
+"""The table of step types: complete, and nothing in it that botocore or the SDK does not have."""
+
+import pytest
+
+from trainyard.language.step_types import NESTED, STEP_TYPES, step_type
+from trainyard.validate.shapes import service_shapes
+
+
+def test_it_has_every_type_of_the_sdk(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")  # the SDK asks when it is imported
+    from sagemaker.mlops.workflow.steps import StepTypeEnum
+
+    assert set(STEP_TYPES) == {member.value for member in StepTypeEnum}
+
+
+@pytest.mark.parametrize("kind", STEP_TYPES.values(), ids=list(STEP_TYPES))
+def test_an_entry_names_what_there_is(kind):
+    shapes = service_shapes(kind.service)
+    named = [kind.request, kind.describe, kind.listing, *sum(kind.variants.values(), ())]
+    assert {name for name in named if name} <= set(shapes)
+    members = shapes[kind.request]["members"] if kind.request else kind.arguments.get("members", {})
+    own = [*kind.cache_key, *kind.nests, *filter(None, [kind.made_up, kind.role])]
+    assert set(own) <= set(members)
+    assert set(kind.required) <= set(kind.fields)
+    assert set(kind.opened) <= set(shapes[kind.describe]["members"] if kind.describe else ())
+    assert kind.cached or not kind.cache_key
+
+
+@pytest.mark.parametrize("kind", STEP_TYPES.values(), ids=list(STEP_TYPES))
+def test_its_metadata_are_told_under_that_name(kind):
+    told = service_shapes("sagemaker")["PipelineExecutionStepMetadata"]["members"]
+    assert kind.metadata_key in told
+
+
+def test_what_is_no_type_has_nothing():
+    assert step_type("Trainning") == step_type(None) == step_type({}) != step_type("Training")
+    assert set(NESTED) == {"IfSteps", "ElseSteps", "ForEachBody"}

@@ -1,0 +1,70 @@
+"""Why the service runs a step again: one table of causes, and the limits of a retry policy.
+
+The causes, limits and defaults are those of the developer guide, "Retry Policy for Pipeline Steps"
+(https://docs.aws.amazon.com/sagemaker/latest/dg/pipelines-retry-policy.html). AWS's JSON schema of
+definitions (aws-sagemaker-mlops/sagemaker-model-building-pipeline-definition-JSON-schema) names
+Emr.RESOURCE_LIMIT too: neither the guide nor the SDK does, and an EMR step takes no policy.
+"""
+
+from dataclasses import dataclass
+
+GUIDE = "developer guide, pipelines-retry-policy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryCause:
+    """A kind of failure after which a step may be tried again."""
+
+    name: str
+    """The ExceptionType in a definition."""
+
+    word: str
+    """What a recipe calls it."""
+
+    failures: tuple[str, ...]
+    """How the FailureReason of such a failure begins. An AlgorithmError begins no such way."""
+
+    without_effect: tuple[str, ...] = ()
+    """The step types whose jobs are retried by themselves after it, so that a policy does
+    nothing."""
+
+    @property
+    def of_job(self) -> bool:
+        """Whether a job fails with it, and not the call that makes one."""
+        return self.name.startswith("SageMaker.")
+
+
+SERVICE_FAULT = RetryCause(
+    name="Step.SERVICE_FAULT", word="service_fault", failures=("InternalServerError",)
+)
+THROTTLING = RetryCause(
+    name="Step.THROTTLING", word="throttling", failures=("ThrottlingException",)
+)
+CAPACITY = RetryCause(name="SageMaker.CAPACITY_ERROR", word="capacity", failures=("CapacityError",))
+INTERNAL_ERROR = RetryCause(
+    name="SageMaker.JOB_INTERNAL_ERROR",
+    word="internal_error",
+    failures=("InternalServerError",),
+    without_effect=("Tuning", "AutoML"),
+)
+RESOURCE_LIMIT = RetryCause(
+    name="SageMaker.RESOURCE_LIMIT", word="resource_limit", failures=("ResourceLimitExceeded",)
+)
+CAUSES = {
+    cause.name: cause
+    for cause in (SERVICE_FAULT, THROTTLING, CAPACITY, INTERNAL_ERROR, RESOURCE_LIMIT)
+}
+"""ExceptionType → the cause."""
+
+WORDS = {cause.word: cause for cause in CAUSES.values()}
+"""A recipe's word → the cause."""
+
+LIMITS = {
+    "IntervalSeconds": (1, 43_200),
+    "MaxAttempts": (0, 20),
+    "ExpireAfterMin": (0, 14_400),
+}
+"""Member of a policy → the least and the most that it may be. With 0 nothing is tried again."""
+
+INTERVAL_SECONDS, BACKOFF_RATE, MAX_ATTEMPTS = 1, 2.0, 5
+"""What holds where a policy does not say."""
