@@ -1,102 +1,132 @@
-"""What a recipe demands of the scores of single examples. Without numpy: every gate reads it."""
+"""What a recipe demands of a model, as the gate's job is told. Without numpy, as the table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any
 
-from conditions.checks import Check, Direction, Kind
+from conditions.check import Check, Direction
 from conditions.spending import spent
+from conditions.table import Field, GateCheck, checks, compared, declared
 
 NONE, UNRESOLVED = "none", "unresolved"
 """What stands in place of the champion's ARN: there is none yet; nobody looked for one."""
 
+SETTINGS = (
+    Field(
+        name="confidence",
+        default=0.95,
+        ge=0.8,
+        lt=1,
+        doc="One-sided: of models that are no better, however many are tried on one test split "
+        "against one champion, any passes with probability 1 - confidence, as far as docs/gate.md "
+        "says. Of ``slice_regression``: a model without a bad slice is stopped with that.",
+    ),
+    Field(
+        name="power",
+        default=0.8,
+        gt=0.5,
+        lt=1,
+        doc="Chance with which an improvement of ``smallest_effect`` must be found.",
+    ),
+    Field(
+        name="min_groups",
+        of=int,
+        default=20,
+        ge=2,
+        doc="Effective groups that a comparison with the champion needs: (Σ weight)² / Σ weight².",
+    ),
+    Field(
+        name="min_slice_examples",
+        of=int,
+        default=100,
+        ge=1,
+        doc="Examples that a slice needs to be tested.",
+    ),
+    Field(
+        name="min_slice_groups",
+        of=int,
+        default=10,
+        ge=2,
+        doc="Effective groups that a slice needs to be tested.",
+    ),
+    Field(
+        name="cold_start",
+        of=str,
+        default="pass",
+        choices=("pass", "reject"),
+        doc="What the comparisons give while the registry holds no Approved package to compare "
+        "with. All other checks are made as ever, and ``pass`` needs some.",
+    ),
+)
+"""Fields that no check declares alone; every gate that reads scores is told them."""
+
+
+def fields() -> tuple[Field, ...]:
+    """Every field of the gate: those of the checks in their order, then the settings."""
+    return (*(given for check in checks() for given in check.fields), *SETTINGS)
+
+
+def defaults() -> dict[str, Any]:
+    """Field → the value of one that a recipe leaves out."""
+    return {f.name: {} if f.form != "value" else f.default for f in fields()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demands:
-    """``GateConfig`` documents the fields; margins are in the metric's unit."""
+    """The recipe's values, and what else the job is told. ``demands["min_groups"]`` is a value."""
 
+    values: Mapping[str, Any]
+    """Field → value; one that is left out has its default. Margins are in the metric's unit."""
     directions: Mapping[str, Direction] = field(default_factory=dict)
-    """Metric → which values are better, of every metric below."""
-    non_inferiority: Mapping[str, float] = field(default_factory=dict)
-    superiority: Mapping[str, float] = field(default_factory=dict)
-    slice_regression: Mapping[str, float] = field(default_factory=dict)
-    smallest_effect: Mapping[str, float] = field(default_factory=dict)
-    max_group_influence: float | None = None
-    max_calibration_error: float | None = None
-    min_examples: int | None = None
-    confidence: float = 0.95
-    power: float = 0.8
-    min_groups: int = 20
-    min_slice_examples: int = 100
-    min_slice_groups: int = 10
-    cold_start: Literal["pass", "reject"] = "pass"
-    look: int = 1
+    """Metric → which values are better, of the primary metric and of all that are compared."""
+    primary_metric: str | None = None
+    """What must beat a baseline."""
+    champion: str = UNRESOLVED
+    """ARN of the model package to compare with, ``none`` or ``unresolved``."""
+    look: int = 0
     """The how-manieth comparison with this champion on this test split it is; 0: nobody counted."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name] if name in self.values else defaults()[name]
+
+    @property
+    def all_values(self) -> dict[str, Any]:
+        """Field → value, of all fields."""
+        return defaults() | dict(self.values)
 
     @property
     def limits_at(self) -> float:
         """Confidence of the limits of an improvement: all looks together keep ``confidence``."""
-        return 1 - spent(1 - self.confidence, self.look)
+        return 1 - spent(1 - self["confidence"], self.look)
 
     @property
     def compared(self) -> list[str]:
         """The metrics that are compared with the champion's."""
-        of = (self.non_inferiority, self.superiority, self.slice_regression, self.smallest_effect)
-        return list(dict.fromkeys(metric for margins in of for metric in margins))
+        return compared(self.all_values)
 
     @property
-    def any(self) -> bool:
-        """Whether the scores have to be read at all."""
-        absolute = (self.max_calibration_error, self.min_examples)
-        return bool(self.compared) or any(demand is not None for demand in absolute)
+    def declared(self) -> tuple[GateCheck, ...]:
+        """The checks that are asked for, in the order of their rows in gate.json."""
+        return tuple(sorted(declared(self.all_values), key=lambda check: check.stage))
+
+    @property
+    def of_scores(self) -> tuple[GateCheck, ...]:
+        """Those that need the scores of single examples."""
+        return tuple(check for check in self.declared if "scores" in check.needs)
 
 
 def undecided(demands: Demands, reason: str, *, passed: bool, compared_only: bool) -> list[Check]:
     """Every check of the scores, none of which could be made, for one and the same reason.
 
-    ``compared_only``: those against the champion alone.
+    ``compared_only``: those against the champion alone. The rows stand in the order that they have
+    always had in gate.json, those against the champion first.
     """
-    comparisons: list[tuple[Kind, Mapping[str, float], int]] = [
-        ("non_inferiority", demands.non_inferiority, -1),
-        ("superiority", demands.superiority, 1),
-        ("slice_regression", demands.slice_regression, -1),
-        ("power", demands.smallest_effect, 1),
+    against = [check for check in demands.of_scores if "champion" in check.needs]
+    found = sorted(against, key=lambda check: check.shown)
+    if not compared_only:
+        found += [check for check in reversed(demands.of_scores) if check not in against]
+    return [
+        check.row(metric, threshold, value=None, passed=passed, reason=reason)
+        for check in found
+        for metric, threshold in check.expected(demands)
     ]
-    found = [
-        _undecided(kind, metric, sign * margin, reason, passed)
-        for kind, margins, sign in comparisons
-        for metric, margin in margins.items()
-    ]
-    if demands.compared:
-        groups = demands.min_groups
-        found.append(_undecided("sample_size", "effective_groups", groups, reason, passed))
-        if (most := demands.max_group_influence) is not None:
-            found += [_undecided("influence", metric, most, reason, passed)
-                      for metric in demands.compared]  # fmt: skip
-    if compared_only:
-        return found
-    if demands.max_calibration_error is not None:
-        most = demands.max_calibration_error
-        found.append(_undecided("calibration", "calibration_error", most, reason, passed))
-    if demands.min_examples is not None:
-        found.append(_undecided("sample_size", "examples", demands.min_examples, reason, passed))
-    return found
-
-
-def _undecided(kind: Kind, metric: str, threshold: float, reason: str, passed: bool) -> Check:
-    return Check(
-        kind=kind,
-        name=name_of(kind, metric),
-        metric=metric,
-        direction="lower" if kind in ("calibration", "power", "influence") else "higher",
-        value=None,
-        threshold=threshold,
-        passed=passed,
-        reason=reason,
-    )
-
-
-def name_of(kind: Kind, metric: str) -> str:
-    """The name of a check of the scores."""
-    own = {"calibration": "max_calibration_error", "sample_size": f"min_{metric}"}
-    return own.get(kind, f"{kind}_{metric}")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from conditions.calibration import Reliability
-from conditions.checks import Direction
+from conditions.check import Direction
 from trainyard.common.errors import GateError
 
 BINS = 2**16

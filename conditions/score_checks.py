@@ -1,17 +1,17 @@
 """All checks of the scores of single examples: read them, compare, judge."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conditions.checks import Check, measured, number
-from conditions.comparison import Compared, non_inferior, powerful, superior, widespread
-from conditions.demands import NONE, UNRESOLVED, Demands, name_of, undecided
+from conditions.check import Check, measured
+from conditions.comparison import Compared
+from conditions.demands import NONE, UNRESOLVED, Demands, undecided
 from conditions.group_sums import GroupSums, Wanted
 from conditions.paired import improvement
 from conditions.score_reader import read
-from conditions.slices import Part, Slice, judge_slices
+from conditions.slices import Slice
+from conditions.table import Evidence
 from trainyard.common.errors import GateError
 
 AGREEMENT = 1e-3
@@ -29,42 +29,51 @@ class ScoreChecks:
     champion_artifact_sha256: str | None = None
 
 
-def judge(folder: Path, evaluation: Any, demands: Demands, champion: str) -> ScoreChecks:
-    """Every check of ``demands``. ``champion``: its ARN, ``none`` or ``unresolved``.
+def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
+    """Every check of ``demands`` that needs the scores, which lie in ``folder``.
 
     Whatever is wrong with the evidence fails every check that needs it, with one reason.
     """
+    champion = demands.champion
     if champion == UNRESOLVED and demands.compared:
-        return ScoreChecks(
-            checks=undecided(demands, UNRESOLVED_CHAMPION, passed=False, compared_only=False)
-        )
+        return _undecided(demands, UNRESOLVED_CHAMPION)
     if demands.look < 1 and champion != NONE and demands.compared:
-        return ScoreChecks(checks=undecided(demands, UNCOUNTED, passed=False, compared_only=False))
+        return _undecided(demands, UNCOUNTED)
     try:
-        _refuse_other_champion(evaluation, demands, champion)
-        sums = read(folder, _wanted(demands, champion))
+        _refuse_other_champion(evaluation, demands)
+        sums = read(folder, _wanted(demands))
         _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
     except GateError as error:
-        return ScoreChecks(checks=undecided(demands, str(error), passed=False, compared_only=False))
-    checks = _sizes(sums, demands) + _calibration(sums, demands)
-    found: list[Slice] = []
-    if champion == NONE:
-        passed = demands.cold_start == "pass"
-        checks += undecided(demands, COLD_START.format(demands.cold_start), passed=passed,
-                            compared_only=True)  # fmt: skip
-    else:
-        checks += _comparisons(sums, demands)
-        for metric, margin in demands.slice_regression.items():
-            check, judged = _slices(sums, demands, metric, margin)
-            checks.append(check)
-            found += judged
+        return _undecided(demands, str(error))
+    evidence = Evidence(evaluation=evaluation, sums=sums)
     return ScoreChecks(
-        checks=checks,
-        slices=found,
+        checks=_made(evidence, demands),
+        slices=evidence.slices,
         examples=sums.examples,
         groups=sums.groups,
         champion_artifact_sha256=_text(sums.champion_description.get("artifact_sha256")),
     )
+
+
+def _made(evidence: Evidence, demands: Demands) -> list[Check]:
+    """Each check's rows; without a champion the recipe's policy stands for the comparisons."""
+    found = demands.of_scores
+    if demands.champion != NONE:
+        evidence.compared = {
+            metric: compared(evidence.sums, metric, demands.limits_at)
+            for metric in demands.compared
+        }
+        return [row for check in found for row in check.judge(evidence, demands)]
+    alone = [check for check in found if "champion" not in check.needs]
+    checks = [row for check in alone for row in check.judge(evidence, demands)]
+    policy = demands["cold_start"]
+    return checks + undecided(
+        demands, COLD_START.format(policy), passed=policy == "pass", compared_only=True
+    )
+
+
+def _undecided(demands: Demands, reason: str) -> ScoreChecks:
+    return ScoreChecks(checks=undecided(demands, reason, passed=False, compared_only=False))
 
 
 UNRESOLVED_CHAMPION = (
@@ -81,17 +90,20 @@ COLD_START = (
 )
 
 
-def _wanted(demands: Demands, champion: str) -> Wanted:
+def _wanted(demands: Demands) -> Wanted:
+    needs = {need for check in demands.of_scores for need in check.needs}
+    champion = None if demands.champion in (NONE, UNRESOLVED) else demands.champion
     return Wanted(
         metrics={metric: demands.directions[metric] for metric in demands.compared},
-        champion=None if champion in (NONE, UNRESOLVED) else champion,
-        slices=bool(demands.slice_regression) and champion != NONE,
-        calibration=demands.max_calibration_error is not None,
+        champion=champion,
+        slices="slices" in needs and demands.champion != NONE,
+        calibration="predictions" in needs,
     )
 
 
-def _refuse_other_champion(evaluation: Any, demands: Demands, champion: str) -> None:
+def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
     """Evaluate and Gate were given the same champion."""
+    champion = demands.champion
     told = evaluation.get("champion") if isinstance(evaluation, dict) else None
     arn = told.get("arn") if isinstance(told, dict) else None
     if demands.compared and (error := _text(told.get("error") if isinstance(told, dict) else None)):
@@ -136,67 +148,6 @@ def _refuse_other_value(what: str, scored: float, evaluation: Any, *path: str) -
         raise GateError(f"{what} is {scored:.6g} by the scores, but {shown} in evaluation.json")
 
 
-def _sizes(sums: GroupSums, demands: Demands) -> list[Check]:
-    """``min_examples``: the test split has so many examples."""
-    least = demands.min_examples
-    return [] if least is None else [_at_least("examples", sums.examples, least)]
-
-
-def _at_least(what: str, found: float, least: float) -> Check:
-    return Check(
-        kind="sample_size",
-        name=name_of("sample_size", what),
-        metric=what,
-        direction="higher",
-        value=number(found),
-        threshold=least,
-        passed=found >= least,
-        reason=f"the test split has {found:.6g} {what.replace('_', ' ')}, the recipe demands at "
-        f"least {least:g}",
-    )
-
-
-def _calibration(sums: GroupSums, demands: Demands) -> list[Check]:
-    """``max_calibration_error``: its upper limit is at most that."""
-    most = demands.max_calibration_error
-    if most is None:
-        return []
-    value, high = sums.calibration.error(demands.confidence)
-    return [
-        Check(
-            kind="calibration",
-            name=name_of("calibration", "calibration_error"),
-            metric="calibration_error",
-            direction="lower",
-            value=value,
-            high=high,
-            confidence=demands.confidence,
-            threshold=most,
-            passed=high <= most,
-            reason=f"the calibration error is {value:.4g}, with {demands.confidence:g} confidence "
-            f"at most {high:.4g}; the recipe demands at most {most:g}",
-        )
-    ]
-
-
-def _comparisons(sums: GroupSums, demands: Demands) -> list[Check]:
-    of = {metric: compared(sums, metric, demands.limits_at) for metric in demands.compared}
-    groups = min(found.improvement.effective_groups for found in of.values())
-    return [
-        _at_least("effective_groups", groups, demands.min_groups),
-        *(non_inferior(of[m], margin) for m, margin in demands.non_inferiority.items()),
-        *(superior(of[m], margin) for m, margin in demands.superiority.items()),
-        *(powerful(of[m], demands.power, e) for m, e in demands.smallest_effect.items()),
-        *_influence(of, demands),
-    ]
-
-
-def _influence(of: Mapping[str, Compared], demands: Demands) -> list[Check]:
-    """``max_group_influence``: on no metric has one group a larger share of the variance."""
-    most = demands.max_group_influence
-    return [] if most is None else [widespread(one, most) for one in of.values()]
-
-
 def compared(sums: GroupSums, metric: str, confidence: float) -> Compared:
     """The two models on one metric, as far as the scores know them."""
     challenger, champion, weight = sums.totals[metric]
@@ -208,27 +159,6 @@ def compared(sums: GroupSums, metric: str, confidence: float) -> Compared:
             *sums.of_groups(metric), confidence, in_order=sums.starts is not None
         ),
         confidence=confidence,
-        in_order=sums.starts is not None,
-    )
-
-
-def _slices(
-    sums: GroupSums, demands: Demands, metric: str, margin: float
-) -> tuple[Check, list[Slice]]:
-    parts = []
-    for (column, value), place in sums.slices.items():
-        difference, weight = sums.of_slice(metric, column, value)
-        examples = int(sums.slice_examples[place])
-        parts.append(
-            Part(slice=f"{column}={value}", examples=examples, difference=difference, weight=weight)
-        )
-    return judge_slices(
-        parts,
-        metric,
-        margin,
-        confidence=demands.confidence,
-        min_examples=demands.min_slice_examples,
-        min_groups=demands.min_slice_groups,
         in_order=sums.starts is not None,
     )
 

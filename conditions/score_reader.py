@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from conditions.checks import Direction
+from conditions.check import Direction
 from conditions.group_sums import Batch, GroupSums, Wanted, in_order
 from trainyard.common.errors import GateError
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conditions.checks import Check, number
-from conditions.demands import name_of
+from conditions.check import Check, number
+from conditions.checks.slice_regression import SLICE_REGRESSION
+from conditions.group_sums import GroupSums
 from conditions.paired import Floats, Improvement, improvement, together
 
 NAMED = 5
@@ -49,6 +50,18 @@ class Part:
         """See ``Improvement``; 0 without any weight."""
         squares = float(self.weight @ self.weight)
         return float(self.weight.sum() ** 2 / squares) if squares else 0.0
+
+
+def parts(sums: GroupSums, metric: str) -> list[Part]:
+    """The two models on each slice, as far as the scores know them."""
+    found = []
+    for (column, value), place in sums.slices.items():
+        difference, weight = sums.of_slice(metric, column, value)
+        examples = int(sums.slice_examples[place])
+        found.append(
+            Part(slice=f"{column}={value}", examples=examples, difference=difference, weight=weight)
+        )
+    return found
 
 
 def judge_slices(
@@ -135,16 +148,13 @@ def _worst(slices: Sequence[Slice], margin: float, level: float, untested: int) 
         verdict = f"is worse than the champion's by more than {margin:g} on {named}{more}"
     else:
         verdict = f"is on no slice shown to be worse than the champion's by more than {margin:g}"
-    return Check(
-        kind="slice_regression",
-        name=name_of("slice_regression", worst.metric),
-        metric=worst.metric,
-        direction="higher",
+    return SLICE_REGRESSION.row(
+        worst.metric,
+        -margin,
         value=worst.value,
         low=worst.low,
         high=worst.high,
         confidence=level,
-        threshold=-margin,
         passed=not failed,
         slice=worst.slice,
         reason=f"{worst.metric} {verdict}; {len(slices)} slices tested, {untested} too small",
@@ -152,14 +162,11 @@ def _worst(slices: Sequence[Slice], margin: float, level: float, untested: int) 
 
 
 def _no_test(metric: str, margin: float, untested: int, confidence: float) -> Check:
-    return Check(
-        kind="slice_regression",
-        name=name_of("slice_regression", metric),
-        metric=metric,
-        direction="higher",
+    return SLICE_REGRESSION.row(
+        metric,
+        -margin,
         value=None,
         confidence=confidence,
-        threshold=-margin,
         passed=False,
         reason=f"{metric}: none of {untested} slices has examples and groups enough to be tested",
     )

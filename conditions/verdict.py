@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from conditions.checks import KINDS, Check, measured
+from conditions.check import Check, measured
+from conditions.table import kinds
 
 REASON_LENGTH = 700
 """Characters. A step's FailureReason holds 1,024, with the report's address before it."""
@@ -37,7 +38,7 @@ def verdict(evaluation: Any, checks: Sequence[Check], **known: Any) -> dict[str,
         "verdict": "reject" if reasons else "pass",
         "reason": _joined(reasons or [check.reason for check in checks]),
         "checks": [asdict(check) for check in checks],
-        "kinds": {kind: _outcome(checks, kind) for kind in KINDS},
+        "kinds": {kind: _outcome(checks, kind) for kind in kinds()},
         "dataset_fingerprint": fingerprint,
         "train_fingerprint": _text(evaluation, "dataset", "train_fingerprint"),
         "test_fingerprint": _text(evaluation, "dataset", "test_fingerprint"),

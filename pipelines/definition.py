@@ -149,7 +149,7 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, training: str) 
         image=processing(recipe.evaluate),
         shard=shard,
         train=train,
-        near_duplicates=recipe.gate.max_near_duplicates is not None,
+        near_duplicates="near_duplicates" in recipe.gate.needs,
     )
     gate = gate_step(
         context,

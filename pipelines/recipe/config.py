@@ -271,18 +271,14 @@ class Recipe(Section):
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
                 self._comparable(kind, metric, known)
-        if self.gate.max_near_duplicates is not None and not known.sketched:
+        if "near_duplicates" in self.gate.needs and not known.sketched:
             raise ValueError(
                 f"gate.max_near_duplicates: the examples of workload {self.workload.name} have no "
                 "sketches by which nearly equal ones are found; remove it"
             )
-        if self.gate.max_group_influence is not None and not self.gate.comparisons:
-            raise ValueError(
-                "gate.max_group_influence: there is no comparison with the champion whose "
-                "variance a group could have; add one, such as superiority, or remove it"
-            )
-        absolute = self.gate.thresholds or self.gate.below_baseline or self.gate.absolute
-        if self.gate.comparisons and self.gate.cold_start == "pass" and not absolute:
+        for refused in self.gate.refused:
+            raise ValueError(refused)
+        if self.gate.comparisons and self.gate.cold_start == "pass" and not self.gate.absolute:
             raise ValueError(
                 "gate.cold_start: is 'pass', so nothing would stand between the first model and "
                 f"the registry; add an absolute check such as max_{known.primary_metric}, or set "

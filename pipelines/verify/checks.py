@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
+from conditions.arguments import arguments
 from conditions.provenance import UNKNOWN, record
 from pipelines.compiling.assets import Asset
 from pipelines.compiling.provenance import FOLDER, blanked
 from pipelines.verify.evidence import Evidence
-from steps.gate.arguments import arguments
 from steps.gate.config import GateConfig, threshold_parameter
 
 BOUND = ("execution", "provenance_uri", "pipeline", "workload", "provenance_sha256")
@@ -154,12 +154,14 @@ def origin(evidence: Evidence) -> str:
 def demands(evidence: Evidence) -> str:
     """The gate was asked for what the recipe demands, and told what the run was started with."""
     given, config = evidence.parameters, GateConfig.model_validate(evidence.recipe["gate"])
-    named = {name: threshold_parameter(name) for name in config.thresholds}
+    thresholds = {
+        name: str(given.get(threshold_parameter(name), value))
+        for name, value in config.thresholds.items()
+    }
     expected = arguments(
-        config,
+        config.values | {"threshold": thresholds},
         primary_metric=evidence.provenance["primary_metric"],
         directions=evidence.provenance["directions"],
-        thresholds={n: str(given.get(named[n], value)) for n, value in config.thresholds.items()},
         champion=given["ChampionArn"],
         look=str(given.get("Look")),
     )

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
+from conditions.arguments import arguments
 from steps.context import StepContext
-from steps.gate.arguments import arguments
 from steps.gate.config import GateConfig, threshold_parameter
 from steps.processing import input_folder, output_uri, processing_step
 
@@ -42,10 +42,10 @@ def gate_step(
         image=image,
         compute=config,
         arguments=arguments(
-            config,
+            config.values
+            | {"threshold": {n: context.text(threshold_parameter(n)) for n in config.thresholds}},
             primary_metric=primary_metric,
             directions=directions,
-            thresholds={n: context.text(threshold_parameter(n)) for n in config.thresholds},
             champion=context.parameters["ChampionArn"],
             look=context.text("Look") if config.comparisons else None,
         ),

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conditions.checks import against_baseline, against_threshold, number
+from conditions.check import number
+from conditions.checks.baseline import against_baseline
+from conditions.checks.threshold import against_threshold
 
 EVALUATION = {
     "metrics": {"bits_per_byte": {"value": 2.412}, "accuracy": {"value": 0.56}},

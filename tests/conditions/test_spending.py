@@ -37,12 +37,12 @@ def test_a_later_look_takes_a_larger_improvement(tmp_path):
     evidence = Evidence(improvement=0.04)
     inputs = evidence.write(tmp_path) / "processing/input/scores"
     wanted = Demands(
+        values={"superiority": {"loss": 0.0}, "slice_regression": {"loss": 0.01}},
         directions={"loss": "lower"},
-        superiority={"loss": 0.0},
-        slice_regression={"loss": 0.01},
+        champion=CHAMPION,
     )
     found = {
-        look: judge(inputs, evidence.evaluation(), replace(wanted, look=look), CHAMPION).checks
+        look: judge(inputs, evidence.evaluation(), replace(wanted, look=look)).checks
         for look in (1, 2, 40)
     }
     lows = [

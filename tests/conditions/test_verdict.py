@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conditions.checks import against_baseline, against_threshold
+from conditions.checks.baseline import against_baseline
+from conditions.checks.threshold import against_threshold
 from conditions.verdict import verdict
 
 KEYS = {

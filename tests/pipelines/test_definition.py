@@ -157,7 +157,8 @@ COMPARING = (
 
 
 def test_the_gate_job_understands_what_the_step_tells_it():
-    from steps.gate.job import demands, parse
+    from conditions.arguments import demands
+    from steps.gate.job import parse
 
     definition = compiled("recipes/laptop.yaml", *COMPARING)
     gate = steps(json.loads(definition.body))["Gate"]["Arguments"]
@@ -166,14 +167,14 @@ def test_the_gate_job_understands_what_the_step_tells_it():
     words[words.index("--look") + 1] = "3"
     options = parse(words)
     assert (options.max_leaked_examples, options.max_artifact_mb) == (0, 12.5)
-    assert (options.max_near_duplicates, demands(options).max_group_influence) == (0.1, 0.5)
+    assert (options.max_near_duplicates, demands(options)["max_group_influence"]) == (0.1, 0.5)
     evaluate = steps(json.loads(definition.body))["Evaluate"]["Arguments"]["AppSpecification"]
     assert "--near_duplicates" in evaluate["ContainerArguments"]
     demanded = demands(options)
-    assert demanded.non_inferiority == {"bits_per_byte": 0.01, "loss": 0.02}
-    assert demanded.superiority == {"next_token_accuracy": 0}
+    assert demanded["non_inferiority"] == {"bits_per_byte": 0.01, "loss": 0.02}
+    assert demanded["superiority"] == {"next_token_accuracy": 0}
     directions = {"bits_per_byte": "lower", "loss": "lower", "next_token_accuracy": "higher"}
-    assert (demanded.directions, demanded.cold_start) == (directions, "reject")
+    assert (demanded.directions, demanded["cold_start"]) == (directions, "reject")
     assert demanded.look == 3
     inputs = [source["InputName"] for source in gate["ProcessingInputs"]]
     assert inputs == ["evaluation", "scores", "provenance", "code"]

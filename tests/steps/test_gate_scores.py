@@ -108,6 +108,11 @@ def test_without_a_champion_the_recipes_policy_counts_and_other_checks_are_made(
     assert failed(stopped) == {"max_loss"}
 
 
+def test_a_gate_that_compares_nothing_judges_the_scores_beside_a_champion_too(root: Path):
+    found = gate(root, "--max_calibration_error", "0.2", "--min_examples", "1000", *ABSOLUTE)
+    assert found["verdict"] == "pass" and found["kinds"]["non_inferiority"] == "none"
+
+
 def test_nobody_counted_the_looks(root: Path):
     found = gate(root, *COMPARED, "--look", "0")
     assert found["verdict"] == "reject" and "nobody counted the looks" in found["reason"]

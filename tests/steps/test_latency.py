@@ -2,7 +2,7 @@
 
 import pytest
 
-from conditions.budgets import within_latency
+from conditions.checks.latency import within_latency
 from steps.evaluate.latency import BUSY, PATIENCE, ROUNDS, Round, quietest
 
 

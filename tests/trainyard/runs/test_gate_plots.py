@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from conditions.checks import against_threshold
+from conditions.checks.threshold import against_threshold
 from conditions.verdict import verdict
 from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence

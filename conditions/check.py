@@ -1,4 +1,4 @@
-"""The gate's checks: pure functions of an evaluation. No torch, no SDK.
+"""What a check of the gate says: one row of gate.json. No torch, no SDK.
 
 An evaluation is what ``steps/evaluate/job.py`` writes. It is evidence from outside: whatever is
 missing, of another type or not finite makes a check fail with a reason, and never raises.
@@ -6,24 +6,9 @@ missing, of another type or not finite makes a check fail with a reason, and nev
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 Direction = Literal["lower", "higher"]
-Kind = Literal[
-    "threshold",
-    "baseline",
-    "latency",
-    "artifact_size",
-    "leakage",
-    "sample_size",
-    "non_inferiority",
-    "superiority",
-    "slice_regression",
-    "power",
-    "influence",
-    "calibration",
-]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +16,7 @@ class Check:
     """One check's outcome. What is unknown or infinite is None."""
 
     name: str
-    kind: Kind
+    kind: str
     metric: str
     direction: Direction
     """Which values are better: ``lower`` demands at most the threshold, ``higher`` at least."""
@@ -56,45 +41,6 @@ class Check:
     champion: float | None = None
 
 
-def against_threshold(
-    evaluation: Any, metric: str, direction: Direction, threshold: float
-) -> Check:
-    """The metric is at most (lower) or at least (higher) the recipe's threshold."""
-    demand = "at most" if direction == "lower" else "at least"
-    return compare(
-        kind="threshold",
-        name=f"{'max' if direction == 'lower' else 'min'}_{metric}",
-        metric=metric,
-        direction=direction,
-        value=measured(evaluation, "metrics", metric, "value"),
-        threshold=number(threshold),
-        demand=f"the recipe demands {demand} {threshold:g}",
-        missing=f"{metric} is missing from the evaluation, or not finite",
-    )
-
-
-def against_baseline(
-    evaluation: Any, metric: str, direction: Direction, baseline: str, margin: float
-) -> Check:
-    """The metric beats the baseline's by ``margin``, in the metric's unit."""
-    reference = measured(evaluation, "baselines", baseline, metric)
-    sign = -1 if direction == "lower" else 1
-    threshold = None if reference is None else number(reference + sign * margin)
-    by = f" by at least {margin:g}" if margin else ""
-    shown = "missing" if reference is None else f"{reference:.4g}"
-    return compare(
-        kind="baseline",
-        name=f"beats_{baseline}",
-        metric=metric,
-        direction=direction,
-        value=measured(evaluation, "metrics", metric, "value"),
-        threshold=threshold,
-        demand=f"it must beat the {baseline} baseline's {shown}{by}",
-        missing=f"{metric} of the model or of the {baseline} baseline is missing or not finite",
-        strict=True,
-    )
-
-
 def measured(evaluation: Any, *path: str) -> float | None:
     """The finite number at ``path``; None when there is none."""
     for key in path:
@@ -117,7 +63,7 @@ def number(value: Any) -> float | None:
 
 def compare(
     *,
-    kind: Kind,
+    kind: str,
     name: str,
     metric: str,
     direction: Direction,
@@ -143,4 +89,26 @@ def compare(
         threshold=threshold,
         passed=passed,
         reason=reason,
+    )
+
+
+def at_most(
+    *,
+    kind: str,
+    metric: str,
+    value: float | None,
+    most: float,
+    demand: str,
+    missing: str,
+) -> Check:
+    """A value that may be at most what the recipe's field ``max_<metric>`` says."""
+    return compare(
+        kind=kind,
+        name=f"max_{metric}",
+        metric=metric,
+        direction="lower",
+        value=value,
+        threshold=number(most),
+        demand=demand,
+        missing=missing,
     )

@@ -1,0 +1,31 @@
+"""``max_artifact_mb``: model.tar.gz is small enough."""
+
+from typing import Any
+
+from conditions.check import Check, at_most, measured
+from conditions.table import Field, GateCheck
+
+
+def within_size(evaluation: Any, budget_mb: float) -> Check:
+    """model.tar.gz is at most so large, in MB of 10⁶ bytes."""
+    size = measured(evaluation, "artifact", "bytes")
+    return at_most(
+        kind="artifact_size",
+        metric="artifact_mb",
+        value=None if size is None else size / 1e6,
+        most=budget_mb,
+        demand=f"the recipe demands at most {budget_mb:g}",
+        missing="artifact.bytes is missing from the evaluation, or not finite",
+    )
+
+
+CHECKS = (
+    GateCheck(
+        kind="artifact_size",
+        fields=(Field(name="max_artifact_mb", gt=0, doc="Size of model.tar.gz in MB."),),
+        judge=lambda found, asked: [within_size(found.evaluation, asked["max_artifact_mb"])],
+        picture="budgets",
+        order=90,
+        shown=40,
+    ),
+)

@@ -1,0 +1,61 @@
+"""``below_baseline``: the model beats a baseline of its workload."""
+
+from typing import Any
+
+from conditions.check import Check, Direction, compare, measured, number
+from conditions.demands import Demands
+from conditions.table import Evidence, Field, GateCheck
+
+
+def against_baseline(
+    evaluation: Any, metric: str, direction: Direction, baseline: str, margin: float
+) -> Check:
+    """The metric beats the baseline's by ``margin``, in the metric's unit."""
+    reference = measured(evaluation, "baselines", baseline, metric)
+    sign = -1 if direction == "lower" else 1
+    threshold = None if reference is None else number(reference + sign * margin)
+    by = f" by at least {margin:g}" if margin else ""
+    shown = "missing" if reference is None else f"{reference:.4g}"
+    return compare(
+        kind="baseline",
+        name=f"beats_{baseline}",
+        metric=metric,
+        direction=direction,
+        value=measured(evaluation, "metrics", metric, "value"),
+        threshold=threshold,
+        demand=f"it must beat the {baseline} baseline's {shown}{by}",
+        missing=f"{metric} of the model or of the {baseline} baseline is missing or not finite",
+        strict=True,
+    )
+
+
+def _judge(evidence: Evidence, demands: Demands) -> list[Check]:
+    metric = demands.primary_metric
+    direction = demands.directions[metric]
+    baseline, margin = demands["below_baseline"], demands["baseline_margin"]
+    return [against_baseline(evidence.evaluation, metric, direction, baseline, margin)]
+
+
+CHECKS = (
+    GateCheck(
+        kind="baseline",
+        fields=(
+            Field(
+                name="below_baseline",
+                of=str,
+                doc="A baseline of the workload that the primary metric must beat; None for no "
+                "such check.",
+            ),
+            Field(
+                name="baseline_margin",
+                default=0.0,
+                ge=0,
+                doc="By how much, in the primary metric's unit, the baseline must be beaten.",
+            ),
+        ),
+        judge=_judge,
+        picture="metrics",
+        order=20,
+        shown=20,
+    ),
+)

@@ -1,0 +1,45 @@
+"""``max_calibration_error``: a binary classifier's probabilities are true."""
+
+from conditions.check import Check
+from conditions.demands import Demands
+from conditions.table import Evidence, Field, GateCheck
+
+
+def _judge(evidence: Evidence, demands: Demands) -> list[Check]:
+    """The upper limit of the calibration error is at most what the recipe says."""
+    most, confidence = demands["max_calibration_error"], demands["confidence"]
+    value, high = evidence.sums.calibration.error(confidence)
+    return [
+        CALIBRATION.row(
+            "calibration_error",
+            most,
+            value=value,
+            high=high,
+            confidence=confidence,
+            passed=high <= most,
+            reason=f"the calibration error is {value:.4g}, with {confidence:g} confidence at most "
+            f"{high:.4g}; the recipe demands at most {most:g}",
+        )
+    ]
+
+
+CALIBRATION = GateCheck(
+    kind="calibration",
+    fields=(
+        Field(
+            name="max_calibration_error",
+            gt=0,
+            lt=1,
+            doc="Upper limit of the expected calibration error of a binary classifier's "
+            "probabilities.",
+        ),
+    ),
+    judge=_judge,
+    needs=frozenset({"scores", "predictions"}),
+    expected=lambda demands: [("calibration_error", demands["max_calibration_error"])],
+    limit="high at most",
+    picture="budgets",
+    order=40,
+    shown=120,
+)
+CHECKS = (CALIBRATION,)

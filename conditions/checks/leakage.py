@@ -1,0 +1,117 @@
+"""``max_leaked_…``, ``max_near_duplicates``: what is tested was not trained on."""
+
+from typing import Any
+
+from conditions.check import Check, at_most, measured
+from conditions.table import Field, GateCheck
+
+
+def without_leakage(evaluation: Any, what: str, allowed: float) -> Check:
+    """At most so large a share of the test split's ``what`` is also in the train split.
+
+    ``what``: ``examples``, found by the hash of their content, or ``groups``, found by their key. A
+    metric on examples that were trained on says nothing of new ones.
+    """
+    found = measured(evaluation, "leakage", what)
+    looked_at = measured(evaluation, "leakage", f"checked_{what}")
+    return _share(
+        f"leaked_{what}",
+        found,
+        looked_at,
+        allowed,
+        demand=f"the share of test {what} that were trained on",
+        missing=f"the evaluation does not say which test {what} are in train, or looked at no "
+        f"{what.removesuffix('s')}",
+    )
+
+
+def without_near_duplicates(evaluation: Any, allowed: float) -> Check:
+    """Of at most so large a share of the test examples nearly the same stands in train.
+
+    ``steps.evaluate.near`` says what is near, and how sure that is.
+    """
+    return _share(
+        "near_duplicates",
+        measured(evaluation, "near_duplicates", "examples"),
+        measured(evaluation, "near_duplicates", "checked_examples"),
+        allowed,
+        demand="the share of test examples of which nearly the same was trained on",
+        missing="the evaluation does not say of which test examples nearly the same is in train",
+    )
+
+
+def _share(
+    metric: str,
+    found: float | None,
+    looked_at: float | None,
+    allowed: float,
+    *,
+    demand: str,
+    missing: str,
+) -> Check:
+    known = found is not None and looked_at is not None and 0 <= found <= looked_at and looked_at
+    return at_most(
+        kind="leakage",
+        metric=metric,
+        value=found / looked_at if known else None,
+        most=allowed,
+        demand=f"{demand} ({found:g} of {looked_at:g}) may be at most {allowed:g}" if known else "",
+        missing=missing,
+    )
+
+
+CHECKS = (
+    GateCheck(
+        kind="leakage",
+        fields=(
+            Field(
+                name="max_leaked_examples",
+                ge=0,
+                le=1,
+                doc="Share of test examples whose content is also in train; 0 for none at all.",
+            ),
+        ),
+        judge=lambda found, asked: [
+            without_leakage(found.evaluation, "examples", asked["max_leaked_examples"])
+        ],
+        picture="budgets",
+        order=50,
+        shown=50,
+    ),
+    GateCheck(
+        kind="leakage",
+        fields=(
+            Field(
+                name="max_leaked_groups",
+                ge=0,
+                le=1,
+                doc="Share of test groups that are also in train.",
+            ),
+        ),
+        judge=lambda found, asked: [
+            without_leakage(found.evaluation, "groups", asked["max_leaked_groups"])
+        ],
+        picture="budgets",
+        order=60,
+        shown=50,
+    ),
+    GateCheck(
+        kind="leakage",
+        fields=(
+            Field(
+                name="max_near_duplicates",
+                ge=0,
+                le=1,
+                doc="Share of test examples of which nearly the same is in train: see "
+                "docs/gate.md.",
+            ),
+        ),
+        judge=lambda found, asked: [
+            without_near_duplicates(found.evaluation, asked["max_near_duplicates"])
+        ],
+        needs=frozenset({"near_duplicates"}),
+        picture="budgets",
+        order=70,
+        shown=50,
+    ),
+)

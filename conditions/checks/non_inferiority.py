@@ -1,0 +1,40 @@
+"""``non_inferiority``: the challenger is not worse than the champion by the margin or more."""
+
+from conditions.check import Check
+from conditions.comparison import Compared, above, margins, signed
+from conditions.table import GateCheck
+
+
+def non_inferior(compared: Compared, margin: float) -> Check:
+    """The challenger is not worse than the champion by ``margin`` or more.
+
+    Passes when the lower limit is above -margin: a one-sided test of H₀ "worse by the margin" at
+    α = 1 - confidence (Piaggio et al., CONSORT for non-inferiority trials, JAMA 308, 2012).
+    """
+    return above(NON_INFERIORITY, compared, -margin)
+
+
+NON_INFERIORITY = GateCheck(
+    kind="non_inferiority",
+    fields=(
+        margins(
+            "non_inferiority",
+            "Metric → margin: the challenger is shown to be worse than the champion by less than "
+            "that.",
+            gt=0,
+        ),
+    ),
+    judge=lambda evidence, demands: (
+        non_inferior(evidence.compared[metric], margin)
+        for metric, margin in demands["non_inferiority"].items()
+    ),
+    needs=frozenset({"scores", "champion"}),
+    expected=lambda demands: signed(NON_INFERIORITY, demands, -1),
+    direction="higher",
+    name="non_inferiority_{metric}",
+    limit="low above",
+    picture="champion",
+    order=110,
+    shown=70,
+)
+CHECKS = (NON_INFERIORITY,)

@@ -1,0 +1,51 @@
+"""``smallest_effect``: the test split is large enough to show what the recipe wants to find."""
+
+from conditions.check import Check, number
+from conditions.comparison import Compared, margins, row, signed
+from conditions.table import GateCheck
+
+
+def powerful(compared: Compared, power: float, effect: float) -> Check:
+    """The test split is large enough to find an improvement of ``effect``.
+
+    The smallest improvement that superiority would find with this power is at most ``effect``.
+    """
+    smallest = number(compared.improvement.detectable(power))
+    needed = "" if smallest is None else f" about {(smallest / effect) ** 2:.1f} times the groups"
+    passed = smallest is not None and smallest <= effect
+    shown = "none" if smallest is None else f"{smallest:.3g}"
+    shortage = "" if passed else f": it takes{needed or ' more groups'}"
+    return row(
+        POWER,
+        compared,
+        effect,
+        value=smallest,
+        passed=passed,
+        reason=f"the smallest improvement of {compared.metric} that the test split shows with "
+        f"power {power:g} is {shown}, the recipe demands at most {effect:g}{shortage}",
+    )
+
+
+POWER = GateCheck(
+    kind="power",
+    fields=(
+        margins(
+            "smallest_effect",
+            "Metric → an improvement that the test split must be large enough to show, with "
+            "``power``.",
+            gt=0,
+        ),
+    ),
+    judge=lambda evidence, demands: (
+        powerful(evidence.compared[metric], demands["power"], effect)
+        for metric, effect in demands["smallest_effect"].items()
+    ),
+    needs=frozenset({"scores", "champion"}),
+    expected=lambda demands: signed(POWER, demands, 1),
+    name="power_{metric}",
+    picture="budgets",
+    label="detectable {metric}",
+    order=140,
+    shown=100,
+)
+CHECKS = (POWER,)

@@ -1,0 +1,61 @@
+"""``min_examples``, ``min_groups``: the test split is large enough to judge by."""
+
+from conditions.check import Check, number
+from conditions.demands import Demands
+from conditions.table import Evidence, Field, GateCheck, compared
+
+
+def _at_least(check: GateCheck, what: str, found: float, least: float) -> Check:
+    return check.row(
+        what,
+        least,
+        value=number(found),
+        passed=found >= least,
+        reason=f"the test split has {found:.6g} {what.replace('_', ' ')}, the recipe demands at "
+        f"least {least:g}",
+    )
+
+
+def _examples(evidence: Evidence, demands: Demands) -> list[Check]:
+    """The test split has so many examples."""
+    return [_at_least(EXAMPLES, "examples", evidence.sums.examples, demands["min_examples"])]
+
+
+def _groups(evidence: Evidence, demands: Demands) -> list[Check]:
+    """On each metric that is compared the test split has so many effective groups."""
+    least = min(found.improvement.effective_groups for found in evidence.compared.values())
+    return [_at_least(GROUPS, "effective_groups", least, demands["min_groups"])]
+
+
+EXAMPLES = GateCheck(
+    kind="sample_size",
+    fields=(
+        Field(
+            name="min_examples",
+            of=int,
+            ge=1,
+            doc="Examples that the test split must have.",
+        ),
+    ),
+    judge=_examples,
+    needs=frozenset({"scores"}),
+    expected=lambda demands: [("examples", demands["min_examples"])],
+    direction="higher",
+    name="min_{metric}",
+    picture="budgets",
+    order=30,
+    shown=60,
+)
+GROUPS = GateCheck(
+    kind="sample_size",
+    judge=_groups,
+    declared=lambda check, values: bool(compared(values)),
+    needs=frozenset({"scores", "champion"}),
+    expected=lambda demands: [("effective_groups", demands["min_groups"])],
+    direction="higher",
+    name="min_{metric}",
+    picture="budgets",
+    order=100,
+    shown=105,
+)
+CHECKS = (EXAMPLES, GROUPS)

@@ -1,0 +1,48 @@
+"""``slice_regression``: on no slice is the challenger shown to be worse than the champion."""
+
+from collections.abc import Iterator
+
+from conditions.check import Check
+from conditions.comparison import margins, signed
+from conditions.demands import Demands
+from conditions.table import Evidence, GateCheck
+
+
+def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
+    from conditions.slices import judge_slices, parts  # numpy: only where slices are judged
+
+    sums = evidence.sums
+    for metric, margin in demands["slice_regression"].items():
+        check, judged = judge_slices(
+            parts(sums, metric),
+            metric,
+            margin,
+            confidence=demands["confidence"],
+            min_examples=demands["min_slice_examples"],
+            min_groups=demands["min_slice_groups"],
+            in_order=sums.starts is not None,
+        )
+        evidence.slices += judged
+        yield check
+
+
+SLICE_REGRESSION = GateCheck(
+    kind="slice_regression",
+    fields=(
+        margins(
+            "slice_regression",
+            "Metric → margin: on no slice is the challenger shown to be worse by more than that.",
+            ge=0,
+        ),
+    ),
+    judge=_judge,
+    needs=frozenset({"scores", "champion", "slices"}),
+    expected=lambda demands: signed(SLICE_REGRESSION, demands, -1),
+    direction="higher",
+    name="slice_regression_{metric}",
+    limit="high above",
+    picture="champion",
+    order=130,
+    shown=90,
+)
+CHECKS = (SLICE_REGRESSION,)

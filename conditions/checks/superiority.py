@@ -1,0 +1,36 @@
+"""``superiority``: the challenger is better than the champion by more than the margin."""
+
+from conditions.check import Check
+from conditions.comparison import Compared, above, margins, signed
+from conditions.table import GateCheck
+
+
+def superior(compared: Compared, margin: float) -> Check:
+    """The challenger is better than the champion by more than ``margin``; 0 for better at all."""
+    return above(SUPERIORITY, compared, margin)
+
+
+SUPERIORITY = GateCheck(
+    kind="superiority",
+    fields=(
+        margins(
+            "superiority",
+            "Metric → margin: the challenger is shown to be better than the champion by more than "
+            "that.",
+            ge=0,
+        ),
+    ),
+    judge=lambda evidence, demands: (
+        superior(evidence.compared[metric], margin)
+        for metric, margin in demands["superiority"].items()
+    ),
+    needs=frozenset({"scores", "champion"}),
+    expected=lambda demands: signed(SUPERIORITY, demands, 1),
+    direction="higher",
+    name="superiority_{metric}",
+    limit="low above",
+    picture="champion",
+    order=120,
+    shown=80,
+)
+CHECKS = (SUPERIORITY,)

@@ -1,0 +1,44 @@
+"""``max_<metric>`` and ``min_<metric>``: a ceiling or a floor of a metric, in its own unit."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from conditions.arguments import BOUNDS
+from conditions.check import Check, Direction, compare, measured, number
+from conditions.demands import Demands
+from conditions.table import Evidence, Field, GateCheck
+
+
+def against_threshold(
+    evaluation: Any, metric: str, direction: Direction, threshold: float
+) -> Check:
+    """The metric is at most (lower) or at least (higher) the recipe's threshold."""
+    demand = "at most" if direction == "lower" else "at least"
+    return compare(
+        kind="threshold",
+        name=f"{'max' if direction == 'lower' else 'min'}_{metric}",
+        metric=metric,
+        direction=direction,
+        value=measured(evaluation, "metrics", metric, "value"),
+        threshold=number(threshold),
+        demand=f"the recipe demands {demand} {threshold:g}",
+        missing=f"{metric} is missing from the evaluation, or not finite",
+    )
+
+
+def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
+    for name, threshold in demands["threshold"].items():
+        bound, _, metric = name.partition("_")
+        yield against_threshold(evidence.evaluation, metric, BOUNDS[bound], threshold)
+
+
+CHECKS = (
+    GateCheck(
+        kind="threshold",
+        fields=(Field(name="threshold", form="thresholds", doc=__doc__),),
+        judge=_judge,
+        picture="metrics",
+        order=10,
+        shown=10,
+    ),
+)

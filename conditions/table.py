@@ -1,0 +1,169 @@
+"""The table of the gate's checks: what a check's module in ``conditions.checks`` declares.
+
+From it derive the recipe's fields (``steps.gate.config``), the job's arguments
+(``conditions.arguments``), what the gate has to read, the kinds in gate.json, the words of summary
+and report (``conditions.wording``) and the picture that shows a check. Without numpy, pydantic and
+the SDK: every gate reads it, and what shows a verdict does.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, Literal
+
+import conditions.checks
+from conditions.check import Check, Direction
+
+if TYPE_CHECKING:
+    from conditions.comparison import Compared
+    from conditions.demands import Demands
+    from conditions.group_sums import GroupSums
+    from conditions.slices import Slice
+
+Need = Literal["scores", "champion", "slices", "predictions", "near_duplicates"]
+"""What a check takes beside evaluation.json's own numbers. ``champion``: its scores, too, and
+``slices``, their columns, include ``scores``; ``near_duplicates`` are for Evaluate to look for."""
+Limit = Literal["low above", "high above", "high at most"]
+"""The limit of a value that is compared with the threshold, and how."""
+Picture = Literal["metrics", "champion", "budgets"]
+LAST = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """A field of the recipe's section ``gate``, and the argument of the gate's job that tells it.
+
+    ``value``: one value of the type ``of``. ``margins``: metric → margin in the metric's own unit,
+    of a comparison with the champion. ``thresholds``: name → threshold of all ``max_<metric>`` and
+    ``min_<metric>``, which are fields of their own in a recipe.
+    """
+
+    name: str
+    doc: str
+    form: Literal["value", "margins", "thresholds"] = "value"
+    of: type[float] | type[int] | type[str] = float
+    default: Any = None
+    """None: the field may be left out, and nothing is demanded then."""
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Evidence:
+    """What checks look at, and where they leave what they find beside their rows."""
+
+    evaluation: Any
+    """evaluation.json, from outside."""
+    sums: "GroupSums | None" = None
+    """Given to checks that need ``scores``."""
+    compared: "Mapping[str, Compared]" = field(default_factory=dict)
+    """Metric → the two models on it; given to checks that need ``champion``."""
+    slices: "list[Slice]" = field(default_factory=list)
+    """For gate.json."""
+
+
+Values = Mapping[str, Any]
+"""Field → its value, of all fields of the table."""
+
+
+def _first_is_given(check: "GateCheck", values: Values) -> bool:
+    return values[check.fields[0].name] not in (None, {}, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateCheck:
+    """One entry of the table."""
+
+    kind: str
+    """As gate.json names it; several entries may be of one kind."""
+    judge: "Callable[[Evidence, Demands], Iterable[Check]]"
+    """Its rows in gate.json, made when it is declared and its needs are met."""
+    fields: tuple[Field, ...] = ()
+    """The first one declares the check."""
+    declared: Callable[["GateCheck", Values], bool] = _first_is_given
+    refuse: Callable[[Values], str | None] = lambda values: None
+    """What is wrong with the recipe's values together; None for nothing."""
+    needs: frozenset[Need] = frozenset()
+    expected: "Callable[[Demands], Iterable[tuple[str, float]]]" = lambda demands: ()
+    """(metric, threshold) of each row, for rows that could not be made. Of checks with needs."""
+    direction: Direction = "lower"
+    """Of these rows."""
+    name: str = "max_{metric}"
+    """Of these rows."""
+    limit: Limit | None = None
+    """None: the value itself is compared, by its direction."""
+    picture: Picture | None = None
+    label: str = "{metric}"
+    """How the picture of the budgets names it."""
+    order: int = LAST
+    """Place among the rows of gate.json, within what has equal needs, and among the arguments."""
+    shown: int = LAST
+    """Place of the kind in gate.json and in the Verdict step."""
+
+    @property
+    def stage(self) -> int:
+        """Rows with fewer needs come first."""
+        return sum(need in self.needs for need in ("scores", "champion", "slices"))
+
+    @property
+    def margins(self) -> Field | None:
+        """The field that says in which metrics the models are compared, and by how much."""
+        return next((given for given in self.fields if given.form == "margins"), None)
+
+    def row(
+        self,
+        metric: str,
+        threshold: float,
+        *,
+        value: float | None,
+        passed: bool,
+        reason: str,
+        **more: Any,
+    ) -> Check:
+        """A row of this check; ``more``: limits and the like."""
+        return Check(
+            kind=self.kind,
+            name=self.name.format(metric=metric),
+            metric=metric,
+            direction=self.direction,
+            value=value,
+            threshold=threshold,
+            passed=passed,
+            reason=reason,
+            **more,
+        )
+
+
+@cache
+def checks() -> tuple[GateCheck, ...]:
+    """All entries, in their order; each module of ``conditions.checks`` has some in ``CHECKS``."""
+    modules = (
+        import_module(f"{conditions.checks.__name__}.{found.name}")
+        for found in iter_modules(conditions.checks.__path__)
+    )
+    found = [check for module in modules for check in module.CHECKS]
+    return tuple(sorted(found, key=lambda check: check.order))
+
+
+def kinds(values: Values | None = None) -> tuple[str, ...]:
+    """The kinds of checks, or of those that the values ask for, in the order in which gate.json and
+    the Verdict step show them."""
+    asked = {check.kind for check in (checks() if values is None else declared(values))}
+    ordered = sorted(checks(), key=lambda check: check.shown)
+    return tuple(dict.fromkeys(check.kind for check in ordered if check.kind in asked))
+
+
+def declared(values: Values) -> tuple[GateCheck, ...]:
+    """The checks that the values ask for."""
+    return tuple(check for check in checks() if check.declared(check, values))
+
+
+def compared(values: Values) -> list[str]:
+    """The metrics that are compared with the champion's."""
+    margins = [check.margins.name for check in checks() if check.margins]
+    return list(dict.fromkeys(metric for name in margins for metric in values[name]))
