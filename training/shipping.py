@@ -16,7 +16,10 @@ EVERY_STEP = (*EVERYWHERE, "steps/edge.py", "steps/container.sh", "steps/install
 """What runs any step's ``steps/<step>/job.py``."""
 
 ROOMS = {
-    "shard": ("steps/shard/", "training/__init__.py", "training/data/", "training/workloads/"),
+    "shard": (
+        *("steps/shard/", "training/__init__.py", "training/formats.py"),
+        *("training/data/", "training/workloads/"),
+    ),
     "train": ("training/",),
     "evaluate": ("steps/evaluate/", "training/"),
     "gate": ("conditions/",),
@@ -40,7 +43,7 @@ WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"
     for name in (
         *("clock", "devices", "metrics", "profiler", "reports", "scaling", "trackers"),
-        *("restart", "watchdog", "inference", "serving", "scores", "shipping"),
+        *("restart", "watchdog", "inference", "serving", "scores", "shipping", "formats"),
     )
 )
 """What travels with the training and measures, reports, restarts or serves: no weight depends on

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from training import marker
 from training.config import TrainConfig
+from training.formats import older
 from training.identity import Parts
 from training.lineage import Lineage
 from training.marker import Marker
@@ -22,6 +23,8 @@ from trainyard.common.errors import DataError, TrainingError
 
 CHANNEL = "start"
 ARCHIVE = "model.tar.gz"
+PICKLED = "state.pt"
+"""What the first checkpoints were."""
 DIFFERENT = {"code", "data", "torch", "workload", "workload_config", *TrainConfig.model_fields}
 """What ``may_differ`` may name."""
 URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S*[^\s/]"
@@ -169,9 +172,16 @@ def _newest(asked: StartFrom, channel: Path) -> Start:
             if said.lineage is None:
                 raise TrainingError(
                     f"start_from.checkpoint {asked.checkpoint}: its {marker.NAME} does not say "
-                    "what it was trained with: it is of an older version; train anew"
+                    f"what it was trained with, {older('checkpoint', 'without lineage')}; go on "
+                    "there, begin with its registered model (start_from.model_package), or train "
+                    "anew"
                 )
             return Start(asked, folder, said=said)
+    if pickled := next(channel.rglob(PICKLED), None):
+        raise TrainingError(
+            f"start_from.checkpoint {asked.checkpoint}: {pickled.name} is a pickle, "
+            f"{older('checkpoint', PICKLED)}; go on there, or train anew"
+        )
     there = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
     raise TrainingError(
         f"start_from.checkpoint {asked.checkpoint}: holds no checkpoint with a {marker.NAME}, but "

@@ -14,10 +14,13 @@ from typing import Any
 from conditions.arguments import arguments
 from conditions.provenance import UNKNOWN, record
 from pipelines.compiling.assets import Asset
-from pipelines.compiling.provenance import FOLDER, blanked
+from pipelines.compiling.provenance import FOLDER, FORMAT, blanked
 from pipelines.verify.evidence import Evidence
 from steps.gate.config import GateConfig, threshold_parameter
+from training.formats import older
+from trainyard.common.errors import DataError
 
+PROVENANCE = "provenance.json"
 BOUND = ("execution", "provenance_uri", "pipeline", "workload", "provenance_sha256")
 TOLERANCE = 1e-9  # relative: another machine's arithmetic may differ in the last digits
 SHOWN = 12  # characters of a hash that a person is shown
@@ -66,10 +69,19 @@ def package(evidence: Evidence) -> str:
 
 
 def provenance(evidence: Evidence) -> str:
-    """provenance.json is the file whose hash the registry holds."""
+    """provenance.json is the file whose hash the registry holds, in the form that is read here.
+
+    Raises:
+        DataError: it is of another form, so nothing of the package can be judged here.
+    """
     uri = evidence.metadata["provenance_uri"]
     found = hashlib.sha256(evidence.read(uri)).hexdigest()
     same("SHA-256 of provenance.json", found, evidence.metadata["provenance_sha256"], "the package")
+    if (form := evidence.provenance.get("format")) != FORMAT:
+        raise DataError(
+            f"{evidence.arn}: its {PROVENANCE} is of format {form!r}, {older(PROVENANCE, form)}; "
+            f"this version verifies and approves format {FORMAT}"
+        )
     return _short(found)
 
 

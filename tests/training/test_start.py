@@ -160,11 +160,20 @@ def of_an_older_version(folder: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"lineage": None}))
 
 
+def pickled(folder: Path) -> None:
+    """As the first checkpoints were."""
+    last = folder / "step-00000005"
+    for path in last.glob("*.safetensors"):
+        path.rename(last / "state.pt")
+    (last / "complete.json").write_text('{"step": 5, "sha256": "0"}')
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [(torn, "is missing or not as it was written; name an older checkpoint"),
      (stray, "other.safetensors is no file of this checkpoint; remove it"),
-     (of_an_older_version, "does not say what it was trained with"),
+     (of_an_older_version, "does not say what it was trained with, which commit e5a58ce reads"),
+     (pickled, "state.pt is a pickle, which commit b50c5a7 reads (git worktree add"),
      (lambda folder: shutil.rmtree(folder / "step-00000005"), 'but ["history.jsonl"]; name a')],
 )  # fmt: skip
 def test_a_checkpoint_that_cannot_be_gone_on_from_is_an_error(short, train, own, change, said):

@@ -1,0 +1,64 @@
+"""What older commits registered: state folders of the emulator, as these commits left them.
+
+``recorded/<commit>.tar.xz`` holds one small model each, without its checkpoints, raw data and logs;
+of e5a58ce no more of the bucket than what the gate wrote.
+"""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from pipelines.approve import approve
+from pipelines.verify.evidence import Evidence
+from pipelines.verify.verify import before_approval, verify
+from trainyard.common.errors import DataError
+from trainyard.emulator.server import serve
+from trainyard.runs.execution import Execution
+from trainyard.runs.summary import model_package
+
+ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/trainyard-laptop/1"
+
+
+@pytest.fixture
+def older(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """An emulator on the state that the parameter, a commit, has left."""
+    with tarfile.open(Path(__file__).parent / f"recorded/{request.param}.tar.xz") as state:
+        state.extractall(tmp_path / "aws", filter="data")
+    with serve(tmp_path / "aws") as endpoint:
+        for name, value in endpoint.env.items():
+            monkeypatch.setenv(name, value)
+        yield
+
+
+@pytest.mark.parametrize("older", ["5696435"], indirect=True)
+@pytest.mark.usefixtures("older")
+def test_a_package_of_before_the_two_houses_verifies_and_is_approved():
+    found = list(before_approval(Evidence(ARN), deep=True))
+    assert len(found) == 20 and not [finding for finding in found if finding.status != "ok"]
+    approved = approve(ARN, reason="it was made small with --set")
+    assert approved.champion == ARN and "20 checks match" in approved.note
+
+
+@pytest.mark.parametrize("older", ["e5a58ce"], indirect=True)
+@pytest.mark.usefixtures("older")
+@pytest.mark.parametrize("judge", [verify, approve])
+def test_of_a_package_with_another_record_it_is_said_which_commit_verifies_it(judge):
+    with pytest.raises(DataError) as refused:
+        judge(ARN)
+    assert str(refused.value) == (
+        f"{ARN}: its provenance.json is of format 1, which commit e5a58ce reads (git worktree add "
+        "../e5a58ce e5a58ce); this version verifies and approves format 2"
+    )
+
+
+@pytest.mark.parametrize("older", ["e5a58ce", "5696435"], indirect=True)
+@pytest.mark.usefixtures("older")
+def test_a_state_folder_of_before_tells_its_executions():
+    execution = Execution(Evidence(ARN).metadata["execution"])
+    steps = execution.steps()
+    assert execution.describe()["PipelineExecutionStatus"] == "Succeeded"
+    assert [step.name for step in steps] == [
+        *("Shard", "Train", "Evaluate", "Gate", "Verdict", "Register")
+    ]
+    assert model_package(steps) == ARN
