@@ -5,12 +5,11 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 RECIPE ?= recipes/laptop.yaml
-PIP    := python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes
 
 .PHONY: run test lock clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-run: .venv/installed
+run: .venv/run
 	python -m trainyard run -- scripts/main-job.sh $(RECIPE)
 
 test: .venv/installed
@@ -18,31 +17,24 @@ test: .venv/installed
 	ruff format --check .
 	python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# Exactly what the lock says, so nothing is resolved; pip check has the last word. Of torch's builds
-# pip takes the one that it likes best, if the lock has it (told the hashes first, it would like the
-# index's better than one in a folder, --find-links); that one says whether it needs CUDA.
-# Trainyard itself is not installed: a job must find the code that travels with it, and fail here as
-# it would on AWS when a file is missing there; python -m finds the checkout.
-# The marker comes last: an interrupted installation is not taken for a whole one.
-.venv/installed: locks/torch.txt locks/packages.txt locks/cuda.txt
+# Exactly what the locks say (scripts/install.py): run has what make run needs, installed the rest,
+# too. Trainyard itself is not installed: a job must find the code that travels with it, and fail
+# here as it would on AWS when a file is missing there; python -m finds the checkout.
+# The markers come last: an interrupted installation is not taken for a whole one.
+.venv/run: locks/torch.txt locks/cuda.txt locks/uv.txt locks/run.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Trainyard needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}; name another with make PYTHON=...")'
 	$(PYTHON) -m venv .venv
-	@echo "installing into .venv: some minutes and 2.5 GB, once"
-	@python -m pip download --quiet --disable-pip-version-check --no-deps --dest .venv/torch \
-		"$$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' locks/torch.txt)"
-	$(PIP) --no-index --find-links .venv/torch -r locks/torch.txt && rm -r .venv/torch
-	$(PIP) -r locks/packages.txt
-	@if python -c 'from importlib.metadata import requires; import sys; sys.exit(not any(r.startswith("nvidia-") for r in requires("torch")))'; then \
-		echo "this torch is for CUDA: 4 GB more (docs/running.md: how to get the one for the CPU)"; \
-		$(PIP) -r locks/cuda.txt; fi
-	python -m pip check
+	@echo "installing into .venv: a minute and 1.6 GB, once"
+	python scripts/install.py locks/run.txt
 	touch $@
 
-# uv resolves for every platform at once, which pip does not.
-lock: .venv/installed
-	python -m venv .trainyard/uv
-	.trainyard/uv/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
-	PATH="$(CURDIR)/.trainyard/uv/bin:$$PATH" .venv/bin/python -m scripts.lock $(LOCK)
+.venv/installed: .venv/run locks/packages.txt
+	@echo "installing what only the tests need into .venv: 0.5 GB, once"
+	python scripts/install.py locks/packages.txt
+	touch $@
+
+lock: .venv/run
+	python -m scripts.lock $(LOCK)
 
 clean:
 	rm -rf .trainyard report.html

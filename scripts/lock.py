@@ -1,14 +1,16 @@
-"""Write locks/: what pyproject.toml's extra dev comes down to, in three files for pip.
+"""Write locks/: what pyproject.toml's extra dev comes down to, in files for pip.
 
 make lock                       what is locked stays, where pyproject.toml still allows it
 make lock LOCK=--upgrade        everything anew; LOCK is for any option of uv pip compile
 make lock LOCK=--cpu-index=URL  after a change of torch: with the files of its builds for the CPU
 
-packages.txt    all that runs here or in a job, but for the next two
+packages.txt    all that runs here or in a job, but for torch.txt, cuda.txt and uv.txt
+run.txt         what make run needs of it (extra run): the rest is for tests, or a recipe's wish
 torch.txt       torch, which a job takes as its image has it: AWS builds it for the machine. Its
                 hashes are those of the ordinary builds and of the builds for the CPU, which are on
                 an index of PyTorch's own and need no CUDA library
 cuda.txt        what only builds with CUDA need: nobody shall load gigabytes for nothing
+uv.txt          uv, which installs the others
 
 uv resolves for every Python and platform at once.
 """
@@ -29,9 +31,11 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 FILES = {
     "locks/torch.txt": "torch",
     "locks/cuda.txt": "(nvidia|cuda)-.+|triton",
+    "locks/uv.txt": "uv",
     PACKAGES: ".+",
 }
 """File → the names of its packages; the first file that fits has it."""
+RUN = "locks/run.txt"
 _HEAD = "# Written by `make lock`: see scripts/lock.py.\n"
 
 
@@ -41,13 +45,20 @@ def main() -> None:
     parser.add_argument("--cpu-index", help="URL of PyTorch's package index for the CPU")
     options, further = parser.parse_known_args()
     old = "".join((CHECKOUT / name).read_text() for name in FILES if (CHECKOUT / name).exists())
-    new = _resolved(["--extra=dev", str(CHECKOUT / "pyproject.toml"), *further], old)
+    project = str(CHECKOUT / "pyproject.toml")
+    new = _resolved(["--extra=dev", project, *further], old)
     entries = list(_with_cpu_builds(new, read(old, "locks/"), options.cpu_index))
     for name, names in FILES.items():
         ours = [entry for entry in entries if re.fullmatch(names, entry.name)]
         entries = [entry for entry in entries if entry not in ours]
-        (CHECKOUT / name).write_text(_HEAD + "".join(map(_text, ours)))
-        print(f"{name}: {len(ours)} packages")
+        _write(name, ours)
+    run = {entry.name for entry in _resolved(["--extra=run", project, *further], _lines(new))}
+    _write(RUN, [entry for entry in ours if entry.name in run])
+
+
+def _write(name: str, entries: Sequence[Entry]) -> None:
+    (CHECKOUT / name).write_text(_HEAD + _lines(entries))
+    print(f"{name}: {len(entries)} packages")
 
 
 def _resolved(arguments: Sequence[str], old: str = "") -> tuple[Entry, ...]:
@@ -91,8 +102,8 @@ def _cpu_builds(version: str, index: str) -> Sequence[Entry]:
         return _resolved(["--no-deps", f"--default-index={index}", file.name])
 
 
-def _text(entry: Entry) -> str:
-    return f"{entry.line}    # via {', '.join(sorted(entry.wanted_by))}\n"
+def _lines(entries: Sequence[Entry]) -> str:
+    return "".join(f"{e.line}    # via {', '.join(sorted(e.wanted_by))}\n" for e in entries)
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ def script(buildspec: Mapping[str, Any]) -> str:
 def clone(into: Path) -> Path:
     """HEAD in a clean clone, with what CodeBuild's cache (``cache: paths``) brings back.
 
-    The marker is newer than the lock, so ``make .venv/installed`` runs as written and has
-    nothing to install: that would take minutes.
+    The markers are newer than the locks, so ``make .venv/run`` and ``.venv/installed`` run as
+    written and have nothing to install: that would take minutes.
     """
     subprocess.run(["git", "clone", "--quiet", str(CHECKOUT), str(into)], check=True)
     venv = into / ".venv"
@@ -64,7 +64,8 @@ def clone(into: Path) -> Path:
     for part in ("bin", "lib", "lib64", "pyvenv.cfg"):
         if (Path(sys.prefix) / part).exists():
             (venv / part).symlink_to(Path(sys.prefix) / part)
-    (venv / "installed").touch()
+    for marker in ("run", "installed"):  # the later one depends on the other
+        (venv / marker).touch()
     return into
 
 

@@ -23,7 +23,8 @@ from training.config import TrainConfig
 from training.trackers import packages
 from trainyard.common.errors import DefinitionError
 
-FILES = ("locks/torch.txt", "locks/cuda.txt", PACKAGES)
+FILES = ("locks/torch.txt", "locks/cuda.txt", "locks/uv.txt", PACKAGES)
+RUN = "locks/run.txt"
 HASH = "sha256:" + "0" * 64
 
 
@@ -64,6 +65,19 @@ def test_the_lock_covers_what_the_project_asks_for():
     assert not [str(r) for r in (*asked(), *asked("dev")) if not fits(r, entries)], "make lock"
 
 
+def test_what_make_run_installs_is_the_part_of_the_lock_that_it_needs():
+    """And no more: neither tests nor a checker, a tracker or a strategy that a recipe may want."""
+    run = read((CHECKOUT / RUN).read_text(), RUN)
+    assert set(e.line for e in run) < set(e.line for e in whole()), "make lock"
+    entries = [*run, *(e for e in whole() if e.name in ("torch", "uv"))]
+    assert not [str(r) for r in asked("run") if not fits(r, entries)], "make lock"
+    lacking = {(e.name, str(r)) for e in run for r in needs(e) if not fits(r, entries)}
+    assert not lacking, "make lock"
+    assert not {"pytest", "ruff", "mypy", "awscli", "tensorboard", "deepspeed"} & {
+        e.name for e in run
+    }
+
+
 def test_the_lock_covers_what_its_packages_depend_on():
     entries = whole()
     lacking = {(e.name, str(r)) for e in entries for r in needs(e) if not fits(r, entries)}
@@ -77,7 +91,7 @@ def test_this_environment_is_the_lock(name: str):
     assert not found, "make .venv/installed"
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, RUN])
 def test_the_lock_names_no_index(name: str):
     assert not re.search("://|--(extra-)?index|--find-links", (CHECKOUT / name).read_text())
 
