@@ -150,9 +150,11 @@ def _get(text: str, scope: Scope) -> Any:
         return scope.parameter(reference.name)
     if reference.kind == "Execution":
         return scope.variable(reference.name)
+    if reference.kind == "Steps":
+        return scope.property(reference.name, reference.path)
     if reference.kind == "PropertyFiles":
         raise ExpressionError(f"{GET} {text!r}: a property file is read with {JSON_GET}")
-    return scope.property(reference.name, reference.path)
+    raise ExpressionError(f"{GET} {text!r} is known in the run of a loop or an experiment only")
 
 
 def join(values: Iterable[Any], on: str = "") -> str | Unknown:

@@ -7,6 +7,7 @@ They may stand anywhere in a step's Arguments. Here is how they are written and 
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,11 @@ EXECUTION_VARIABLES = (
     "ProcessingJobName",
 )
 _TOKEN = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']*)'\]|\[\"([^\"]*)\"\]")
+LOOP_ITEM, LOOP_OUTPUT, EXPERIMENT = "ForEach", "IterationOutput", "PipelineExperimentConfig"
+"""Kinds of reference that only SDK 3.27's ForEachStep and experiment configuration make."""
 Value = str | int | float | bool
+Keys = tuple[str | int, ...]
+"""Members' names and indices of items, from the outside in."""
 
 
 class ExpressionError(Exception):
@@ -31,7 +36,8 @@ class ExpressionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a ``Get`` names: ``kind`` is Parameters, Execution, Steps or PropertyFiles.
+    """What a ``Get`` names: ``kind`` is Parameters, Execution, Steps or PropertyFiles, or one of
+    those that this module has names for.
 
     ``name`` is the parameter, variable or step; ``path`` the property or property file.
     """
@@ -48,32 +54,58 @@ def is_expression(value: object) -> bool:
 
 
 def parse_get(text: object) -> Reference:
-    """``Steps.Train.ModelArtifacts.S3ModelArtifacts`` and so on."""
-    kind, _, rest = str(text).partition(".")
-    if kind in ("Parameters", "Execution") and rest and isinstance(text, str):
-        if kind == "Execution" and rest not in EXECUTION_VARIABLES:
-            raise ExpressionError(f"{GET} {text!r}: expected one of {list(EXECUTION_VARIABLES)}")
-        return Reference(kind, rest)
+    """``Steps.Train.ModelArtifacts.S3ModelArtifacts`` and so on.
+
+    Raises:
+        ExpressionError: it names nothing that a definition has.
+    """
+    kind, _, rest = text.partition(".") if isinstance(text, str) else ("", "", "")
     step, _, path = rest.partition(".")
-    if kind != "Steps" or not step or not path:
+    if kind == "Execution" and rest and rest not in EXECUTION_VARIABLES:
+        raise ExpressionError(f"{GET} {text!r}: expected one of {list(EXECUTION_VARIABLES)}")
+    if kind in ("Parameters", "Execution") and rest:
+        return Reference(kind, rest)
+    if kind == EXPERIMENT and rest in ("ExperimentName", "TrialName"):
+        return Reference(kind, rest)
+    if kind == LOOP_ITEM and rest and split_path(rest)[0] == "CurrentItem":
+        return Reference(kind, "CurrentItem", rest)
+    if kind not in ("Steps", LOOP_OUTPUT) or not step or not path:
         raise ExpressionError(f"{GET} {text!r}: expected Parameters.x, Execution.x or Steps.x.y")
-    if path.startswith("PropertyFiles."):
+    if kind == "Steps" and path.startswith("PropertyFiles."):
         return Reference("PropertyFiles", step, path.removeprefix("PropertyFiles."))
     split_path(path)
-    return Reference("Steps", step, path)
+    return Reference(kind, step, path)
+
+
+def expressions(value: Any, at: Keys = ()) -> Iterator[tuple[dict[str, Any], Keys]]:
+    """Every expression in ``value``, also those inside others, with the way to it."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from expressions(item, (*at, index))
+    elif isinstance(value, dict):
+        if is_expression(value):
+            yield value, at
+        for key, item in value.items():
+            yield from expressions(item, (*at, key))
 
 
 def references(value: Any) -> Iterator[Reference]:
     """Every reference in ``value``, however deep. Raises :class:`ExpressionError`."""
-    if is_expression(value) and GET in value:
-        yield parse_get(value[GET])
-    elif isinstance(value, dict):
-        check_shape(value)
-        for item in value.values():
-            yield from references(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from references(item)
+    for expression, _ in expressions(value):
+        check_shape(expression)
+        if GET in expression:
+            yield parse_get(expression[GET])
+
+
+def known_references(value: Any) -> Iterator[Reference]:
+    """As :func:`references`, without those that are written in a way that is not known here.
+
+    What is deployed may be of somebody else, or of a newer language.
+    """
+    for expression, _ in expressions(value):
+        with suppress(ExpressionError):
+            if GET in expression:
+                yield parse_get(expression[GET])
 
 
 def check_shape(value: dict) -> None:

@@ -15,11 +15,10 @@ The names are the service's: jobs ``pipelines-<execution>-<step, cut>-<random>``
 the step's name in it has changed over the years, so a pattern cannot hold more than the prefix.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from trainyard.common.errors import DefinitionError
-from trainyard.language.expressions import JSON_GET, lookup, parse_get
+from trainyard.language.expressions import JSON_GET, expressions, lookup, parse_get
 from trainyard.permissions.jobs import Collector, Needs, key_arn, key_statements, refuse_uncovered
 from trainyard.permissions.statements import Statement, minimal
 from trainyard.permissions.subject import Subject
@@ -128,7 +127,8 @@ def _reads(subject: Subject) -> Iterator[Statement]:
 def _json_files(subject: Subject) -> Iterator[str]:
     """URIs of what every JsonGet reads."""
     values = subject.values
-    for body in _json_gets(subject.document):
+    bodies = [found[JSON_GET] for found, _ in expressions(subject.document) if JSON_GET in found]
+    for body in bodies:
         if "S3Uri" in body:
             yield values.text(body["S3Uri"], "Std:JsonGet")
             continue
@@ -141,17 +141,6 @@ def _json_files(subject: Subject) -> Iterator[str]:
         output = f"ProcessingOutputConfig.Outputs['{found[file.path]['OutputName']}']"
         uri = lookup(step.arguments, f"{output}.S3Output.S3Uri", where)
         yield f"{values.text(uri, where)}/{found[file.path]['FilePath']}"
-
-
-def _json_gets(value: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(value, dict):
-        if JSON_GET in value:
-            yield value[JSON_GET]
-        for inner in value.values():
-            yield from _json_gets(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _json_gets(inner)
 
 
 def _model_data(subject: Subject) -> Iterator[str]:

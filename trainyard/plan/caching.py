@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from trainyard.language.caching import duration, key_arguments
 from trainyard.language.evaluation import Unknown, evaluate, unknowns
-from trainyard.language.expressions import ExpressionError
+from trainyard.language.expressions import ExpressionError, known_references
 from trainyard.language.parameters import values
 from trainyard.language.step_types import NESTED, step_type
 from trainyard.plan.diff import Change, changed, label, list_member
-from trainyard.plan.fields import CODE, Fields, flat, known_references, steps
+from trainyard.plan.fields import CODE, Fields, flat, steps
 from trainyard.plan.history import LIMIT, History, Run, StepRun, step_of
 from trainyard.plan.resolving import STANDS, Next, Past
 

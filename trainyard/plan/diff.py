@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainyard.language.expressions import known_references
 from trainyard.language.parameters import declared
 from trainyard.plan.deployed import State
 from trainyard.plan.fields import (
@@ -13,7 +14,6 @@ from trainyard.plan.fields import (
     Field,
     Fields,
     fields,
-    known_references,
     steps,
     top,
 )

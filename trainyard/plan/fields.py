@@ -15,10 +15,8 @@ from trainyard.language.expressions import (
     GET,
     JOIN,
     ExpressionError,
-    Reference,
     is_expression,
     parse_get,
-    references,
 )
 from trainyard.language.step_types import NESTED
 from trainyard.language.steps import every_step
@@ -83,17 +81,6 @@ def top(document: Mapping[str, Any]) -> Fields:
 def steps(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Every step by its name, in the definition's order, nested ones after their condition."""
     return {step["Name"]: dict(step) for step in every_step(document["Steps"])}
-
-
-def known_references(value: Any) -> list[Reference]:
-    """Every reference in ``value``; none where it is written in a way that is not known here.
-
-    What is deployed may be of somebody else, or of a newer language: it is compared all the same.
-    """
-    try:
-        return list(references(value))
-    except ExpressionError:
-        return []
 
 
 def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:

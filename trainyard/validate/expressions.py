@@ -7,19 +7,18 @@ from typing import Any
 from trainyard.language.document import Document, Step
 from trainyard.language.evaluation import Unknown
 from trainyard.language.expressions import (
+    EXPERIMENT,
     GET,
     JOIN,
     ExpressionError,
     Reference,
-    is_expression,
+    expressions,
     parse_get,
     split_path,
 )
 from trainyard.validate.location import Place
 from trainyard.validate.properties import OUTPUT_TYPES, PropertyError, find
 
-LOOP_ITEM, LOOP_OUTPUT, EXPERIMENT = "ForEach", "IterationOutput", "PipelineExperimentConfig"
-"""Kinds of reference that only SDK 3.27's ForEachStep and experiment configuration make."""
 ANY = "any"
 
 
@@ -35,48 +34,16 @@ class Typed:
     """A joined text that begins with constants, with x for what only the run knows."""
 
 
-def parse(text: object) -> Reference:
-    """Like ``trainyard.language.expressions.parse_get``, with a ForEach step's references as well.
-
-    Raises:
-        ExpressionError: it names nothing that a definition has.
-    """
-    kind, _, rest = text.partition(".") if isinstance(text, str) else ("", "", "")
-    if kind == LOOP_ITEM and split_path(rest)[0] == "CurrentItem":
-        return Reference(kind, "CurrentItem", rest)
-    if kind == LOOP_OUTPUT and "." in rest:
-        step, _, path = rest.partition(".")
-        split_path(path)
-        return Reference(kind, step, path)
-    if kind == EXPERIMENT and rest in ("ExperimentName", "TrialName"):
-        return Reference(kind, rest)
-    return parse_get(text)
-
-
-def walk(value: Any, place: Place) -> Iterator[tuple[dict, Place]]:
-    """Every expression in ``value``, those inside other expressions too, with its place."""
-    if isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from walk(item, place.at(index))
-    elif isinstance(value, dict):
-        if is_expression(value):
-            yield value, place
-        for key, item in value.items():
-            yield from walk(item, place.at(key))
-
-
 def everywhere(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
     """Every expression of the definition, with its place and the step that it stands in."""
     for key in ("PipelineExperimentConfig", "MlflowConfig"):
-        for expression, place in walk(document.document.get(key), Place(None, f"$.{key}")):
-            yield expression, place, None
+        for expression, at in expressions(document.document.get(key)):
+            yield expression, Place(None, f"$.{key}").at(*at), None
     for step in document.steps:
         place = Place(step.name, step.path)
         fields = {k: v for k, v in step.document.items() if k not in ("Arguments", "Name", "Type")}
-        for expression, there in walk(fields, place):
-            yield expression, there, step
-        for expression, there in walk(step.own_arguments, place.at("Arguments")):
-            yield expression, there, step
+        for expression, at in expressions(fields | {"Arguments": step.own_arguments}):
+            yield expression, place.at(*at), step
 
 
 def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed:
@@ -87,7 +54,7 @@ def typed(expression: dict, document: Document, steps: dict[str, Step]) -> Typed
     if GET not in expression:
         return Typed(ANY)
     try:
-        reference = parse(expression[GET])
+        reference = parse_get(expression[GET])
     except ExpressionError:  # said by the references' check
         return Typed(ANY)
     return _reference_type(reference, document, steps)

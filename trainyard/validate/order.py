@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.document import Document, Step
-from trainyard.language.expressions import GET, ExpressionError
-from trainyard.validate.expressions import everywhere, parse
+from trainyard.language.expressions import GET, ExpressionError, parse_get
+from trainyard.validate.expressions import everywhere
 from trainyard.validate.findings import Finding
 from trainyard.validate.functions import odd_member
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
@@ -105,7 +105,7 @@ def waits_for(document: Document) -> dict[str, list[str]]:
 
 def _referred(expression: dict) -> str | None:
     try:
-        reference = parse(expression[GET]) if GET in expression else None
+        reference = parse_get(expression[GET]) if GET in expression else None
     except ExpressionError:
         return None
     return reference.name if reference and reference.kind in ("Steps", "PropertyFiles") else None

@@ -9,12 +9,15 @@ from trainyard.language.expressions import (
     GET,
     JOIN,
     JSON_GET,
+    LOOP_ITEM,
+    LOOP_OUTPUT,
     ExpressionError,
     Reference,
+    parse_get,
     split_path,
 )
 from trainyard.validate import names, property_files
-from trainyard.validate.expressions import LOOP_ITEM, LOOP_OUTPUT, everywhere, parse
+from trainyard.validate.expressions import everywhere
 from trainyard.validate.findings import Finding
 from trainyard.validate.functions import PASSING, join, json_get
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
@@ -47,7 +50,7 @@ def _expression(
         yield from json_get(expression[JSON_GET], place.at(JSON_GET))
     else:
         try:
-            reference = parse(expression[GET])
+            reference = parse_get(expression[GET])
         except ExpressionError as error:
             yield _malformed(place, expression[GET], error)
             return

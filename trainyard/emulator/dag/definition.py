@@ -100,6 +100,8 @@ def _step(document: Any, branch: tuple[str, bool] | None) -> Step:
         for reference in references(arguments):
             if reference.kind in ("Steps", "PropertyFiles"):
                 step.depends_on[reference.name] = "Completed"
+            elif reference.kind not in ("Parameters", "Execution"):
+                raise ExpressionError(f"{reference.kind} is not run by this emulator")
     except ExpressionError as error:
         raise invalid(f"step {name!r}: {error}") from None
     for entry in document.get("DependsOn") or []:

@@ -91,6 +91,7 @@ def test_a_condition_must_not_wait_for_its_own_branch() -> None:
         ([fail_step("A", ""), fail_step("A", "")], "duplicate step name 'A'"),
         ([condition_step("C", [], [fail_step("C", "")], [])], "duplicate step name 'C'"),
         ([fail_step("A", {"Get": "Parameters.x"})], "'A' refers to parameter 'x'"),
+        ([fail_step("A", {"Get": "ForEach.CurrentItem"})], "ForEach is not run by this emulator"),
         ([fail_step("A", {"Get": "Steps.B.Arn"})], "'A' refers to step 'B', which does not exist"),
         ([process_step("A", "true", ("B",))], "'A' refers to step 'B'"),
         ([process_step("A", "true", ({"Step": "B", "Trigger": "Never"},))], "Trigger, one of"),
