@@ -195,7 +195,8 @@ class Batch:
 
 def hashed(groups: Ints) -> Ints:
     """The bin of each group: the top bits of its id × 2⁶⁴ ÷ the golden ratio (Knuth, 6.4)."""
-    mixed = groups.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    mixed = groups.view(np.uint64) * golden
     mixed ^= mixed >> np.uint64(32)
-    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    mixed *= golden
     return (mixed >> np.uint64(48)).view(np.int64)

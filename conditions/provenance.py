@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.common import whole_file
+from trainyard.common.hashes import file_sha256, file_sha256_or_none
 
 UNKNOWN = "unknown"
 """In the registry, where a value is a string and never missing."""
@@ -29,9 +30,9 @@ def write(root: Path, gate: Mapping[str, Any]) -> None:
     found = known | observed(
         _read(evaluation),
         gate,
-        sha256(evaluation),
-        sha256(output / "gate.json"),
-        {table.name: str(sha256(table)) for table in sorted((inputs / "scores").glob("*.parquet"))},
+        file_sha256_or_none(evaluation),
+        file_sha256_or_none(output / "gate.json"),
+        {table.name: file_sha256(table) for table in sorted((inputs / "scores").glob("*.parquet"))},
     )
     whole = json.dumps(found, indent=1, allow_nan=False)
     output.mkdir(parents=True, exist_ok=True)
@@ -93,14 +94,6 @@ def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, s
     values["recipe_sha256"] = _at(provenance, "recipe", "sha256")
     values["provenance_sha256"] = provenance_sha256
     return {name: UNKNOWN if value is None else str(value) for name, value in values.items()}
-
-
-def sha256(path: Path) -> str | None:
-    """Of the file; None when there is none."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def text(record: Mapping[str, str]) -> str:

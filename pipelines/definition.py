@@ -8,7 +8,6 @@ import pipelines.compiling.sdk  # prepares the SDK: must come first
 
 # isort: on
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +46,7 @@ from steps.shard.step import shard_step
 from steps.train.step import train_step
 from training.identity import Parts, parts
 from trainyard.common.errors import RecipeError
+from trainyard.common.hashes import file_sha256
 from trainyard.machines import MACHINES
 from trainyard.terminal import run
 
@@ -269,7 +269,7 @@ def _origin(path: Path, overrides: Sequence[str]) -> Origin:
     return Origin(
         changes_sha256=changes_sha256(CHECKOUT),
         recipe_file=path.resolve().relative_to(CHECKOUT).as_posix() if inside else path.name,
-        recipe_file_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        recipe_file_sha256=file_sha256(path),
         overrides=tuple(overrides),
     )
 

@@ -34,6 +34,7 @@ from training.start import Start
 from training.strategies.ranks import Ranks, is_lost_peer
 from trainyard.common import whole_file
 from trainyard.common.errors import TrainingError
+from trainyard.common.hashes import file_sha256
 
 log = logging.getLogger(__name__)
 # What a single process means by no_dist, and need not be told of.
@@ -223,7 +224,7 @@ class Checkpoints:
             target.mkdir(parents=True, exist_ok=True)
         self._write_tensors(target)
         own = f"shard-{self._ranks.rank + 1:05d}-*"
-        hashes = {path.name: marker.sha256(path) for path in target.glob(own)}
+        hashes = {path.name: file_sha256(path) for path in target.glob(own)}
         files = {n: h for part in self._gather(hashes) for n, h in part.items()}
         if self._leads:
             said = Marker(
@@ -281,9 +282,7 @@ class Checkpoints:
         if not markers:
             return None
         files = markers[0].files
-        whole = (
-            [n for n, h in files.items() if marker.sha256(target / n) == h] if self._leads else []
-        )
+        whole = marker.intact(target, markers[0]) if self._leads else []
         have = self._ranks.gather(whole if self._leads else None)
         if {name for names in have if names for name in names} != {*files}:
             return None

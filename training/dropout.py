@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from training.data.hashes import mixed
+from training.data.hashes import ODD, mixed
 
-_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, as in training.data.hashes
 _GOLDEN = -0x61C88647  # 2^32 / golden ratio, as a signed number
 
 
@@ -60,7 +59,7 @@ def sample_keys(seed: int, first: int, count: int) -> Tensor:
     """Random words of the samples at positions ``first`` … of a training, (count, 2) int32."""
     start = np.frombuffer(hashlib.sha256(f"dropout {seed}".encode()).digest()[:8], "<u8")
     positions = np.arange(first, first + count, dtype=np.uint64)
-    return torch.from_numpy(mixed(positions * _ODD + start).view("<i4").reshape(count, 2))
+    return torch.from_numpy(mixed(positions * ODD + start).view("<i4").reshape(count, 2))
 
 
 def _mixed(x: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from training import shipping
 from training.config import IMMATERIAL, TrainConfig
 from training.workloads import spec
+from trainyard.common.hashes import json_sha256
 
 JOB = "steps/train/job.py"
 SHOWN = 3  # files in one message
@@ -51,12 +52,12 @@ class Parts(BaseModel):
     @property
     def name(self) -> str:
         """The identity: only a checkpoint of the same one is resumed by itself."""
-        return _hash(self.model_dump(mode="json"))[:16]
+        return json_sha256(self.model_dump(mode="json"))[:16]
 
     @property
     def code_sha256(self) -> str:
         """Of all the code that counts."""
-        return code_sha256(self.code)
+        return json_sha256(self.code)
 
     def differences(self, before: "Parts") -> dict[str, str]:
         """Part → how it differs from another training's, in words; a setting is a part itself."""
@@ -99,11 +100,6 @@ def material(files: Mapping[str, bytes], workload: str) -> dict[str, str]:
     return {name: hashlib.sha256(files[name]).hexdigest() for name in counted}
 
 
-def code_sha256(code: Mapping[str, str]) -> str:
-    """One hash for the code that counts, file by file."""
-    return _hash(code)
-
-
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """``~ training/loop.py, + mine/new.py``; empty when nothing differs."""
     signs = {name: "~" if name in before else "+" for name in now}
@@ -136,7 +132,3 @@ def running(workload: str, job: Path) -> dict[str, bytes]:
 
 def _json(values: Mapping[str, Any], name: str) -> str | None:
     return json.dumps(values[name], sort_keys=True) if name in values else None
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

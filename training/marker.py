@@ -4,7 +4,6 @@ SageMaker brings back from S3 whatever lies there, so a folder of checkpoints ma
 what does not look exactly like a checkpoint of ours is none, and stops nobody.
 """
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from training.identity import Parts
 from training.lineage import Lineage
+from trainyard.common.hashes import file_sha256_or_none
 
 NAME = "complete.json"
 PREFIX = "step-"
@@ -61,9 +61,14 @@ def read(folder: Path, *, named: bool = True) -> Marker | None:
     return marker if safe and placed else None
 
 
+def intact(folder: Path, said: Marker) -> list[str]:
+    """Names of the checkpoint's files that are there as they were written."""
+    return [n for n, digest in said.files.items() if file_sha256_or_none(folder / n) == digest]
+
+
 def torn(folder: Path, said: Marker) -> str | None:
     """What is wrong with a checkpoint's files; the reader takes all that lie there."""
-    wrong = [name for name, digest in said.files.items() if sha256(folder / name) != digest]
+    wrong = said.files.keys() - intact(folder, said)
     strays = {path.name for path in folder.glob("*.safetensors")} - {*said.files}
     if wrong:
         return f"{min(wrong)} is missing or not as it was written; name an older checkpoint"
@@ -80,12 +85,3 @@ def strangers(own: Path, parts: Parts) -> Iterator[str]:
                 f"{folder}: holds checkpoints of another training: {differs}; they are not "
                 f"resumed, this training begins in {own}"
             )
-
-
-def sha256(path: Path) -> str:
-    """Of the file's content; empty when there is none."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        return ""

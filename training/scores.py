@@ -16,13 +16,14 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from training.data.hashes import ODD
+
 Block = Mapping[str, np.ndarray]
 
 Metrics = dict[str, dict[str, float]]
 """Metric → ``value`` and ``standard_error``."""
 
 BUCKETS = 1 << 16
-_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: neighbours land far apart
 
 
 class Clusters:
@@ -38,7 +39,7 @@ class Clusters:
 
     def add(self, groups: np.ndarray, columns: Block) -> None:
         """Rows: their groups, int64 (n,), and what is added up over each group."""
-        buckets = (groups.view(np.uint64) * _ODD >> np.uint64(48)).astype(np.int64)
+        buckets = (groups.view(np.uint64) * ODD >> np.uint64(48)).astype(np.int64)
         self._seen[buckets] = True
         for name, values in columns.items():
             sums = self._sums.setdefault(name, np.zeros(BUCKETS))

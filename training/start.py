@@ -5,7 +5,6 @@ other code, with another schedule or on other data, or to begin with a registere
 says so in ``train.start_from``. No torch here: recipes are checked with it.
 """
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from training.identity import Parts
 from training.lineage import Lineage
 from training.marker import Marker
 from trainyard.common.errors import DataError, TrainingError
+from trainyard.common.hashes import file_sha256
 
 CHANNEL = "start"
 ARCHIVE = "model.tar.gz"
@@ -150,8 +150,7 @@ def _opened_model(asked: StartFrom, channel: Path) -> Start:
     archive = channel / ARCHIVE
     if not archive.is_file():
         raise DataError(f"{archive}: is missing; start_from.model has to name a {ARCHIVE}")
-    with archive.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = file_sha256(archive)
     if asked.model_sha256 not in (None, found):
         raise TrainingError(
             f"start_from: the SHA-256 of {asked.uri} is {found}, expected {asked.model_sha256}: "

@@ -13,7 +13,6 @@ split is known by what it is made of and how records are drawn for it; other cod
 on the same records, is another look at the same split.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -28,6 +27,7 @@ from conditions.spending import spent
 from pipelines.approval.champion import NONE, UNRESOLVED
 from pipelines.deploying.lock import LOST_RACE, whoami
 from trainyard.common.errors import ServiceError
+from trainyard.common.hashes import json_sha256
 from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.parameters import values
 from trainyard.language.step_types import step_type
@@ -209,4 +209,4 @@ def _number(key: str) -> int:
 
 
 def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:32]
+    return json_sha256(value)[:32]

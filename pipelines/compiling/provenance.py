@@ -17,6 +17,7 @@ from pipelines.recipe.account import Account
 from pipelines.recipe.config import Recipe
 from training.identity import Parts
 from trainyard.common.errors import ServiceError
+from trainyard.common.hashes import file_sha256_or_none
 from trainyard.language.steps import every_step
 from trainyard.service import service_errors
 
@@ -97,7 +98,7 @@ def sealed(
             "overrides": list(origin.overrides),
             "sha256": hashlib.sha256(resolved).hexdigest(),
         },
-        "lock": {name: _file_sha256(checkout / name) for name in LOCKS},
+        "lock": {name: file_sha256_or_none(checkout / name) for name in LOCKS},
         "seed": recipe.train.loop.seed,
         "training": {"code_sha256": training.code_sha256, "start_from": training.start},
         "images": {name: _image(uri) for name, step in steps.items() for uri in _images(step)},
@@ -153,7 +154,3 @@ def _images(step: Mapping[str, Any]) -> Iterator[str]:
 def _image(uri: str) -> dict[str, str | None]:
     """A tag can be moved: only a URI that ends in its digest says which image it is."""
     return {"uri": uri, "digest": uri.partition("@")[2] or None}
-
-
-def _file_sha256(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

@@ -4,7 +4,6 @@ It holds the whole request, the code's hashes, the state for which it was made, 
 and a hash over all that, so that a torn or edited file is told from a whole one.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from pipelines.compiling.compiled import Definition
 from pipelines.compiling.starting import told
 from trainyard.common import whole_file
 from trainyard.common.errors import PlanError
+from trainyard.common.hashes import json_sha256
 from trainyard.plan import deployed
 from trainyard.plan.deployed import Deployed, State
 from trainyard.plan.diff import Diff, compare
@@ -130,7 +130,7 @@ def write(path: Path, plan: Plan, recipe: Path, overrides: Sequence[str]) -> Non
         PlanError: the file cannot be written.
     """
     content = as_json(plan) | {"recipe": str(recipe), "overrides": list(overrides)}
-    tree = {"format": FORMAT, "sha256": _hash(content), "plan": content}
+    tree = {"format": FORMAT, "sha256": json_sha256(content), "plan": content}
     try:
         whole_file.write(path, json.dumps(tree, indent=1) + "\n")
     except OSError as error:
@@ -152,7 +152,7 @@ def read(path: Path) -> Saved:
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise PlanError(f"{path}: is no plan of format {FORMAT}; plan again")
     content = tree.get("plan")
-    if not isinstance(content, dict) or tree.get("sha256") != _hash(content):
+    if not isinstance(content, dict) or tree.get("sha256") != json_sha256(content):
         raise PlanError(f"{path}: is not as it was written: torn or edited; plan again")
     return Saved(
         path=path,
@@ -167,7 +167,3 @@ def read(path: Path) -> Saved:
 
 def _state(tree: Mapping[str, Any]) -> State:
     return State(**{key: value for key, value in tree.items() if key != "fingerprint"})
-
-
-def _hash(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

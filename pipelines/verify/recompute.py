@@ -3,7 +3,6 @@
 Only code of the checkout is run, never code from S3, and only where it is the recorded code.
 """
 
-import hashlib
 import json
 import os
 import subprocess
@@ -18,6 +17,7 @@ from pipelines.compiling.commit import changes_sha256, current_commit
 from pipelines.verify.checks import SHOWN, Mismatch, Unchecked, difference
 from pipelines.verify.evidence import Evidence
 from trainyard.common.errors import DefinitionError
+from trainyard.common.hashes import file_sha256
 
 Check = Callable[[Evidence], str]
 ML = "/opt/ml/"
@@ -90,7 +90,7 @@ def _code(files: Mapping[str, bytes]) -> dict[str, bytes]:
 def recipe(evidence: Evidence, checkout: Path) -> str:
     """The recipe's file in the checkout is the one that was read."""
     path, told = _recipe(evidence, checkout), evidence.provenance["recipe"]
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    found = file_sha256(path)
     if found == told["file_sha256"]:
         return str(told["file"])
     recorded = str(evidence.provenance.get("commit"))

@@ -6,8 +6,9 @@ from typing import Any
 from pipelines.verify.checks import SHOWN, Mismatch, same
 from pipelines.verify.evidence import Evidence
 from training.config import TrainConfig
-from training.identity import JOB, Parts, changed, code_sha256, material
+from training.identity import JOB, Parts, changed, material
 from training.lineage import Lineage
+from trainyard.common.hashes import json_sha256
 
 CONFIG = "config.json"
 
@@ -18,7 +19,7 @@ def history(evidence: Evidence) -> str:
     same("identity of the training", told["identity"], evidence.provenance.get("identity"),
          "provenance.json")  # fmt: skip
     recorded = evidence.provenance["training"]["code_sha256"]
-    same("SHA-256 of the training's code in S3", code_sha256(_sent(evidence)), recorded,
+    same("SHA-256 of the training's code in S3", json_sha256(_sent(evidence)), recorded,
          "provenance.json")  # fmt: skip
     for stretch in told["stretches"]:
         if stretch["identity"] == told["identity"]:

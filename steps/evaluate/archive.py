@@ -11,9 +11,9 @@ from typing import Any
 from torch import nn
 
 from training.artifact import open_artifact
-from training.data.verify import sha256_of
 from training.workloads import Workload
 from trainyard.common.errors import DataError
+from trainyard.common.hashes import file_sha256
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _archive_in(folder: Path) -> Path:
 
 
 def _evidence(archive: Path) -> dict[str, Any]:
-    return {"bytes": archive.stat().st_size, "sha256": sha256_of(archive)}
+    return {"bytes": archive.stat().st_size, "sha256": file_sha256(archive)}
 
 
 def _extract(archive: Path) -> Path:

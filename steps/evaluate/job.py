@@ -22,11 +22,11 @@ from steps.evaluate.near import near_duplicates
 from steps.evaluate.scores import Scores, write
 from training.cores import fit_threads
 from training.data.dataset import Dataset
-from training.data.verify import sha256_of
 from training.scores import Metrics
 from training.workloads import Workload, spec
 from trainyard.common import whole_file
 from trainyard.common.errors import DataError
+from trainyard.common.hashes import file_sha256
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -119,7 +119,7 @@ def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dic
 def _tables(folder: Path) -> dict[str, Any]:
     """Name of a table of scores → its ``bytes`` and ``sha256``, which the gate's record binds."""
     return {
-        path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
         for path in sorted(folder.glob("*.parquet"))
     }
 
@@ -127,7 +127,7 @@ def _tables(folder: Path) -> dict[str, Any]:
 def _manifests(folder: Path) -> str:
     """Of all manifests, byte by byte: the fingerprint is of what samples depend on alone."""
     files = sorted(folder.glob("manifest-*.json"))
-    return _together(*(f"{file.name} {sha256_of(file)}" for file in files))
+    return _together(*(f"{file.name} {file_sha256(file)}" for file in files))
 
 
 def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:

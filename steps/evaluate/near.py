@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from training.data.hashes import mixed
+from training.data.hashes import chained
 
 ALIKE = 0.8
 BANDS = 16
@@ -66,5 +66,5 @@ def _bands(sketches: np.ndarray) -> np.ndarray:
     places = sketches.reshape(len(sketches), BANDS, sketches.shape[1] // BANDS).astype(np.uint64)
     out = np.zeros(places.shape[:2], np.uint64)
     for place in range(places.shape[2]):
-        out = mixed(out ^ places[:, :, place]) + np.uint64(0x9E3779B97F4A7C15)
+        out = chained(out, places[:, :, place])
     return out

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.util import hash_array
 
+from training.data.hashes import ODD
+
 LONG = 512  # bytes; from here on SHA-256 beats SipHash
 REPEATED = 64  # bytes; shorter strings are often categories: each distinct one is hashed once
-NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: any odd constant would do
+NULL = ODD  # the hash of a missing value
 
 
 def record_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
@@ -25,7 +27,7 @@ def record_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
     """
     out = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        out = out * NULL ^ column
+        out = out * ODD ^ column
     return out
 
 

@@ -1,7 +1,6 @@
 """What the raw data are sharded with; workers are handed this and nothing else."""
 
 import hashlib
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from training.workloads import Column, Packing, load_packing
+from trainyard.common.hashes import json_sha256
 
 SPLITS = ("train", "validation", "test")
 FORMAT = 2  # of what this step writes; raise it when equal settings begin to give other shards
@@ -82,7 +82,7 @@ class Plan:
             "identity": self.identity,
             "by_folder": self.by_folder,
         }
-        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+        return json_sha256(decides)
 
     @cached_property
     def code(self) -> str:

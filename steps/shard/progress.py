@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from steps.shard.plan import SPLITS, Plan
 from steps.shard.raw import RawObject
 from training.data.manifest import Shards
-from training.data.verify import sha256_of
 from trainyard.common import whole_file
+from trainyard.common.hashes import file_sha256
 
 if TYPE_CHECKING:
     from steps.shard.unit import Unit
@@ -188,7 +188,7 @@ def _quarantine(raw: RawObject, plan: Plan) -> Path:
 
 def _is(path: Path, sha256: str) -> bool:
     try:
-        return sha256_of(path) == sha256
+        return file_sha256(path) == sha256
     except FileNotFoundError:
         return False
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from steps.shard.progress import Read
 from steps.shard.raw import RawObject
-from training.data.verify import sha256_of
 from trainyard.common import whole_file
 from trainyard.common.errors import DataError
+from trainyard.common.hashes import file_sha256
 
 if TYPE_CHECKING:
     from steps.shard.readers import Bad
@@ -65,7 +65,7 @@ class Quarantine:
 
     def sha256(self) -> str | None:
         """Of the file, after ``close``; None if there is none."""
-        return sha256_of(self.path) if self.path and self.count else None
+        return file_sha256(self.path) if self.path and self.count else None
 
     def discard(self) -> None:
         """The object failed: nothing of it stays."""

@@ -6,11 +6,14 @@ import numpy as np
 
 from training.data.manifest import Field, Samples
 
-_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, as in Steele et al. 2014 (SplitMix)
+ODD = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 / golden ratio, which lays neighbours far apart (SplitMix64; Steele et al. 2014)."""
+
+MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def sample_hashes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
-    """Of each sample's bytes, over all its fields, int64 (n,); fields of a fixed width only.
+    """Hash each sample's bytes, over all its fields, int64 (n,); fields of a fixed width only.
 
     Two samples that differ have the same hash with a probability of 2^-64: among 10^8 test and 10^9
     train samples one pair is expected to be taken for equal with a probability of half a percent.
@@ -20,15 +23,20 @@ def sample_hashes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
     for name, field in fields.items():
         rows = np.ascontiguousarray(samples[name], np.dtype(field.dtype).newbyteorder("<"))
         for word in _words(rows.reshape(count, -1)).T:
-            out = mixed(out ^ word) + _ODD
+            out = chained(out, word)
     return mixed(out).view(np.int64)
 
 
 def mixed(values: np.ndarray) -> np.ndarray:
     """A bijection of uint64 in which every bit depends on every other (Steele et al. 2014)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    for shift, multiplier in zip((30, 27), MULTIPLIERS, strict=True):
+        values = (values ^ (values >> np.uint64(shift))) * multiplier
     return values ^ (values >> np.uint64(31))
+
+
+def chained(hashes: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Hashes of sequences, uint64 (n,), that are one word longer, from those without it."""
+    return mixed(hashes ^ words) + ODD
 
 
 def _words(rows: np.ndarray) -> np.ndarray:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from training.data.hashes import MULTIPLIERS, ODD, mixed
+
 Permutation = Callable[[np.ndarray], np.ndarray]
 """Positions, int64 of shape (k,), to the k numbers at these positions, int64."""
 
@@ -31,7 +33,6 @@ betray 6 rounds (p = 7e-7), and not 8. A pair of rounds makes what is seen rarer
 BLOCK = 1 << 14
 """Positions at once: their few arrays of 128 KB stay in a core's cache (20 ns each, not 33)."""
 
-_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _HALF = np.uint64(32)
 
 
@@ -44,10 +45,7 @@ def permutation(name: str, size: int) -> Permutation:
 def table(name: str, size: int) -> np.ndarray:
     """All of it: the order of ``size`` distinct random numbers (SplitMix64; Steele et al. 2014)."""
     key = np.frombuffer(hashlib.sha512(name.encode()).digest(), "<u8")[0]
-    h = np.arange(size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + key
-    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
-        h = (h ^ (h >> np.uint64(shift))) * multiplier
-    return np.argsort(h ^ (h >> np.uint64(31)))
+    return np.argsort(mixed(np.arange(size, dtype=np.uint64) * ODD + key))
 
 
 class Feistel:
@@ -88,9 +86,9 @@ class Feistel:
             # A keyed hash of one half is added to the other half.
             h = other + key
             h ^= h >> _HALF
-            h *= _MULTIPLIERS[0]
+            h *= MULTIPLIERS[0]
             h ^= h >> _HALF
-            h *= _MULTIPLIERS[1]
+            h *= MULTIPLIERS[1]
             h >>= _HALF
             h *= modulus  # 32 random bits to 0 … modulus-1 (Lemire 2019)
             h >>= _HALF

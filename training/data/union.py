@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from training.data.columns import Columns
+from training.data.hashes import ODD
 from training.data.manifest import FORMAT, Field, Source
 from trainyard.common.errors import DataError
 
 ALL = slice(None)  # rows of a table, as they stand
-
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, and its bits look random
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +212,7 @@ def _mixed(names: np.ndarray) -> np.ndarray:
     last = names.itemsize - 8
     for offset in (*range(0, last, 8), last):  # eight letters at a time, at the end some again
         letters = names.getfield("<u8", offset)
-        mixed = (mixed ^ letters) * _MULTIPLIER
+        mixed = (mixed ^ letters) * ODD
         mixed ^= mixed >> np.uint64(32)
     return mixed
 

@@ -1,6 +1,5 @@
 """Is every byte of a dataset what its manifests say?"""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -8,8 +7,8 @@ from pathlib import Path
 
 from training.data.union import Union
 from training.data.writer import variable
+from trainyard.common.hashes import file_sha256
 
-BLOCK = 2**20  # bytes at a time
 THREADS = 4  # hashing and reading release the interpreter's lock
 
 
@@ -51,21 +50,11 @@ def file_names(file: str, union: Union) -> list[str]:
     return [file, *(f"{stem}.{name}.npy" for name in variable(union.fields))]
 
 
-def sha256_of(path: Path, advance: Callable[[int], None] = lambda size: None) -> str:
-    """SHA-256 of a file, read block by block."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-            advance(len(block))
-    return digest.hexdigest()
-
-
 def _check(path: Path, size: int, sha256: str, advance: Callable[[int], None]) -> str | None:
     """What is wrong with the file; None for nothing."""
     if not path.is_file():
         return "is missing"
     if path.stat().st_size != size:
         return f"has {path.stat().st_size} bytes, its manifest says {size}"
-    found = sha256_of(path, advance)
+    found = file_sha256(path, advance)
     return None if found == sha256 else f"its SHA-256 is {found}, its manifest says {sha256}"

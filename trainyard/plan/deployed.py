@@ -1,6 +1,5 @@
 """A pipeline as the service keeps it: what upsert compares, records and applies, plan explains."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from pipelines.compiling.compiled import Definition
+from trainyard.common.hashes import json_sha256
 from trainyard.service import error_code
 
 NOT_OURS = ("aws:", "sagemaker:")
@@ -39,7 +39,7 @@ class State:
     def fingerprint(self) -> str:
         """SHA-256 over what it means: neither white space nor the order of keys counts."""
         meaning = self.as_json() | {"definition": self.document}
-        return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
+        return json_sha256(meaning)
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON types, the definition as text."""

@@ -10,14 +10,13 @@ from itertools import pairwise
 import numpy as np
 
 from training.data.dataset import Dataset
-from training.data.hashes import mixed
+from training.data.hashes import chained
 from training.workloads.language_model.scores import runs
 
 WIDTH = 8
 """Tokens of a shingle."""
 PLACES = 64
 SEED = 20261122
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def sketches(dataset: Dataset, end: int, size: int) -> Iterator[np.ndarray]:
@@ -48,7 +47,7 @@ def _sketched(tokens: np.ndarray, cuts: np.ndarray) -> np.ndarray:
         return np.empty((0, PLACES), np.uint32)
     hashes = np.zeros(windows, np.uint64)
     for place in range(WIDTH):
-        hashes = mixed(hashes ^ tokens[place : place + windows]) + _ODD
+        hashes = chained(hashes, tokens[place : place + windows])
     counts = [max(0, after - 1 - first - WIDTH + 1) for first, after in pairwise([0, *cuts])]
     firsts = np.array([0, *cuts[:-1]])
     kept = np.array(counts) > 0

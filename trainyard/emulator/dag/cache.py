@@ -4,10 +4,9 @@ The rules are those of ``trainyard.language.caching``. One is stricter: a hit ne
 object that the earlier run left to be there, unchanged; AWS does not look.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable
 
+from trainyard.common.hashes import json_sha256
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag.definition import Step
 from trainyard.emulator.jobs.transfers import split_uri
@@ -23,8 +22,7 @@ def signature(step: Step, arguments: dict) -> str | None:
     chosen = key_arguments(step.document, arguments)
     if chosen is None:
         return None
-    text = json.dumps([step.name, step.type, chosen], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return json_sha256([step.name, step.type, chosen])
 
 
 def expiry(step: Step) -> float:
