@@ -22,7 +22,7 @@ test: .venv/installed
 # here as it would on AWS when a file is missing there; python -m finds the checkout.
 # The markers come last: an interrupted installation is not taken for a whole one.
 .venv/run: locks/torch.txt locks/cuda.txt locks/uv.txt locks/run.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Trainyard needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}; name another with make PYTHON=...")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11, 4) or sys.exit(f"Trainyard needs Python 3.11.4 or newer, {sys.executable} is {v[0]}.{v[1]}.{v[2]}; name another with make PYTHON=...")'
 	$(PYTHON) -m venv .venv
 	@echo "installing into .venv: a minute and 1.6 GB, once"
 	python scripts/install.py locks/run.txt
