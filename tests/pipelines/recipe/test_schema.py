@@ -1,0 +1,93 @@
+"""recipes/schema.json is current, agrees with the reader, and every recipe names it."""
+
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from pipelines.recipe.reading import load
+from pipelines.recipe.schema import FILE, LINE, schema, text
+from tests.conftest import CHECKOUT
+
+RECIPES = sorted((CHECKOUT / "recipes").glob("*.yaml"))
+VALIDATOR = Draft202012Validator(schema())
+
+
+def problems(tree: Any) -> list[str]:
+    return [error.message for error in VALIDATOR.iter_errors(tree)]
+
+
+def test_the_file_is_current():
+    assert FILE.read_text(encoding="utf-8") == text(), "run python -m pipelines.recipe.schema"
+
+
+def test_it_is_a_schema():
+    Draft202012Validator.check_schema(schema())
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_names_the_schema_and_keeps_to_it(path):
+    written = path.read_text(encoding="utf-8")
+    assert written.splitlines()[0] == LINE
+    assert problems(yaml.safe_load(written)) == []
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_whatever_the_reader_gives_keeps_to_it_with_all_its_defaults(path):
+    whole = load(path).model_dump(mode="json", by_alias=True)
+    assert problems(whole) == []
+
+
+def test_every_field_says_what_it_is():
+    def undocumented(tree: Any, where: str = ""):
+        if isinstance(tree, dict):
+            for name, field in tree.get("properties", {}).items():
+                if "description" not in field and "$ref" not in field and "const" not in field:
+                    yield f"{where}.{name}"
+            for key, value in tree.items():
+                if key != "allOf":
+                    yield from undocumented(value, f"{where}.{key}")
+
+    assert list(undocumented(schema())) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("train.loop.learning_rat", 0.1),
+        ("train.loop.strategy", "fsdp2"),
+        ("train.loop.max_steps", "many"),
+        ("train.instance_count", 0),
+        ("train.start_from", {"chekpoint": "s3://bucket/key"}),
+        ("workload.config.layer", 3),
+        ("workload.config.layers", "three"),
+        ("gate.maximum_loss", 3),
+        ("gate.max_loss", "low"),
+        ("gate.non_inferiority", {"loss": 0}),
+        ("data.input", "/here"),
+        ("aws.role", "me"),
+        ("shards", {}),
+    ],
+)
+def test_a_wrong_field_is_marked(field: str, value: Any):
+    tree = yaml.safe_load((CHECKOUT / "recipes/laptop.yaml").read_text(encoding="utf-8"))
+    *sections, name = field.split(".")
+    inner = tree
+    for section in sections:
+        inner = inner[section]
+    inner[name] = value
+    assert problems(tree)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "metric"), [("laptop", "max_bits_per_byte"), ("flights", "min_auc")]
+)
+def test_an_editor_offers_the_thresholds_of_the_workload(recipe: str, metric: str):
+    tree = yaml.safe_load((CHECKOUT / f"recipes/{recipe}.yaml").read_text(encoding="utf-8"))
+    offered = [
+        rule["then"]["properties"]["gate"]["properties"]
+        for rule in schema()["allOf"]
+        if Draft202012Validator(rule["if"]).is_valid(tree)
+    ]
+    assert len(offered) == 1 and metric in offered[0]
