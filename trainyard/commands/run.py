@@ -30,7 +30,7 @@ from trainyard.commands.emulator import (
 )
 from trainyard.emulator.environment import applied
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.runs.execution import DONE
+from trainyard.language.statuses import ENDED
 from trainyard.runs.watch import watch
 from trainyard.service import client
 
@@ -94,7 +94,7 @@ def _conclude(begun: datetime) -> int:
     status = 0
     for found in list(_executions(sagemaker)):
         arn, state = found["PipelineExecutionArn"], found["PipelineExecutionStatus"]
-        if state not in DONE:
+        if state not in ENDED:
             people.print(f"waiting for {arn}")
             status = watch(arn, stop_on_interrupt=True) or status
         elif state != "Succeeded" and found["StartTime"] >= begun:

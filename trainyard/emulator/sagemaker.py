@@ -6,7 +6,7 @@ from pathlib import Path
 from trainyard.emulator.api import ACCOUNT, REGION, ApiError
 from trainyard.emulator.dag.executions import Executions
 from trainyard.emulator.dag.pipelines import Pipelines
-from trainyard.emulator.dag.work import StepWork
+from trainyard.emulator.dag.work import Work
 from trainyard.emulator.jobs.job import STOP_GRACE, Place
 from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
@@ -16,6 +16,7 @@ from trainyard.emulator.serving import endpoints
 from trainyard.emulator.serving.endpoint import Answer
 from trainyard.emulator.serving.endpoints import Endpoints
 from trainyard.emulator.shapes import check
+from trainyard.emulator.steps import Services
 from trainyard.emulator.tags import Tags
 
 Operation = Callable[[dict], dict]
@@ -62,7 +63,7 @@ class SageMaker:
         place = Place(state / "jobs", objects, logs, stop_grace, python)
         self._jobs, self._endpoints = Jobs(place), Endpoints(place, forward)
         self._pipelines = Pipelines(state / "pipelines", objects)
-        work = StepWork(self._jobs, forward)
+        work = Work(Services(jobs=self._jobs, forward=forward))
         self._executions = Executions(state / "executions", self._pipelines, work, objects)
         self._tags = Tags(state / "tags.json")
         self._operations = self._table()

@@ -25,7 +25,6 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.dag.execution import ENDED
 from trainyard.emulator.environment import environment
 from trainyard.emulator.http import Server
 from trainyard.emulator.logs import LogStore
@@ -37,6 +36,7 @@ from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.s3 import S3
 from trainyard.emulator.serving.endpoint import Answer
+from trainyard.language.statuses import ENDED
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.step_types import step_type
+from trainyard.language.steps import BRANCHES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ def steps_of(documents: Any, path: str = "$.Steps", branch=None, loop=None) -> I
 def _nested(step: Step) -> Iterator[Step]:
     inside = f"{step.path}.Arguments"
     if step.type == "Condition":
-        for key, outcome in (("IfSteps", True), ("ElseSteps", False)):
+        for key, outcome in BRANCHES.items():
             branch = (step.name, outcome)
             yield from steps_of(step.arguments.get(key), f"{inside}.{key}", branch, step.loop)
     elif step.type == "ForEach":

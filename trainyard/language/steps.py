@@ -5,6 +5,9 @@ from typing import Any
 
 from trainyard.language.step_types import NESTED
 
+BRANCHES = {"IfSteps": True, "ElseSteps": False}
+"""Argument of a condition → the outcome under which the steps in it run."""
+
 
 def every_step(steps: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Each step of a valid definition, those that another holds after that one."""

@@ -13,7 +13,6 @@ from botocore.exceptions import ClientError
 from trainyard.common.errors import ServiceError
 from trainyard.service import client, error_code, service_errors
 
-DONE = ("Succeeded", "Failed", "Stopped")
 LONGEST = 3072  # characters of a PipelineExecutionDescription
 LOG_GROUPS = {
     "TrainingJob": "/aws/sagemaker/TrainingJobs",

@@ -10,7 +10,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from trainyard.runs.execution import DONE, Execution, Step
+from trainyard.language.statuses import ENDED
+from trainyard.runs.execution import Execution, Step
 from trainyard.runs.summary import print_summary
 from trainyard.runs.table import duration, status_text, steps_table
 from trainyard.terminal import console
@@ -43,7 +44,7 @@ def watch(
 
 def _interrupted(execution: Execution, follow: Follow, poll_seconds: float, *, stop: bool) -> int:
     try:
-        if stop and execution.describe()["PipelineExecutionStatus"] not in DONE:
+        if stop and execution.describe()["PipelineExecutionStatus"] not in ENDED:
             console.print("Ctrl-C: stopping the run; once more: not waiting for its end")
             execution.stop("stopped by Ctrl-C")
             follow(execution, poll_seconds)
@@ -61,7 +62,7 @@ def _follow_live(execution: Execution, poll_seconds: float) -> str:
             status = execution.describe()["PipelineExecutionStatus"]
             steps = execution.steps()
             live.update(Group(steps_table(steps), _progress(execution, steps)))
-            if status in DONE:
+            if status in ENDED:
                 return status
             time.sleep(poll_seconds)
 
@@ -74,7 +75,7 @@ def _follow_lines(execution: Execution, poll_seconds: float) -> str:
             if shown.get(step.name) != step.status:
                 shown[step.name] = step.status
                 console.print(_line(step))
-        if status in DONE:
+        if status in ENDED:
             return status
         time.sleep(poll_seconds)
 

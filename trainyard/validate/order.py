@@ -5,13 +5,12 @@ from typing import Any
 
 from trainyard.language.document import Document, Step
 from trainyard.language.expressions import GET, ExpressionError, parse_get
+from trainyard.language.statuses import TRIGGERS
 from trainyard.validate.expressions import everywhere
 from trainyard.validate.findings import Finding
 from trainyard.validate.functions import odd_member
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
 from trainyard.validate.reach import missing, reachable
-
-TRIGGERS = ("Completed", "Failed", "Stopped", "Any")
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
@@ -59,7 +58,7 @@ def _dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
     for key in entry:
         if key not in ("Step", "Trigger"):
             yield odd_member(place.at(key), "DependsOn", key, ["Step", "Trigger"])
-    if entry.get("Trigger") not in TRIGGERS:
+    if entry.get("Trigger") not in list(TRIGGERS):  # which compares whatever stands there
         yield place.at("Trigger").error(
             "depends-on",
             f"{brief(entry.get('Trigger'))} is no trigger",

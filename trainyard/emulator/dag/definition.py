@@ -9,20 +9,14 @@ from typing import Any
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag.parameters import Parameter, parse_parameter
 from trainyard.emulator.jobs import images
-from trainyard.language import conditions
+from trainyard.emulator.steps import NOT_RUN, RUNNERS
 from trainyard.language.expressions import ExpressionError, is_expression, references
+from trainyard.language.statuses import TRIGGERS
+from trainyard.language.step_types import step_type
+from trainyard.language.steps import BRANCHES
 
 VERSION = "2020-12-01"
-RUN = ("Training", "Processing", "Condition", "RegisterModel", "Model", "Fail")
-"""Step types that this emulator runs."""
 _NAME = re.compile(r"[A-Za-z0-9\-_]{1,64}")
-TRIGGERS = {
-    "Completed": ("Succeeded",),
-    "Failed": ("Failed",),
-    "Stopped": ("Stopped",),
-    "Any": ("Succeeded", "Failed", "Stopped"),
-}
-"""``DependsOn: {Step, Trigger}`` -> the step statuses that fulfil it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +76,19 @@ def _steps(documents: list, branch: tuple[str, bool] | None) -> Iterator[Step]:
     for document in documents:
         step = _step(document, branch)
         yield step
-        if step.type == "Condition":
-            for key, outcome in (("IfSteps", True), ("ElseSteps", False)):
-                yield from _steps(document["Arguments"].get(key) or [], (step.name, outcome))
+        for key in step_type(step.type).nests:
+            nested = (document.get("Arguments") or {}).get(key) or []
+            yield from _steps(nested, (step.name, BRANCHES[key]))
 
 
 def _step(document: Any, branch: tuple[str, bool] | None) -> Step:
     name, kind = _name_and_type(document)
-    arguments = dict(document.get("Arguments") or {})
-    for key in ("IfSteps", "ElseSteps"):
-        arguments.pop(key, None)  # steps of their own
+    nested = step_type(kind).nests  # steps of their own
+    given = document.get("Arguments") or {}
+    arguments = {key: value for key, value in given.items() if key not in nested}
     step = Step(name, kind, arguments, document, {}, branch)
     try:
-        if kind == "Condition":
-            for part in arguments.get("Conditions") or []:
-                conditions.check(part)
+        RUNNERS[kind].check(arguments)
         for reference in references(arguments):
             if reference.kind in ("Steps", "PropertyFiles"):
                 step.depends_on[reference.name] = "Completed"
@@ -115,9 +107,10 @@ def _name_and_type(document: Any) -> tuple[str, str]:
         message = f"step name {name!r}: expected 1 to 64 letters, digits, hyphens and underscores"
         raise invalid(message)
     kind = document.get("Type")
-    if kind not in RUN:
-        message = f"step {name!r} has type {kind!r}, which is not run by this emulator"
-        raise invalid(f"{message}; it runs {', '.join(RUN)}")
+    if kind not in list(RUNNERS):  # a list compares whatever stands there
+        why = f": {NOT_RUN[kind]}" if kind in list(NOT_RUN) else ""
+        message = f"step {name!r} has type {kind!r}, which is not run by this emulator{why}"
+        raise invalid(f"{message}; it runs {', '.join(sorted(RUNNERS))}")
     if not isinstance(document.get("Arguments") or {}, dict):
         raise invalid(f"step {name!r}: Arguments must be an object")
     return name, kind
@@ -130,7 +123,7 @@ def _depend(step: Step, entry: Any) -> None:
         if isinstance(entry, dict)
         else (entry, "Completed")
     )
-    if not isinstance(name, str) or trigger not in TRIGGERS:
+    if not isinstance(name, str) or trigger not in list(TRIGGERS):
         message = f"step {step.name!r}: DependsOn {entry!r}: expected a step name, or Step and"
         raise invalid(f"{message} Trigger, one of {list(TRIGGERS)}")
     step.depends_on.setdefault(name, trigger)
@@ -176,9 +169,10 @@ def _check_property_files(step: Step) -> None:
 
 def check_image(step: Step) -> None:
     """Refuses an image that cannot run here; one that is an expression, when the step runs."""
-    spec = step.arguments.get("AppSpecification") or step.arguments.get("AlgorithmSpecification")
-    spec = spec if isinstance(spec, dict) and step.type in ("Processing", "Training") else {}
-    image = spec.get("ImageUri") or spec.get("TrainingImage")
+    job = step_type(step.type).job
+    image: Any = step.arguments if job and job.image else None
+    for key in job.image.split(".") if job else ():
+        image = image.get(key) if isinstance(image, dict) else None
     if image and not is_expression(image) and (why := images.refusal(image)):
         raise invalid(f"step {step.name!r}: {why}")
 

@@ -16,52 +16,27 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag import cache
-from trainyard.emulator.dag.definition import TRIGGERS, Definition, Step, parse
+from trainyard.emulator.dag.definition import Definition, Step, parse
 from trainyard.emulator.dag.retry import Retries
 from trainyard.emulator.dag.scope import ExecutionScope
+from trainyard.emulator.dag.work import Work
 from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.job import DEFECT
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.objects import ObjectStore
-from trainyard.language.conditions import all_hold
+from trainyard.emulator.steps.runner import Attempt, StepFailed, StepStopped
 from trainyard.language.evaluation import evaluate
 from trainyard.language.expressions import ExpressionError
+from trainyard.language.statuses import ENDED, TRIGGERS
+from trainyard.language.step_types import step_type
 
 NAME_LETTERS = string.ascii_letters + string.digits
 LIMIT = 1024  # characters of a FailureReason
-ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
 log = logging.getLogger(__name__)
-
-
-class StepFailed(Exception):
-    """The step failed; the message is its FailureReason."""
-
-
-class StepStopped(Exception):
-    """The step was stopped."""
-
-
-class Work(Protocol):
-    """What a step type does: :mod:`trainyard.emulator.dag.work`."""
-
-    def describe(self, metadata: dict) -> dict: ...
-
-    def outputs(self, metadata: dict) -> list[str]: ...
-
-    def run(
-        self, step: Step, arguments: dict, execution: "Execution", note: Callable[[dict], None]
-    ) -> None:
-        """Does it; ``note`` takes the step's Metadata as soon as it is known. Raises
-        :class:`StepFailed` or :class:`StepStopped`."""
-        ...
-
-    def stop(self, metadata: dict) -> None: ...
-
 
 Hit = Callable[["Execution", Step, str], tuple[dict, str] | None]
 """Finds an earlier run with that signature: (its step record, its execution's ARN)."""
@@ -269,19 +244,18 @@ class Execution:
                     self.save()
 
     def _attempt(self, step: Step, record: dict) -> None:
-        names = {"TrainingJobName": "", "ProcessingJobName": ""}
-        if step.type in ("Training", "Processing"):
-            names[f"{step.type}JobName"] = record["job"] = self.unique_name(step)
-        scope = self._scope(names)
-        if step.type == "Condition":
-            outcome = all_hold(step.arguments.get("Conditions") or [], scope)
-            self._note(record, {"Condition": {"Outcome": str(outcome)}})
-            return
-        arguments = evaluate(step.arguments, scope)
+        kind, runner = step_type(step.type), self.work.runner(step.type)
+        name = self._unique_name(step)
+        scope = self._scope({f"{kind.job.api}Name": name} if kind.job else {})
+        arguments = step.arguments if runner.resolves else evaluate(step.arguments, scope)
         signature = cache.signature(step, arguments)
         if signature and self._reuse(step, record, signature):
             return
-        self.work.run(step, arguments, self, lambda metadata: self._note(record, metadata))
+
+        def note(made: dict) -> None:
+            self._note(record, {kind.metadata_key: made})
+
+        runner.run(Attempt(arguments=arguments, name=name, scope=scope, note=note))
         outputs = cache.snapshot(self._objects, self.work.outputs(record["Metadata"]))
         with self.lock:
             record |= {"signature": signature, "outputs": outputs}
@@ -291,13 +265,14 @@ class Execution:
             self.record, self.definition, self.work.describe, self._objects, names
         )
 
-    def unique_name(self, step: Step) -> str:
+    def _unique_name(self, step: Step) -> str:
         """``pipelines-<execution>-<step>-<10 random>``, cut to the 63 characters of a job name.
 
         With the SDK's use_custom_job_prefix the Arguments hold a name, which takes the place of
         "pipelines" and the step's name.
         """
-        custom = step.arguments.get(f"{step.type}JobName")
+        kind = step_type(step.type)
+        custom = step.arguments.get(kind.made_up) if kind.job else None
         chance = "".join(secrets.choice(NAME_LETTERS) for _ in range(10))
         if custom:
             prefix = str(evaluate(custom, self._scope({})))[:39]
@@ -312,7 +287,7 @@ class Execution:
         earlier, arn = found
         with self.lock:
             record["CacheHitResult"] = {"SourcePipelineExecutionArn": arn}
-            record |= {"job": earlier.get("job"), "outputs": earlier["outputs"]}
+            record["outputs"] = earlier["outputs"]
         self._note(record, earlier["Metadata"])
         return True
 

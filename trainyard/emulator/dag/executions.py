@@ -11,14 +11,15 @@ from trainyard.common import whole_file
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag import cache
 from trainyard.emulator.dag.definition import Step, invalid
-from trainyard.emulator.dag.execution import ENDED, Execution
+from trainyard.emulator.dag.execution import Execution
 from trainyard.emulator.dag.parameters import values
 from trainyard.emulator.dag.pipelines import Pipelines, Version
-from trainyard.emulator.dag.work import StepWork
+from trainyard.emulator.dag.work import Work
 from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.paging import ordered, page
 from trainyard.language.parameters import as_given
+from trainyard.language.statuses import ENDED
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +50,7 @@ _STEP = (
 class Executions:
     """All executions of a state directory. Every method may be called from any thread."""
 
-    def __init__(
-        self, root: Path, pipelines: Pipelines, work: StepWork, objects: ObjectStore
-    ) -> None:
+    def __init__(self, root: Path, pipelines: Pipelines, work: Work, objects: ObjectStore) -> None:
         self._root = root
         self._pipelines = pipelines
         self._work = work

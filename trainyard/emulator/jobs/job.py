@@ -33,9 +33,9 @@ from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node, base_environment, host_names
 from trainyard.emulator.runtime.relocation import remove_scratch
+from trainyard.language.statuses import JOB_ENDED
 
 STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation
-ENDED = ("Completed", "Failed", "Stopped")
 TAIL = 400  # log lines of each node that a failure's reason is read from
 DEFECT = "InternalServerError: a defect of the emulator; its log has the traceback"
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Job(ABC):
         A second call can only shorten the grace.
         """
         with self.lock:
-            if self.status in ENDED:
+            if self.status in JOB_ENDED:
                 return
             if not self._stop.is_set():
                 self._stop.set()
@@ -148,7 +148,7 @@ class Job(ABC):
             log.exception("job %s failed in the emulator", self.name)
             self._finish("Failed", f"InternalServerError: the emulator failed: {error}")
         finally:
-            if self.status not in ENDED:
+            if self.status not in JOB_ENDED:
                 self._finish("Failed", DEFECT)
             try:
                 clear(self.directory)

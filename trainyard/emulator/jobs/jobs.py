@@ -7,11 +7,12 @@ from pathlib import Path
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.documents import read_json, write_json
-from trainyard.emulator.jobs.job import ENDED, Job, Place, clear
+from trainyard.emulator.jobs.job import Job, Place, clear
 from trainyard.emulator.jobs.processing_job import ProcessingJob
 from trainyard.emulator.jobs.training_job import TrainingJob
 from trainyard.emulator.paging import ordered, page
 from trainyard.emulator.shapes import check
+from trainyard.language.statuses import JOB_ENDED
 
 KINDS: dict[str, type[Job]] = {"Training": TrainingJob, "Processing": ProcessingJob}
 CLOSE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL when the emulator itself stops
@@ -81,7 +82,7 @@ class Jobs:
 
     def stop(self, kind: str, name: str) -> dict:
         status = self.describe(kind, name)[f"{kind}JobStatus"]
-        if status in ENDED:
+        if status in JOB_ENDED:
             message = f"The request was rejected because the {kind.lower()} job is in status"
             raise ApiError("ValidationException", f"{message} {status}.")
         if job := self._live.get(name):
@@ -118,7 +119,7 @@ class Jobs:
         for path in self._place.jobs.glob("*/job.json"):
             document = read_json(path)
             kind, record = document["kind"], document["describe"]
-            if record[f"{kind}JobStatus"] not in ENDED:
+            if record[f"{kind}JobStatus"] not in JOB_ENDED:
                 record |= {f"{kind}JobStatus": "Failed", "FailureReason": LOST}
                 record |= {f"{kind}EndTime": time.time(), "LastModifiedTime": time.time()}
                 if "SecondaryStatus" in record:

@@ -1,0 +1,31 @@
+"""What runs a step: each module registers one type's runner. To add one, write a module.
+
+A module here is found by being here; ``NOT_RUN`` loses the type's line.
+"""
+
+from trainyard.emulator.steps.runner import RUNNERS, Attempt, Runner, Services
+from trainyard.registration import import_modules
+
+NOT_RUN = {
+    "Transform": "it has no batch transform jobs",
+    "Tuning": "it has no tuning jobs",
+    "AutoML": "its candidates are trained by a service that has no offline counterpart",
+    "Job": "its job categories are services that have no offline counterpart",
+    "QualityCheck": "the container is one of AWS's, whose image is closed",
+    "ClarifyCheck": "the container is one of AWS's, whose image is closed",
+    "EndpointConfig": "endpoints are made by calls to its API, outside a pipeline",
+    "Endpoint": "endpoints are made by calls to its API, outside a pipeline",
+    "InferenceComponent": "its endpoints serve one model each",
+    "Lambda": "it does not run functions",
+    "Callback": "it has no call that answers the token",
+    "EMR": "it has no Spark",
+    "EMRServerless": "it has no Spark",
+    "ForEach": "it does not unroll loops",
+    "Lineage": "it keeps no lineage",
+    "Cleanup": "it deletes no outputs",
+}
+"""Step type → why this emulator does not run it."""
+
+import_modules(__name__, __path__)
+
+__all__ = ["NOT_RUN", "RUNNERS", "Attempt", "Runner", "Services"]

@@ -1,0 +1,20 @@
+"""Condition: says which of its branches runs."""
+
+from trainyard.emulator.steps.runner import Attempt, Runner, runs
+from trainyard.language.conditions import all_hold, check
+
+
+@runs("Condition")
+class ConditionRunner(Runner):
+    """Looks at the conditions in their order; what the outcome does not depend on is not read."""
+
+    resolves = True
+
+    @staticmethod
+    def check(arguments: dict) -> None:
+        for condition in arguments.get("Conditions") or []:
+            check(condition)
+
+    def run(self, attempt: Attempt) -> None:
+        outcome = all_hold(attempt.arguments.get("Conditions") or [], attempt.scope)
+        attempt.note({"Outcome": str(outcome)})

@@ -1,0 +1,50 @@
+"""Training and Processing: a step that starts a job and waits for it."""
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.steps.runner import (
+    Attempt,
+    Runner,
+    StepFailed,
+    StepStopped,
+    refused,
+    runs,
+)
+
+
+@runs("Training", "Processing")
+class JobRunner(Runner):
+    """Creates the job that the Arguments ask for."""
+
+    def run(self, attempt: Attempt) -> None:
+        kind = self._type.name
+        try:
+            request = attempt.arguments | {f"{kind}JobName": attempt.name}
+            job = self._services.jobs.create(kind, request)
+        except ApiError as error:
+            raise refused(f"Create{kind}Job", error) from None
+        attempt.note({"Arn": job.arn})
+        job.wait()
+        if job.status == "Failed":
+            raise StepFailed(job.record["FailureReason"])
+        if job.status == "Stopped" and "FailureReason" in job.record:
+            raise StepFailed(job.record["FailureReason"])  # MaxRuntimeInSeconds
+        if job.status == "Stopped":
+            raise StepStopped
+
+    def describe(self, made: dict) -> dict:
+        kind, name = self._type.name, _name(made)
+        return self._services.jobs.describe(kind, name) | {f"{kind}JobName": name}
+
+    def outputs(self, made: dict) -> list[str]:
+        return self._services.jobs.outputs(_name(made))
+
+    def stop(self, made: dict) -> None:
+        try:
+            self._services.jobs.stop(self._type.name, _name(made))
+        except ApiError as error:  # it has ended meanwhile
+            if error.code != "ValidationException":
+                raise
+
+
+def _name(made: dict) -> str:
+    return made["Arn"].rpartition("/")[2]
