@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from conditions.champion import UNRESOLVED
 from conditions.check import Direction
-from conditions.demands import SETTINGS, UNRESOLVED, Demands, fields
+from conditions.demands import SETTINGS, Demands, fields
 from conditions.table import Field, Values, compared, declared
 from trainyard.common.errors import GateError
 

@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from conditions.champion import UNRESOLVED
 from conditions.check import Check, Direction
 from conditions.spending import spent
 from conditions.table import Field, GateCheck, checks, compared, declared
-
-NONE, UNRESOLVED = "none", "unresolved"
-"""What stands in place of the champion's ARN: there is none yet; nobody looked for one."""
 
 SETTINGS = (
     Field(

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from conditions.champion import NONE, UNRESOLVED
 from conditions.check import Check, measured
 from conditions.comparison import Compared
-from conditions.demands import NONE, UNRESOLVED, Demands, undecided
+from conditions.demands import Demands, undecided
 from conditions.group_sums import GroupSums, Wanted
 from conditions.paired import improvement
 from conditions.score_reader import read

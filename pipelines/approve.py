@@ -19,7 +19,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.approval.champion import NONE, approved
+from conditions.champion import NONE
+from pipelines.approval.champion import approved
 from pipelines.approval.judged import check_champion, check_champions_model, compared_with
 from pipelines.approval.overrides import overrides
 from pipelines.approval.recount import judged_at, recount

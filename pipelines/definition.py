@@ -21,8 +21,9 @@ from sagemaker.core.workflow.parameters import (
 )
 from sagemaker.mlops.workflow.pipeline import Pipeline
 
+from conditions.champion import UNRESOLVED
 from conditions.step import verdict_condition
-from pipelines.approval.champion import NO_CHAMPION, UNRESOLVED
+from pipelines.approval.champion import NO_CHAMPION
 from pipelines.approval.ledger import PARAMETER as LOOK
 from pipelines.cli import RecipeOption, SetOption
 from pipelines.compiling.assets import step_code

@@ -21,7 +21,12 @@ ROOMS = {
         *("training/data/", "training/workloads/"),
     ),
     "train": ("training/",),
-    "evaluate": ("steps/evaluate/", "training/"),
+    "evaluate": (
+        "steps/evaluate/",
+        "training/",
+        "conditions/__init__.py",
+        "conditions/champion.py",
+    ),
     "gate": ("conditions/",),
 }
 """Step → what its job imports besides. A room ends with a slash."""

@@ -11,12 +11,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from conditions.champion import NONE
 from trainyard.common.errors import RecipeError, ServiceError
 from trainyard.language.steps import every_step
 from trainyard.service import client, error_code, service_errors
-
-NONE, UNRESOLVED = "none", "unresolved"
-"""Values of ChampionArn: the group has no Approved package; nobody has looked."""
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 

@@ -1,6 +1,6 @@
 """Whom a verdict rests on, and whether that is today's champion."""
 
-from pipelines.approval.champion import NONE, UNRESOLVED
+from conditions.champion import NONE, UNRESOLVED
 from pipelines.verify.evidence import Absent, Evidence
 from trainyard.common.errors import GateError
 
@@ -16,7 +16,7 @@ def compared_with(evidence: Evidence) -> str | None:
         raise GateError(f"{evidence.arn}: not approved: {why}") from None
     told = evaluation.get("champion")
     found = gate.get("champion") or (told.get("arn") if isinstance(told, dict) else None)
-    return None if found == "unresolved" else found
+    return None if found == UNRESOLVED else found
 
 
 def check_champion(arn: str, judged: str | None, champion: str | None) -> None:

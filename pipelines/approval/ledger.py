@@ -23,8 +23,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from conditions.champion import NONE, UNRESOLVED
 from conditions.spending import spent
-from pipelines.approval.champion import NONE, UNRESOLVED
 from pipelines.deploying.lock import LOST_RACE, whoami
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import json_sha256

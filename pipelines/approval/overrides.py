@@ -7,9 +7,10 @@ a run that used it is approved for a stated reason, or not at all.
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.approval.champion import NONE
+from conditions.champion import NONE
 from pipelines.approval.ledger import FOUND
 from pipelines.verify.evidence import Evidence
+from trainyard.plan.fields import flat
 
 PLACES = "aws."
 """Settings of the recipe that say where it runs, not what: CI gives them at every upsert."""
@@ -51,16 +52,8 @@ def _without_champion(evidence: Evidence, champion: str | None) -> Iterator[str]
 
 def _recipe(recorded: Any, ours: Any) -> Iterator[str]:
     """What differs between two resolved recipes, field by field."""
-    theirs, ours = _flat(recorded), _flat(ours)
+    theirs, ours = flat(recorded), flat(ours)
     for field in sorted({*theirs, *ours}):
-        if not field.startswith(PLACES) and theirs.get(field) != ours.get(field):
-            yield f"recipe {field} was {theirs.get(field)}, yours is {ours.get(field)}"
-
-
-def _flat(value: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {path: value}
-    found: dict[str, Any] = {}
-    for name, inner in value.items():
-        found |= _flat(inner, f"{path}.{name}".lstrip("."))
-    return found
+        was, now = theirs.get(field), ours.get(field)
+        if not field.startswith(PLACES) and (was and was.raw) != (now and now.raw):
+            yield f"recipe {field} was {was and was.text}, yours is {now and now.text}"

@@ -6,12 +6,10 @@ reject, and never ends the job.
 
 from pathlib import Path
 
+from conditions.champion import NONE, UNRESOLVED
 from steps.evaluate.archive import Trained, open_archive
 from training.workloads import Packing
 from trainyard.common.errors import DataError, TrainyardError
-
-NONE, UNRESOLVED = "none", "unresolved"
-"""Instead of an ARN: the model package group has no Approved package; nobody has looked."""
 
 
 def open_champion(folder: Path, arn: str, challenger: Trained) -> tuple[Trained | None, str | None]:
@@ -19,7 +17,7 @@ def open_champion(folder: Path, arn: str, challenger: Trained) -> tuple[Trained 
 
     Args:
         folder: holds its model.tar.gz, or no-champion.json.
-        arn: of its model package; or NONE, UNRESOLVED.
+        arn: of its model package; or ``none``, ``unresolved``.
     """
     if arn in (NONE, UNRESOLVED):
         return None, None

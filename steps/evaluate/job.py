@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from conditions.champion import UNRESOLVED
 from steps.edge import run
 from steps.evaluate.archive import Trained, open_archive
-from steps.evaluate.champion import UNRESOLVED, open_champion
+from steps.evaluate.champion import open_champion
 from steps.evaluate.latency import latency
 from steps.evaluate.leakage import leakage
 from steps.evaluate.near import near_duplicates

@@ -9,19 +9,22 @@ from trainyard.validate.rules.rule import Violation, rule
 GUIDE = "developer guide, define-train-metrics"
 
 
-def _expressions(job: Job) -> Iterator[tuple[str, str, str]]:
-    """Path, metric and text of each regular expression."""
+def _expressions(job: Job) -> Iterator[tuple[str, str, re.Pattern[str] | re.error]]:
+    """Path, what to call it, and each regular expression: compiled, or why it is none."""
     for index, metric in job.items("AlgorithmSpecification.MetricDefinitions"):
         text = known_text(job.document.value(metric.get("Regex")))
         if text:
             where = f"AlgorithmSpecification.MetricDefinitions[{index}].Regex"
-            yield where, str(metric.get("Name")), text
+            yield where, f"{metric.get('Name')}: {text!r}", _compiled(text)
 
 
-def _compiled(text: str) -> re.Pattern[str]:
+def _compiled(text: str) -> re.Pattern[str] | re.error:
     """What other dialects write otherwise is no mistake: ``(?<name>…)``, ``\\p{L}``."""
     common = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", text)
-    return re.compile(re.sub(r"\\[pP]\{\w+\}", r"\\w", common))
+    try:
+        return re.compile(re.sub(r"\\[pP]\{\w+\}", r"\\w", common))
+    except re.error as error:
+        return error
 
 
 @rule(
@@ -32,11 +35,9 @@ def _compiled(text: str) -> re.Pattern[str]:
     source=GUIDE,
 )
 def malformed_metric_regex(job: Job) -> Iterator[Violation]:
-    for where, name, text in _expressions(job):
-        try:
-            _compiled(text)
-        except re.error as error:
-            yield job.at(where, f"{name}: {text!r} is no regular expression: {error}")
+    for where, name, found in _expressions(job):
+        if isinstance(found, re.error):
+            yield job.at(where, f"{name} is no regular expression: {found}")
 
 
 @rule(
@@ -47,10 +48,6 @@ def malformed_metric_regex(job: Job) -> Iterator[Violation]:
     source=GUIDE,
 )
 def metric_regex_without_group(job: Job) -> Iterator[Violation]:
-    for where, name, text in _expressions(job):
-        try:
-            groups = _compiled(text).groups
-        except re.error:  # the rule above says it
-            continue
-        if not groups:
-            yield job.at(where, f"{name}: {text!r} captures nothing")
+    for where, name, found in _expressions(job):
+        if isinstance(found, re.Pattern) and not found.groups:
+            yield job.at(where, f"{name} captures nothing")
