@@ -13,11 +13,11 @@ import typer
 
 from pipelines.cli import RecipeOption, SetOption
 from pipelines.deploying import saved
+from pipelines.deploying.planning import make
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
 from trainyard.common.errors import PlanError
-from trainyard.plan.picture import picture
-from trainyard.plan.plan import Plan, make
+from trainyard.plan.picture import show
 from trainyard.terminal import console, refuse_place, run
 
 CHANGES = 2
@@ -38,23 +38,19 @@ def main(
     resolve(loaded.aws)  # what is missing is told before the SDK is loaded
     from pipelines.definition import from_recipe  # loads the SDK: seconds
 
-    plan = make(from_recipe(recipe, overrides))
-    _show(plan, as_json)
+    definition = from_recipe(recipe, overrides)
+    plan = make(definition)
+    if as_json:
+        print(json.dumps(saved.as_json(plan, definition), indent=1))
+    else:
+        show(plan)
     if not plan.budget.holds:
         raise PlanError(f"budget: {plan.budget.text.partition(';')[0]}")
     if out:
-        saved.write(out, plan, recipe, overrides)
+        saved.write(out, plan, definition, recipe, overrides)
         if not as_json:
             console.print(f"python -m pipelines.upsert --plan {out} applies exactly this")
     raise typer.Exit(CHANGES if plan.deployed is None or plan.diff else 0)
-
-
-def _show(plan: Plan, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(saved.as_json(plan), indent=1))
-        return
-    for line in picture(plan, console.width if console.is_terminal else None):
-        console.print(line, highlight=False)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from pipelines.approve import approve_after
 from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption, pipeline_name
 from pipelines.compiling.provenance import recorded_recipe
 from pipelines.deploying import spending
+from pipelines.deploying.planning import NEW_DATA
 from trainyard.common.errors import PlanError, RecipeError
 from trainyard.common.nearest import nearest
 from trainyard.language.parameters import values
@@ -118,7 +119,7 @@ def _looked_at(
     if recipe is None:  # a pipeline of somebody else's
         return {}
     ahead = spending.ahead(sagemaker, definition, pipeline, parameters)
-    for each in overwritten(s3, ahead.document, ahead.outcomes):
+    for each in overwritten(s3, ahead.document, ahead.outcomes, NEW_DATA):
         console.print(f"! {each}", style="bold magenta", highlight=False, markup=False)
     found = spending.verdict(ahead, spending.budget_in(recipe))
     if found.holds:

@@ -64,7 +64,7 @@ def upsert(
         sagemaker = client("sagemaker", definition.region)
         s3 = client("s3", definition.region)
         before = deployed.describe(sagemaker, definition.name)
-        wanted = deployed.wanted(definition)
+        wanted = definition.state
         if before and before.state.fingerprint == wanted.fingerprint:
             return Upserted("unchanged", _upload_code(s3, definition))
         if plan:

@@ -4,9 +4,7 @@ python -m pipelines.validate --recipe recipes/prod.yaml [--set FIELD.PATH=VALUE]
 python -m pipelines.validate definition.json
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -16,20 +14,16 @@ from pipelines.cli import SetOption
 from pipelines.recipe.reading import load
 from pipelines.rules import check
 from trainyard.common.errors import DefinitionError, RecipeError
+from trainyard.definitions import DefinitionArgument, read_definition
 from trainyard.terminal import run
 from trainyard.validate import Finding
-from trainyard.validate.form import read
-from trainyard.validate.show import count, show
+from trainyard.validate.show import JsonOption, report
 
-FileArgument = Annotated[
-    Path | None, typer.Argument(metavar="DEFINITION", help="A pipeline definition, JSON.")
-]
 RecipeChoice = Annotated[Path | None, typer.Option("--recipe", help="The recipe's YAML file.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the findings as a JSON list.")]
 
 
 def main(
-    definition: FileArgument = None,
+    definition: DefinitionArgument = None,
     recipe: RecipeChoice = None,
     overrides: SetOption = (),
     as_json: JsonOption = False,
@@ -40,12 +34,9 @@ def main(
     if recipe is not None:
         body, findings = of_recipe(recipe, overrides)
     else:
-        body, findings = _of_file(definition)
-    if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=1))
-    else:
-        show(findings, _checked(body))
-    raise typer.Exit(any(finding.severity == "error" for finding in findings))
+        body = read_definition(definition)
+        findings = check(body)
+    report(findings, body, as_json)
 
 
 def of_recipe(path: Path, overrides: Sequence[str]) -> tuple[str, list[Finding]]:
@@ -75,24 +66,6 @@ def _of_recipe(line: str, path: Path) -> Finding:
         fix="change the field in the recipe, or with --set",
         source="pipelines/recipe/config.py, steps/*/config.py",
     )
-
-
-def _of_file(path: Path) -> tuple[str, list[Finding]]:
-    try:
-        body = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DefinitionError(f"{path}: cannot be read: {error}; give a JSON file") from None
-    return body, check(body)
-
-
-def _checked(body: str) -> str:
-    """What a run looked at."""
-    document, _ = read(body) if body else (None, [])
-    if document is None:
-        return "no definition to check"
-    types = ", ".join(dict.fromkeys(step.type for step in document.steps))
-    steps, parameters = count(len(document.steps), "step"), len(document.parameters)
-    return f"{steps} ({types}) and {count(parameters, 'parameter')} checked"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ def client(service: str, region: str | None = None) -> Any:
     """A boto3 client; region and credentials from the ordinary AWS environment when not given."""
     config = Config(retries={"mode": "standard", "max_attempts": 5}, user_agent_extra="trainyard")
     with service_errors(service):
-        return boto3.client(service, region_name=region, config=config)
+        where = region or os.environ.get("AWS_REGION")  # boto3 alone reads AWS_DEFAULT_REGION only
+        return boto3.client(service, region_name=where, config=config)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pipelines.compiling.assets import Asset
 from pipelines.recipe.config import Budget
+from trainyard.plan.deployed import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,3 +31,15 @@ class Definition:
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.body.encode()).hexdigest()
+
+    @property
+    def state(self) -> State:
+        """What upserting it makes of the pipeline."""
+        return State(
+            name=self.name,
+            definition=self.body,
+            role=self.role,
+            description=self.description,
+            max_parallel_steps=self.max_parallel_steps,
+            tags=self.tags,
+        )

@@ -6,17 +6,15 @@ and a hash over all that, so that a torn or edited file is told from a whole one
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pipelines.compiling.compiled import Definition
-from pipelines.compiling.starting import told
 from trainyard.common import whole_file
 from trainyard.common.errors import PlanError
 from trainyard.common.hashes import json_sha256
-from trainyard.plan import deployed
 from trainyard.plan.deployed import Deployed, State
 from trainyard.plan.diff import Diff, compare
 from trainyard.plan.plan import Plan
@@ -47,7 +45,7 @@ class Saved:
         Raises:
             PlanError: they differ; names how.
         """
-        now = deployed.wanted(definition)
+        now = definition.state
         if now.name != self.wanted.name:
             raise PlanError(
                 f"{self.path}: is a plan of pipeline {self.wanted.name}, and {self.recipe} makes "
@@ -92,44 +90,24 @@ def said(diff: Diff) -> str:
     return "; ".join(words[:SHOWN]) + ("; …" if len(words) > SHOWN else "")
 
 
-def as_json(plan: Plan) -> dict[str, Any]:
-    """The plan as ``--json`` prints it."""
-    there = plan.deployed
-    return {
-        "pipeline": plan.wanted.name,
-        "region": plan.region,
-        "made": plan.made.isoformat(),
-        "wanted": plan.wanted.as_json() | {"fingerprint": plan.wanted.fingerprint},
-        "assets": _assets(plan.assets),
-        "deployed": there and there.state.as_json() | {"fingerprint": there.state.fingerprint},
-        "diff": asdict(plan.diff),
-        "drift": asdict(plan.drift) | {"since": plan.drift.since and plan.drift.since.isoformat()},
-        "steps": [_step(outcome) for outcome in plan.outcomes],
-        "begins": dict(told(plan.wanted.document)),
-        "cost": {"steps": [asdict(cost) for cost in plan.costs], "total": asdict(plan.total)},
-        "prices": {"region": plan.prices.region, "date": plan.prices.date},
-        "budget": asdict(plan.budget),
-        "overwritten": [str(found) for found in plan.overwritten],
-    }
-
-
-def _step(outcome: Any) -> dict[str, Any]:
-    source = outcome.source.arn if outcome.source else None
-    plain = {key: getattr(outcome, key) for key in ("step", "type", "answer", "why", "when")}
-    return plain | {"source": source}
+def as_json(plan: Plan, definition: Definition) -> dict[str, Any]:
+    """The plan as ``--json`` prints it, with the code of the definition that was planned."""
+    return plan.as_json() | {"assets": _assets(definition.assets)}
 
 
 def _assets(assets: Sequence[Any]) -> dict[str, str]:
     return {asset.key: asset.sha256 for asset in assets}
 
 
-def write(path: Path, plan: Plan, recipe: Path, overrides: Sequence[str]) -> None:
-    """Write ``plan``, made of ``recipe`` with ``overrides``, at once.
+def write(
+    path: Path, plan: Plan, definition: Definition, recipe: Path, overrides: Sequence[str]
+) -> None:
+    """Write ``plan`` of ``definition``, made of ``recipe`` with ``overrides``, at once.
 
     Raises:
         PlanError: the file cannot be written.
     """
-    content = as_json(plan) | {"recipe": str(recipe), "overrides": list(overrides)}
+    content = as_json(plan, definition) | {"recipe": str(recipe), "overrides": list(overrides)}
     tree = {"format": FORMAT, "sha256": json_sha256(content), "plan": content}
     try:
         whole_file.write(path, json.dumps(tree, indent=1) + "\n")

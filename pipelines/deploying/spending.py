@@ -12,10 +12,10 @@ from typing import Any
 from pipelines.approval.ledger import FOUND
 from pipelines.recipe.config import Budget
 from trainyard.plan.caching import Outcome, predict
-from trainyard.plan.cost import Verdict, check_budget, estimate
+from trainyard.plan.cost import Cost, Verdict, all_of, estimate
 from trainyard.plan.history import History
 from trainyard.plan.plan import started_with
-from trainyard.plan.prices import load
+from trainyard.plan.prices import Prices, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +66,49 @@ def verdict(run: Ahead, budget: Budget) -> Verdict:
 def budget_in(recipe: Mapping[str, Any]) -> Budget:
     """The budget of a recorded recipe."""
     return Budget.model_validate(recipe.get("budget", {}))
+
+
+def check_budget(budget: Budget, costs: Sequence[Cost], prices: Prices) -> Verdict:
+    """A budget that cannot be checked does not hold: silence would read as consent."""
+    if budget.usd_per_run is None:
+        return Verdict(True)
+    missing = sorted({cost.unpriced for cost in costs if cost.unpriced})
+    if missing:
+        return Verdict(
+            False,
+            f"cannot be checked: {prices.region} has no price for {', '.join(missing)}; refresh "
+            f"the table (python -m trainyard prices --region {prices.region}), or take "
+            "budget.usd_per_run out of the recipe",
+        )
+    bound = _bound(budget, costs)
+    if bound is None:
+        return Verdict(
+            False,
+            "cannot be checked: a step has no time limit or is of a type without known prices; "
+            "give it a MaxRuntimeInSeconds, or take budget.usd_per_run out of the recipe",
+        )
+    grounds, allowed = GROUNDS[budget.bound], f"${budget.usd_per_run:,.2f}"
+    if bound <= budget.usd_per_run:
+        return Verdict(True, f"{allowed} a run; at most ${bound:,.2f} ({grounds})")
+    return Verdict(
+        False,
+        f"a run may cost ${bound:,.2f} ({grounds}), and the recipe allows {allowed}; lower "
+        "max_runtime_minutes or the machines, raise budget.usd_per_run, or choose another "
+        "budget.bound",
+    )
+
+
+GROUNDS = {
+    "limit": "every step that runs as long as it may, on demand",
+    "seen": "every step as long as its longest earlier run, or as it may where there is none",
+    "uncached": "every step as long as it may, on demand, without the cache",
+}
+
+
+def _bound(budget: Budget, costs: Sequence[Cost]) -> float | None:
+    if budget.bound == "uncached":
+        return all_of(cost.usd_uncached for cost in costs)
+    if budget.bound == "limit":
+        return all_of(cost.usd_limit for cost in costs)
+    highest = [(cost.usd_seen.high, cost.usd_limit) for cost in costs]
+    return all_of(limit if seen is None else seen for seen, limit in highest)

@@ -55,9 +55,9 @@ def test_create_update_unchanged(aws, monkeypatch: pytest.MonkeyPatch):
     again = upsert(definition("1"))
     assert (again.change, again.uploaded_bytes) == ("unchanged", 0)
     assert upsert(definition("2")).change == "updated"
-    assert state(sagemaker).fingerprint == deployed.wanted(definition("2")).fingerprint
+    assert state(sagemaker).fingerprint == definition("2").state.fingerprint
     keys = {item["Key"] for item in s3.list_objects_v2(Bucket="bkt")["Contents"]}
-    recorded = {PLACE.key(f"{deployed.wanted(definition(v)).fingerprint}.json") for v in "12"}
+    recorded = {PLACE.key(f"{definition(v).state.fingerprint}.json") for v in "12"}
     assert {key for key in keys if "definitions" in key} == recorded  # and no lock is left
 
 
@@ -122,7 +122,7 @@ def test_the_record_is_written_before_the_pipeline_and_the_code_before_both(aws,
     # the lock, two files, the record, the lock again, then the pipeline
     assert writes == [*["PutObject"] * 5, "UpdatePipeline", "DeleteObject"]
     s3, _ = aws
-    wanted = deployed.wanted(definition("2"))
+    wanted = definition("2").state
     found = records.listed(s3, PLACE)
     assert found.last == wanted.fingerprint and not found.locked
     assert records.read(s3, PLACE, found.last) == wanted
@@ -137,7 +137,7 @@ def test_somebody_elses_lock_stops_an_upsert_that_changes_something(aws):
             upsert(definition("2"))
         assert upsert(definition("1")).change == "unchanged"
     assert state(sagemaker) == before
-    assert deployed.wanted(definition("2")).fingerprint not in records.listed(s3, PLACE).recorded
+    assert definition("2").state.fingerprint not in records.listed(s3, PLACE).recorded
     assert upsert(definition("2")).change == "updated"
 
 
@@ -177,22 +177,22 @@ def test_a_change_between_the_first_look_and_the_lock_is_refused(aws):
 
     def meddle(**_: object) -> None:
         if next(once, False):
-            sagemaker.update_pipeline(**deployed.wanted(definition("9")).request())
+            sagemaker.update_pipeline(**definition("9").state.request())
 
     boto3.DEFAULT_SESSION._session.register("before-call.s3.PutObject", meddle)
     with pytest.raises(PlanError, match="changed it at .* while this upsert began"):
         upsert(definition("2"))
-    assert state(sagemaker).request() == deployed.wanted(definition("9")).request()
+    assert state(sagemaker).request() == definition("9").state.request()
     found = records.listed(s3, PLACE)
-    assert deployed.wanted(definition("2")).fingerprint not in found.recorded and not found.locked
+    assert definition("2").state.fingerprint not in found.recorded and not found.locked
 
 
 def test_white_space_and_the_order_of_keys_are_no_change(aws):
     _, sagemaker = aws
     upsert(definition("1"))
-    document = deployed.wanted(definition("1")).document
+    document = definition("1").state.document
     text = json.dumps(dict(reversed(document.items())), indent=3)
-    request = deployed.wanted(definition("1")).request() | {"PipelineDefinition": text}
+    request = definition("1").state.request() | {"PipelineDefinition": text}
     sagemaker.update_pipeline(**request)
     assert upsert(definition("1")).change == "unchanged"
     assert upsert(definition("2")).change == "updated"
@@ -227,7 +227,7 @@ def test_what_is_no_lock_and_no_record_is_said_to_be_none(aws):
         upsert(definition("1"))
     s3.delete_object(Bucket="bkt", Key=PLACE.key("lock"))
     upsert(definition("1"))
-    wanted = deployed.wanted(definition("1"))
+    wanted = definition("1").state
     record = PLACE.key(f"{wanted.fingerprint}.json")
     for body in (b"", b"[]", json.dumps(wanted.as_json() | {"role": "another"}).encode()):
         s3.put_object(Bucket="bkt", Key=record, Body=body)
@@ -275,7 +275,7 @@ def test_of_upserts_at_once_one_wins_and_the_others_say_who(aws, emulator, tmp_p
     assert won and all(status[v] == (0 if v in won else 1) for v in values), said
     for value in set(values) - set(won):
         assert "is upserting it since" in said[value] or "changed it at" in said[value], said
-    wanted = {deployed.wanted(definition(v)).fingerprint for v in won}
+    wanted = {definition(v).state.fingerprint for v in won}
     assert state(sagemaker).fingerprint in wanted
     versions = sagemaker.list_pipeline_versions(PipelineName=NAME)["PipelineVersionSummaries"]
     assert len(versions) == 1 + len(won)
@@ -293,7 +293,7 @@ def test_killed_in_the_middle_the_pipeline_is_whole_and_the_next_goes_on(
 ):
     _, sagemaker = aws
     upsert(definition("1"))
-    old, new = (deployed.wanted(definition(v)).request() for v in "12")
+    old, new = (definition(v).state.request() for v in "12")
     with process(emulator.env, "2", "--seconds", "1", "--stop-at", event) as killed:
         assert [killed.stdout.readline() for _ in range(2)] == ["ready\n", "stopped\n"]
         killed.send_signal(signal.SIGKILL)
@@ -302,6 +302,4 @@ def test_killed_in_the_middle_the_pipeline_is_whole_and_the_next_goes_on(
         upsert(definition("3"))
     time.sleep(3.1)
     assert upsert(definition("3")).change == "updated"
-    assert json.dumps(state(sagemaker).as_json()) == json.dumps(
-        deployed.wanted(definition("3")).as_json()
-    )
+    assert json.dumps(state(sagemaker).as_json()) == json.dumps(definition("3").state.as_json())

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pipelines.recipe.config import Budget
 from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError
 from trainyard.language.parameters import values
@@ -210,12 +209,12 @@ def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
         seen=Range(_path(document, costs, "low"), _path(document, costs, "high")),
         limit=_path(document, costs, "limit"),
         usd_seen=usd,
-        usd_limit=_all(cost.usd_limit for cost in costs),
-        usd_uncached=_all(cost.usd_uncached for cost in costs),
+        usd_limit=all_of(cost.usd_limit for cost in costs),
+        usd_uncached=all_of(cost.usd_uncached for cost in costs),
     )
 
 
-def _all(amounts: Iterable[float | None]) -> float | None:
+def all_of(amounts: Iterable[float | None]) -> float | None:
     found = list(amounts)
     return None if None in found else sum(found)
 
@@ -234,53 +233,7 @@ def _path(document: Mapping[str, Any], costs: Sequence[Cost], which: str) -> flo
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the recipe's budget holds, and what to say of it; nothing where it sets none."""
+    """Whether a budget holds, and what to say of it; nothing where there is none."""
 
     holds: bool
     text: str = ""
-
-
-def check_budget(budget: Budget, costs: Sequence[Cost], prices: Prices) -> Verdict:
-    """A budget that cannot be checked does not hold: silence would read as consent."""
-    if budget.usd_per_run is None:
-        return Verdict(True)
-    missing = sorted({cost.unpriced for cost in costs if cost.unpriced})
-    if missing:
-        return Verdict(
-            False,
-            f"cannot be checked: {prices.region} has no price for {', '.join(missing)}; refresh "
-            f"the table (python -m trainyard.plan.prices --region {prices.region}), or take "
-            "budget.usd_per_run out of the recipe",
-        )
-    bound = _bound(budget, costs)
-    if bound is None:
-        return Verdict(
-            False,
-            "cannot be checked: a step has no time limit or is of a type without known prices; "
-            "give it a MaxRuntimeInSeconds, or take budget.usd_per_run out of the recipe",
-        )
-    grounds, allowed = GROUNDS[budget.bound], f"${budget.usd_per_run:,.2f}"
-    if bound <= budget.usd_per_run:
-        return Verdict(True, f"{allowed} a run; at most ${bound:,.2f} ({grounds})")
-    return Verdict(
-        False,
-        f"a run may cost ${bound:,.2f} ({grounds}), and the recipe allows {allowed}; lower "
-        "max_runtime_minutes or the machines, raise budget.usd_per_run, or choose another "
-        "budget.bound",
-    )
-
-
-GROUNDS = {
-    "limit": "every step that runs as long as it may, on demand",
-    "seen": "every step as long as its longest earlier run, or as it may where there is none",
-    "uncached": "every step as long as it may, on demand, without the cache",
-}
-
-
-def _bound(budget: Budget, costs: Sequence[Cost]) -> float | None:
-    if budget.bound == "uncached":
-        return _all(cost.usd_uncached for cost in costs)
-    if budget.bound == "limit":
-        return _all(cost.usd_limit for cost in costs)
-    highest = [(cost.usd_seen.high, cost.usd_limit) for cost in costs]
-    return _all(limit if seen is None else seen for seen, limit in highest)

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from pipelines.compiling.compiled import Definition
 from trainyard.common.hashes import json_sha256
 from trainyard.service import error_code
 
@@ -25,10 +24,10 @@ class State:
     definition: str
     """The definition JSON."""
 
-    role: str
-    description: str
-    max_parallel_steps: int | None
-    tags: Mapping[str, str]
+    role: str = ""
+    description: str = ""
+    max_parallel_steps: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def document(self) -> dict[str, Any]:
@@ -75,18 +74,6 @@ class Deployed:
 
     by: str
     """Who changed it last, as far as the service tells."""
-
-
-def wanted(definition: Definition) -> State:
-    """What upserting ``definition`` would make of the pipeline."""
-    return State(
-        name=definition.name,
-        definition=definition.body,
-        role=definition.role,
-        description=definition.description,
-        max_parallel_steps=definition.max_parallel_steps,
-        tags=definition.tags,
-    )
 
 
 def describe(sagemaker: Any, name: str) -> Deployed | None:

@@ -22,6 +22,8 @@ from trainyard.service import error_code
 MOST = 10_000
 """Objects of one prefix that are looked at."""
 
+FIX = "put new data under a new prefix, or turn the step's cache off"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overwritten:
@@ -31,6 +33,9 @@ class Overwritten:
     uri: str
     run: str
     """Id of the run that read it."""
+
+    fix: str
+    """What to do about it."""
 
     count: int = 0
     """Objects that were written since."""
@@ -53,21 +58,23 @@ class Overwritten:
         return (
             f"{self.step} is cached, but {self.count:,} of {of} objects under {self.uri} were "
             f"written after run {self.run} read them ({self.newest} at {self.when:%Y-%m-%d %H:%M} "
-            "UTC): the run will not see them; put new data under a new prefix (data.input, "
-            "--parameter InputUri=…), or upsert with cache.enabled=false"
+            f"UTC): the run will not see them; {self.fix}"
         )
 
 
 def overwritten(
-    s3: Any, document: Mapping[str, Any], outcomes: Sequence[Outcome]
+    s3: Any, document: Mapping[str, Any], outcomes: Sequence[Outcome], fix: str = FIX
 ) -> list[Overwritten]:
-    """For each cached step and input: what was written since; parameters at their defaults."""
+    """For each cached step and input: what was written since; parameters at their defaults.
+
+    ``fix``: what to do about it, in the words of whoever asks.
+    """
     everything, defaults = steps(document), values(document, {})
     found = []
     for outcome in outcomes:
         if outcome.answer == "cached" and outcome.source:
             for uri in dict.fromkeys(_inputs(everything[outcome.step], defaults)):
-                found.append(_look(s3, outcome, uri))
+                found.append(_look(s3, outcome, uri, fix))
     return [each for each in found if each.count or each.refused]
 
 
@@ -93,10 +100,10 @@ def _listed(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
     return list(islice((item for page in pages for item in page.get("Contents", ())), MOST))
 
 
-def _look(s3: Any, outcome: Outcome, uri: str) -> Overwritten:
+def _look(s3: Any, outcome: Outcome, uri: str, fix: str) -> Overwritten:
     read = outcome.source.steps[outcome.step].started
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-    same = {"step": outcome.step, "uri": uri, "run": outcome.source.id}
+    same = {"step": outcome.step, "uri": uri, "run": outcome.source.id, "fix": fix}
     try:
         there = _listed(s3, bucket, f"{prefix.rstrip('/')}/") or _listed(s3, bucket, prefix)
     except ClientError as error:

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from pipelines.approval import ledger
-from pipelines.compiling.starting import told
 from trainyard.plan.caching import Outcome, code_name, in_key
 from trainyard.plan.cost import FREE, Cost, Range
 from trainyard.plan.diff import Change, Diff, StepChange, label
 from trainyard.plan.fields import CODE
 from trainyard.plan.plan import Drift, Plan
 from trainyard.runs.table import duration
+from trainyard.terminal import console
 
 COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}
 LONGEST = 60  # characters of a value
@@ -41,10 +40,16 @@ def picture(plan: Plan, width: int | None = None) -> list[Text]:
     return lines + [*_grounds(plan)]
 
 
+def show(plan: Plan) -> None:
+    """Print the plan on the terminal, as wide as that is."""
+    for line in picture(plan, console.width if console.is_terminal else None):
+        console.print(line, highlight=False)
+
+
 def headline(plan: Plan) -> str:
     """The plan in one line."""
     if plan.deployed is None:
-        return f"is new, with {len(plan.outcomes)} steps"
+        return f"is new, with {_steps(len(plan.outcomes))}"
     if not plan.diff:
         return "no change"
     counts = {sign: [s for s in plan.diff.steps if s.sign == sign] for sign in "+~-"}
@@ -295,7 +300,7 @@ def _grounds(plan: Plan) -> Iterator[Text]:
     """With what the training begins, and on what the figures stand."""
     for found in plan.overwritten:
         yield Text(f"! {found}", COLOURS["!"])
-    for step, words in told(plan.wanted.document):
+    for step, words in plan.begins.items():
         yield Text(f"{step} {words}", "bold")
     seen = [cost.runs_seen for cost in plan.costs if cost.seen.high]
     if seen:
@@ -306,8 +311,8 @@ def _grounds(plan: Plan) -> Iterator[Text]:
         yield Text(
             "spot: from a tenth of the on-demand price to all of it; at most: on demand", "dim"
         )
-    if plan.look:
-        yield Text(ledger.told(plan.look), "dim")
+    for remark in plan.remarks:
+        yield Text(remark, "dim")
     yield Text(_prices(plan), "dim")
     if plan.budget.text:
         style = "green" if plan.budget.holds else "bold red"

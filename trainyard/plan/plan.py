@@ -1,37 +1,23 @@
-"""A plan: what an upsert would change, drift, what the next run would do, and what that may cost.
+"""A plan: what an upsert would change, what the next run would do, and what that may cost.
 
-Only reads. The SDK is not needed here: it compiled the definition.
+What only an application knows of its pipelines (drift from its records, its budget, what a training
+begins with) it adds to the plan that ``complete`` makes.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal
 
-from botocore.exceptions import ClientError
-
-from pipelines.approval import ledger
-from pipelines.approval.champion import champion_parameters
-from pipelines.approval.ledger import Look
-from pipelines.compiling.assets import Asset
-from pipelines.compiling.compiled import Definition
-from pipelines.deploying import records
-from pipelines.deploying.lock import Lock
-from pipelines.deploying.storage import listing, same
 from trainyard.language.parameters import values
-from trainyard.plan import deployed
 from trainyard.plan.caching import Outcome, predict
-from trainyard.plan.cost import Cost, Total, Verdict, check_budget, estimate, total
+from trainyard.plan.cost import Cost, Total, Verdict, estimate, total
 from trainyard.plan.deployed import Deployed, State
 from trainyard.plan.diff import Diff, compare
-from trainyard.plan.fields import CODE
 from trainyard.plan.history import History
-from trainyard.plan.overwritten import Overwritten, overwritten
-from trainyard.plan.prices import Prices, load
-from trainyard.service import client, error_code, service_errors
-
-FILES = 3  # names of changed files in one line
+from trainyard.plan.overwritten import Overwritten
+from trainyard.plan.prices import Prices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,85 +45,77 @@ class Plan:
     region: str
     deployed: Deployed | None
     diff: Diff
-    drift: Drift
     outcomes: tuple[Outcome, ...]
     costs: tuple[Cost, ...]
     total: Total
     prices: Prices
-    budget: Verdict
-    assets: tuple[Asset, ...]
     made: datetime
     overwritten: tuple[Overwritten, ...] = ()
     """Data that the cache does not know to be new."""
-    look: Look | None = None
-    """Which look at its test split the next run would be; None where nothing is compared."""
+
+    drift: Drift = Drift(kind="none")
+    begins: Mapping[str, str] = field(default_factory=dict)
+    """Step → what its training begins with, in words."""
+
+    remarks: tuple[str, ...] = ()
+    """What else there is to know of the next run, a line each."""
+
+    budget: Verdict = Verdict(True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        there, drift = self.deployed, asdict(self.drift)
+        return {
+            "pipeline": self.wanted.name,
+            "region": self.region,
+            "made": self.made.isoformat(),
+            "wanted": self.wanted.as_json() | {"fingerprint": self.wanted.fingerprint},
+            "deployed": there and there.state.as_json() | {"fingerprint": there.state.fingerprint},
+            "diff": asdict(self.diff),
+            "drift": drift | {"since": self.drift.since and self.drift.since.isoformat()},
+            "steps": [_step(outcome) for outcome in self.outcomes],
+            "begins": dict(self.begins),
+            "cost": {"steps": [asdict(cost) for cost in self.costs], "total": asdict(self.total)},
+            "prices": {"region": self.prices.region, "date": self.prices.date},
+            "budget": asdict(self.budget),
+            "overwritten": [str(found) for found in self.overwritten],
+        }
 
 
-def make(definition: Definition) -> Plan:
-    """Compare ``definition`` with what is deployed.
-
-    Raises:
-        ServiceError: AWS refused, or could not be reached.
-    """
-    with service_errors(f"planning pipeline {definition.name}"):
-        sagemaker, s3 = (client(name, definition.region) for name in ("sagemaker", "s3"))
-        there = deployed.describe(sagemaker, definition.name)
-        wanted = deployed.wanted(definition)
-        diff = compare(there.state if there else None, wanted, _CodeNotes(s3, definition))
-        drift = _drift(s3, definition, there) if there and diff else Drift(kind="none")
-        history = History(sagemaker, definition.name if there else None)
-        prices = load(definition.region)
-        told = champion_parameters(sagemaker, wanted.document, {}, None)
-        look = _look(s3, wanted.document, told)
-        told |= {ledger.PARAMETER: str(look.number)} if look else {}
-        plan = complete(definition, there, diff, drift, history, prices, told, look)
-        document = started_with(wanted.document, told)
-        return replace(plan, overwritten=tuple(overwritten(s3, document, plan.outcomes)))
+def _step(outcome: Outcome) -> dict[str, Any]:
+    source = outcome.source.arn if outcome.source else None
+    plain = {key: getattr(outcome, key) for key in ("step", "type", "answer", "why", "when")}
+    return plain | {"source": source}
 
 
 def complete(
-    definition: Definition,
+    wanted: State,
     there: Deployed | None,
-    diff: Diff,
-    drift: Drift,
     history: History,
     prices: Prices,
-    told: Mapping[str, str] = MappingProxyType({}),
-    look: Look | None = None,
+    given: Mapping[str, str] = MappingProxyType({}),
+    note: Callable[[str, str], str] = lambda old, new: "",
 ) -> Plan:
-    """The rest of a plan: what the next run does, and its cost.
+    """What changes from ``there`` to ``wanted``, what the next run does, and its cost.
 
-    ``told``: the parameters that ``pipelines.start`` would give that run; ``look``: one of them.
+    Args:
+        given: parameters with which that run starts; the others have their defaults.
+        note: what to say of a folder of code that changes from one URI to another.
     """
-    wanted, now = deployed.wanted(definition), datetime.now(UTC)
-    document = started_with(wanted.document, told)
+    now, document = datetime.now(UTC), started_with(wanted.document, given)
     outcomes = predict(document, wanted.name, history, now)
     costs = estimate(document, outcomes, history, prices)
     return Plan(
         wanted=wanted,
-        region=definition.region,
+        region=prices.region,
         deployed=there,
-        diff=diff,
-        drift=drift,
+        diff=compare(there.state if there else None, wanted, note),
         outcomes=tuple(outcomes),
         costs=tuple(costs),
         total=total(document, costs),
         prices=prices,
-        budget=check_budget(definition.budget, costs, prices),
-        assets=definition.assets,
         made=now,
-        look=look,
     )
-
-
-def _look(s3: Any, document: Mapping[str, Any], told: Mapping[str, str]) -> Look | None:
-    """The look that the next run would be; the first where there is no bucket yet."""
-    try:
-        return ledger.look(s3, document, told)
-    except ClientError as error:
-        if error_code(error) == "NoSuchBucket":
-            return None
-        raise
 
 
 def started_with(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
@@ -148,50 +126,3 @@ def started_with(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[
         for entry in document.get("Parameters", ())
     ]
     return {**document, "Parameters": changed}
-
-
-def _drift(s3: Any, definition: Definition, there: Deployed) -> Drift:
-    where = records.place(definition)
-    found = records.listed(s3, where)
-    if there.state.fingerprint in found.recorded:
-        return Drift(kind="none")
-    holder = Lock(s3, where, definition.name, 0).holder() if found.locked else None
-    if holder:
-        return Drift(kind="interrupted", by=holder.who, since=holder.since)
-    if found.last is None:
-        return Drift(kind="unknown")
-    diff = compare(records.read(s3, where, found.last), there.state)
-    return Drift(kind="edited", diff=diff, by=there.by, since=there.changed)
-
-
-class _CodeNotes:
-    """Which files of a code folder changed: those of the checkout against those in S3."""
-
-    def __init__(self, s3: Any, definition: Definition) -> None:
-        self._s3 = s3
-        self._assets = {asset.uri: asset for asset in definition.assets}
-        self._kms_key = definition.kms_key
-
-    def __call__(self, old: str, new: str) -> str:
-        asset, where = self._assets.get(new), CODE.fullmatch(old)
-        if asset is None or where is None:
-            return ""
-        try:
-            there = dict(listing(self._s3, where["bucket"], where["key"]))
-        except ClientError as error:  # another account's, or a bucket that is gone
-            return f"the old files cannot be listed ({error_code(error)})"
-        return changed_files(there, asset.files, self._kms_key) if there else ""
-
-
-def changed_files(
-    there: Mapping[str, tuple[int, str]], files: Mapping[str, bytes], kms_key: str | None
-) -> str:
-    """``2 files: ~ training/loop.py, + training/new.py``; ``there``: name → (bytes, ETag)."""
-    signs = {name: "~" for name, body in files.items() if not same(there.get(name), body, kms_key)}
-    signs |= {name: "+" for name in files if name not in there}
-    signs |= {name: "-" for name in there if name not in files}
-    names = [f"{signs[name]} {name}" for name in sorted(signs)]
-    more = [f"{len(names) - FILES} more"] if len(names) > FILES else []
-    by_size = ", told by their sizes alone: ETags under KMS are no MD5" if kms_key else ""
-    count = f"{len(names)} file{'' if len(names) == 1 else 's'}"
-    return f"{count}: {', '.join([*names[:FILES], *more])}{by_size}"

@@ -1,7 +1,5 @@
 """What machines cost: a dated table in the repository, refreshed from the AWS Price List API.
 
-python -m trainyard.plan.prices --region us-east-1       # needs pricing:GetProducts
-
 Every price names its source. One that was derived, and not read from AWS's list for that region
 and that kind of job, is marked as estimated, and so is every plan that uses it.
 """
@@ -12,14 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Any, Literal
 
 from trainyard.common import whole_file
 from trainyard.common.errors import ServiceError
 from trainyard.service import client, service_errors
-from trainyard.terminal import console, run
 
 TABLE = Path(__file__).with_name("prices.json")
 ENDPOINT = "us-east-1"  # the Price List API is in few regions; the region asked for is a filter
@@ -137,16 +132,3 @@ def _text(tree: Mapping[str, Any]) -> str:
     text = json.dumps(tree, indent=1)
     entry = r'\{\s+"usd": ([^,]+),\s+"source": ("[^"]+")\s+\}'
     return re.sub(entry, r'{"usd": \1, "source": \2}', text) + "\n"
-
-
-def main(
-    region: Annotated[str, typer.Option(help="Region whose prices to read, such as us-east-1.")],
-    table: Annotated[Path, typer.Option(help="The table to write.")] = TABLE,
-) -> None:
-    """Refresh the table of prices from the AWS Price List API."""
-    count = refresh(region, table)
-    console.print(f"{count} prices of {region} in {table}", highlight=False)
-
-
-if __name__ == "__main__":
-    run(main)

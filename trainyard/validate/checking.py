@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from trainyard.common.errors import DefinitionError
 from trainyard.language.document import Document
 from trainyard.validate import conditions, order, quotas, references, requests, rules
 from trainyard.validate.findings import Finding
@@ -28,6 +29,20 @@ def check(body: str) -> list[Finding]:
     found += rules.findings(_well_formed(document, found))
     at = {name: position for position, name in enumerate(steps)}
     return sorted(dict.fromkeys(found), key=lambda f: (f.severity, at.get(f.step, -1)))
+
+
+def refuse_errors(body: str, source: str) -> None:
+    """Accept the definition ``body``, which is from ``source``, for what needs a valid one.
+
+    Raises:
+        DefinitionError: validation finds an error in it.
+    """
+    wrong = [finding for finding in check(body) if finding.severity == "error"]
+    if wrong:
+        raise DefinitionError(
+            f"{source}: {wrong[0].path}: {wrong[0].problem}; {wrong[0].fix}. "
+            "trainyard validate says all"
+        )
 
 
 def _well_formed(document: Document, found: list[Finding]) -> Document:

@@ -1,13 +1,42 @@
 """Findings on a terminal: grouped by step, errors first, readable without colour too."""
 
+import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Annotated, NoReturn
 
+import typer
 from rich.markup import escape
 
 from trainyard.terminal import console
 from trainyard.validate.findings import Finding
+from trainyard.validate.form import read
 
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 COLOURS = {"error": "bold red", "warning": "yellow"}
+
+
+def report(findings: Sequence[Finding], body: str, as_json: bool) -> NoReturn:
+    """Print what was found in the definition ``body`` ("": there is none), and end the command.
+
+    Raises:
+        typer.Exit: with status 1 when there is an error, else 0.
+    """
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+    else:
+        show(findings, _checked(body))
+    raise typer.Exit(any(finding.severity == "error" for finding in findings))
+
+
+def _checked(body: str) -> str:
+    """What a run looked at."""
+    document, _ = read(body) if body else (None, [])
+    if document is None:
+        return "no definition to check"
+    types = ", ".join(dict.fromkeys(step.type for step in document.steps))
+    steps, parameters = count(len(document.steps), "step"), len(document.parameters)
+    return f"{steps} ({types}) and {count(parameters, 'parameter')} checked"
 
 
 def show(findings: Sequence[Finding], checked: str) -> None:

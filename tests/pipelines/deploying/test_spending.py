@@ -3,11 +3,12 @@
 import boto3
 import pytest
 
-from pipelines.deploying.spending import ahead, verdict
+from pipelines.deploying.spending import ahead, check_budget, verdict
 from pipelines.recipe.config import Budget
-from tests.trainyard.plan.pictures import Change, Studio
+from tests.trainyard.plan.pictures import HERE, Change, Studio
+from tests.trainyard.plan.test_cost import PRICES, costs
 from trainyard.plan.cost import Verdict
-from trainyard.plan.deployed import wanted
+from trainyard.plan.prices import load
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def said(sagemaker, document: dict, budget: Budget, given: dict) -> Verdict:
 def test_a_run_with_other_parameters_costs_what_a_recipe_with_those_values_costs(
     studio: Studio, sagemaker, given: dict, overrides: tuple, bound: str
 ):
-    recipe, changed = (wanted(studio.compiled(Change(each))).document for each in ((), overrides))
+    recipe, changed = (studio.compiled(Change(each)).state.document for each in ((), overrides))
     for allowed in (100.0, 1e6):
         budget = Budget(usd_per_run=allowed, bound=bound)
         run = said(sagemaker, recipe, budget, given)
@@ -44,9 +45,49 @@ def test_a_run_with_other_parameters_costs_what_a_recipe_with_those_values_costs
 
 
 def test_what_was_seen_with_other_parameters_is_no_ground(studio: Studio, sagemaker):
-    document = wanted(studio.base).document
+    document = studio.base.state.document
     budget = Budget(usd_per_run=1, bound="seen")
     found = said(sagemaker, document, budget, {"MaxSteps": "9"}).text
     assert "every step that runs as long as it may, on demand" in found
     champion = said(sagemaker, document, budget, {"ChampionArn": "none"})
     assert "as long as its longest earlier run" in champion.text
+
+
+@pytest.mark.parametrize(("bound", "amount"), [("limit", 0.0), ("uncached", 189.21), ("seen", 0.0)])
+def test_what_a_budget_is_compared_with(studio: Studio, bound: str, amount: float):
+    _, _, found = costs(studio, seconds=(3600,))
+    verdict = check_budget(Budget(usd_per_run=100, bound=bound), found, PRICES)
+    assert f"${amount:,.2f} (" in verdict.text
+    assert verdict.holds == (amount <= 100)
+
+
+def test_the_budget_of_what_was_seen_takes_the_limit_where_nothing_was(studio: Studio):
+    _, _, found = costs(studio, "train.loop.seed=1", seconds=(3600,))
+    seen = check_budget(Budget(usd_per_run=20, bound="seen"), found, PRICES)
+    limit = check_budget(Budget(usd_per_run=20, bound="limit"), found, PRICES)
+    assert seen.holds and "$14." in seen.text
+    assert not limit.holds and "the recipe allows $20.00" in limit.text
+    _, _, new = costs(studio)
+    assert "$189.21" in check_budget(Budget(usd_per_run=1, bound="seen"), new, PRICES).text
+
+
+def test_a_budget_that_cannot_be_checked_does_not_hold(studio: Studio):
+    _, _, every = costs(studio, "train.instance_type=ml.p5.48xlarge")
+    verdict = check_budget(Budget(usd_per_run=1e9), every, PRICES)
+    assert not verdict.holds and "no price for ml.p5.48xlarge" in verdict.text
+    assert check_budget(Budget(), every, PRICES).holds
+    _, _, nowhere = costs(studio, prices=load("mars-north-1", HERE / "prices.json"))
+    assert (
+        "mars-north-1 has no price"
+        in check_budget(
+            Budget(usd_per_run=1), nowhere, load("mars-north-1", HERE / "prices.json")
+        ).text
+    )
+
+
+def test_a_budget_needs_a_limit_of_every_job(studio: Studio):
+    def unlimited(body: dict) -> None:
+        del body["Steps"][0]["Arguments"]["StoppingCondition"]
+
+    _, _, every = costs(studio, body=unlimited)
+    assert "no time limit" in check_budget(Budget(usd_per_run=1), every, PRICES).text

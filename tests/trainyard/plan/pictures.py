@@ -17,15 +17,15 @@ from pipelines import definition
 from pipelines.compiling.assets import Asset
 from pipelines.compiling.compiled import Definition
 from pipelines.definition import build
+from pipelines.deploying.planning import changed_files, ours
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
 from trainyard.language.parameters import values
-from trainyard.plan import deployed
 from trainyard.plan.deployed import Deployed
 from trainyard.plan.diff import compare
 from trainyard.plan.history import History, Run, StepRun
 from trainyard.plan.picture import picture
-from trainyard.plan.plan import Drift, Plan, changed_files, complete
+from trainyard.plan.plan import Drift, Plan, complete
 from trainyard.plan.prices import load as load_prices
 
 HERE = Path(__file__).parent
@@ -150,7 +150,7 @@ class Studio:
         wanted, before = self.compiled(change), self.base
         if change.went_back:
             wanted, before = before, wanted
-        recorded = deployed.wanted(before)
+        recorded = before.state
         there = recorded
         if change.drift:
             there = replace(recorded, definition=_edited(recorded.definition, change.drift))
@@ -159,17 +159,14 @@ class Studio:
         if change.drift:
             diff = compare(recorded, there)
             drift = Drift(kind="edited", diff=diff, by="user/alice", since=found.changed)
-        diff = compare(
-            None if change.is_new else there, deployed.wanted(wanted), self._note(wanted)
-        )
-        return complete(
-            wanted,
+        plan = complete(
+            wanted.state,
             None if change.is_new else found,
-            diff,
-            drift,
             self._history(change),
             load_prices("us-east-1", HERE / "prices.json"),
+            note=self._note(wanted),
         )
+        return replace(ours(wanted, plan), drift=drift)
 
     def draw(self, change: Change) -> str:
         return "".join(f"{line.plain.rstrip()}\n" for line in picture(self.plan(change)))

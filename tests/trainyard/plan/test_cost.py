@@ -1,4 +1,4 @@
-"""Ranges of time and cost, and the budget."""
+"""Ranges of time and cost."""
 
 import json
 from dataclasses import replace
@@ -6,11 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipelines.recipe.config import Budget
 from tests.trainyard.plan.pictures import HERE, SECONDS, Change, Studio, _run
 from trainyard.plan.caching import predict
-from trainyard.plan.cost import NOTHING, UNKNOWN, check_budget, estimate, total
-from trainyard.plan.deployed import wanted
+from trainyard.plan.cost import NOTHING, UNKNOWN, estimate, total
 from trainyard.plan.history import History
 from trainyard.plan.prices import HOURS_A_MONTH, load
 
@@ -19,7 +17,7 @@ PRICES = load("us-east-1", HERE / "prices.json")
 
 def costs(studio: Studio, *overrides: str, body=lambda body: None, seconds=(), prices=PRICES):
     """(step → cost, total, list) of a change; ``seconds``: Train's earlier runs."""
-    made = wanted(studio.compiled(Change(overrides, body=body)))
+    made = studio.compiled(Change(overrides, body=body)).state
     history = History(None, None)
     for number, each in enumerate(seconds):
         run = _run(json.loads(studio.base.body))
@@ -87,44 +85,15 @@ def test_a_warm_pool_costs_until_its_end(studio: Studio):
     assert found["Train"].limit == without.limit
 
 
-@pytest.mark.parametrize(("bound", "amount"), [("limit", 0.0), ("uncached", 189.21), ("seen", 0.0)])
-def test_what_a_budget_is_compared_with(studio: Studio, bound: str, amount: float):
-    _, _, found = costs(studio, seconds=(3600,))
-    verdict = check_budget(Budget(usd_per_run=100, bound=bound), found, PRICES)
-    assert f"${amount:,.2f} (" in verdict.text
-    assert verdict.holds == (amount <= 100)
-
-
-def test_the_budget_of_what_was_seen_takes_the_limit_where_nothing_was(studio: Studio):
-    _, _, found = costs(studio, "train.loop.seed=1", seconds=(3600,))
-    seen = check_budget(Budget(usd_per_run=20, bound="seen"), found, PRICES)
-    limit = check_budget(Budget(usd_per_run=20, bound="limit"), found, PRICES)
-    assert seen.holds and "$14." in seen.text
-    assert not limit.holds and "the recipe allows $20.00" in limit.text
-    _, _, new = costs(studio)
-    assert "$189.21" in check_budget(Budget(usd_per_run=1, bound="seen"), new, PRICES).text
-
-
-def test_a_budget_that_cannot_be_checked_does_not_hold(studio: Studio):
-    found, whole, every = costs(studio, "train.instance_type=ml.p5.48xlarge")
+def test_a_machine_without_a_price_has_no_cost(studio: Studio):
+    found, whole, _ = costs(studio, "train.instance_type=ml.p5.48xlarge")
     assert found["Train"].unpriced == "ml.p5.48xlarge" and found["Train"].usd_limit is None
     assert whole.usd_limit is None and whole.limit == 19 * 3600
-    verdict = check_budget(Budget(usd_per_run=1e9), every, PRICES)
-    assert not verdict.holds and "no price for ml.p5.48xlarge" in verdict.text
-    assert check_budget(Budget(), every, PRICES).holds
-    _, _, nowhere = costs(studio, prices=load("mars-north-1", HERE / "prices.json"))
-    assert (
-        "mars-north-1 has no price"
-        in check_budget(
-            Budget(usd_per_run=1), nowhere, load("mars-north-1", HERE / "prices.json")
-        ).text
-    )
 
 
 def test_a_job_without_a_limit_has_no_upper_bound(studio: Studio):
     def unlimited(body: dict) -> None:
         del body["Steps"][0]["Arguments"]["StoppingCondition"]
 
-    found, whole, every = costs(studio, body=unlimited)
+    found, whole, _ = costs(studio, body=unlimited)
     assert found["Shard"].limit is None and whole.limit is None and whole.usd_limit is None
-    assert "no time limit" in check_budget(Budget(usd_per_run=1), every, PRICES).text

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainyard.plan.pictures import Change, Studio
-from trainyard.plan.deployed import State, wanted
+from trainyard.plan.deployed import State
 from trainyard.plan.diff import compare, label
 from trainyard.plan.fields import fields, flat, reference, steps, text
 
@@ -51,7 +51,7 @@ def owner(body: dict, path: tuple) -> str | None:
 
 def test_a_change_of_any_value_is_seen_in_its_step(studio: Studio):
     """Each of the values of a whole definition in turn."""
-    base = wanted(studio.base)
+    base = studio.base.state
     count = 0
     for path in leaves(base.document):
         body = copy.deepcopy(base.document)
@@ -74,7 +74,7 @@ def test_a_change_of_any_value_is_seen_in_its_step(studio: Studio):
 
 def test_a_change_to_a_state_and_back_is_the_same_change(studio: Studio):
     change = Change(("train.loop.strategy=fsdp", "retry.max_attempts=2", "data.input=s3://abc/d"))
-    one, other = wanted(studio.base), wanted(studio.compiled(change))
+    one, other = studio.base.state, studio.compiled(change).state
     there, back = compare(one, other), compare(other, one)
     swap = {"+": "-", "-": "+", "~": "~"}
 
@@ -137,7 +137,7 @@ def test_fields_are_known_by_their_names(old: dict, new: dict, told: str):
 
 
 def test_what_is_around_the_steps(studio: Studio):
-    base = wanted(studio.base)
+    base = studio.base.state
     changed = replace(base, role="arn:aws:iam::1:role/x", max_parallel_steps=8, tags={"a": "b"})
     paths = {(c.sign, c.path) for c in compare(base, changed).pipeline}
     assert paths == {
@@ -149,9 +149,9 @@ def test_what_is_around_the_steps(studio: Studio):
 
 
 def test_the_order_of_steps_alone_is_a_change_and_said_so(studio: Studio):
-    body = copy.deepcopy(wanted(studio.base).document)
+    body = copy.deepcopy(studio.base.state.document)
     body["Steps"].reverse()
-    found = compare(wanted(studio.base), replace(wanted(studio.base), definition=json.dumps(body)))
+    found = compare(studio.base.state, replace(studio.base.state, definition=json.dumps(body)))
     assert "order" in found.pipeline[0].note and not found.steps
 
 
@@ -198,6 +198,6 @@ def test_any_json_has_fields_and_equal_json_equal_ones(values: dict):
 
 
 def test_nested_steps_are_steps_of_their_own(studio: Studio):
-    found = steps(wanted(studio.base).document)
+    found = steps(studio.base.state.document)
     assert list(found) == ["Shard", "Train", "Evaluate", "Gate", "Verdict", "Register", "Rejected"]
     assert fields(found["Verdict"])["IfSteps"].text == "Register"

@@ -11,6 +11,7 @@ import typer
 from pipelines import plan as verb
 from pipelines.compiling.assets import Asset
 from pipelines.deploying import lock, records, saved
+from pipelines.deploying.planning import changed_files, make
 from pipelines.upsert import main as upsert_main
 from pipelines.upsert import upsert
 from tests.pipelines.upserting import NAME, clean_aws, definition
@@ -18,7 +19,6 @@ from tests.trainyard.plan.pictures import HERE
 from trainyard.common.errors import PlanError
 from trainyard.plan import deployed
 from trainyard.plan.picture import headline, picture
-from trainyard.plan.plan import changed_files, make
 
 READING = ("Describe", "List", "Get", "Head")
 RECIPE = HERE / "recipe.yaml"
@@ -31,7 +31,7 @@ def aws(emulator, monkeypatch: pytest.MonkeyPatch):
 
 def edited(value: str) -> dict:
     """A request with which somebody changes the pipeline without us."""
-    return deployed.wanted(definition(value)).request()
+    return definition(value).state.request()
 
 
 def shown(plan) -> str:
@@ -133,7 +133,7 @@ def test_a_state_that_was_recorded_before_the_last_one_is_no_drift(aws):
     """An upsert was killed after its record, or somebody went back to an earlier state."""
     s3, _ = aws
     upsert(definition("1"))
-    records.write(s3, records.place(definition("2")), deployed.wanted(definition("2")))
+    records.write(s3, records.place(definition("2")), definition("2").state)
     assert make(definition("3")).drift.kind == "none"
 
 
@@ -157,15 +157,15 @@ def plan_file(aws, tmp_path: Path) -> Path:
     """The plan from definition 1, deployed, to definition 2."""
     upsert(definition("1"))
     path = tmp_path / "plan.json"
-    saved.write(path, make(definition("2")), Path("recipe.yaml"), ["a.b=1"])
+    saved.write(path, make(definition("2")), definition("2"), Path("recipe.yaml"), ["a.b=1"])
     return path
 
 
 def test_a_plan_is_read_as_it_was_written(plan_file: Path):
     read = saved.read(plan_file)
     assert (read.recipe, read.overrides) == (Path("recipe.yaml"), ("a.b=1",))
-    assert read.wanted == deployed.wanted(definition("2"))
-    assert read.deployed == deployed.wanted(definition("1"))
+    assert read.wanted == definition("2").state
+    assert read.deployed == definition("1").state
     assert [path.name for path in plan_file.parent.iterdir()] == ["plan.json"]
 
 
@@ -191,7 +191,7 @@ def test_a_pipeline_that_moved_refuses_the_plan_and_says_what_moved(aws, plan_fi
 
 def test_a_plan_of_a_new_pipeline_is_refused_when_somebody_made_one(aws, tmp_path: Path):
     path = tmp_path / "plan.json"
-    saved.write(path, make(definition("1")), Path("recipe.yaml"), [])
+    saved.write(path, make(definition("1")), definition("1"), Path("recipe.yaml"), [])
     upsert(definition("3"))
     with pytest.raises(PlanError, match="it was created"):
         upsert(definition("1"), plan=saved.read(path))

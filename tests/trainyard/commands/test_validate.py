@@ -1,4 +1,4 @@
-"""``python -m pipelines.validate`` as a user runs it."""
+"""``trainyard validate`` as a user runs it."""
 
 import json
 import resource
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainyard.emulator.harness import ROLE, cloud, pipeline, process_step
 from tests.trainyard.validate.faults import FOLDER, load
 
 WRONG = "Steps[0].Arguments.RoleArn"
@@ -21,13 +22,13 @@ def wrong(tmp_path: Path) -> Path:
 
 
 def test_valid_file(run_python):
-    done = run_python("-m", "pipelines.validate", str(FOLDER / "for_each.json"))
+    done = run_python("-m", "trainyard", "validate", str(FOLDER / "for_each.json"))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "valid: 3 steps (ForEach, Lambda) and 1 parameter checked\n"
 
 
 def test_wrong_file(run_python, wrong: Path):
-    done = run_python("-m", "pipelines.validate", str(wrong))
+    done = run_python("-m", "trainyard", "validate", str(wrong))
     assert done.returncode == 1
     assert "Step Train" in done.stdout
     assert f"$.{WRONG}" in done.stdout and "'[my] role' does not match" in done.stdout
@@ -36,7 +37,7 @@ def test_wrong_file(run_python, wrong: Path):
 
 
 def test_json(run_python, wrong: Path):
-    done = run_python("-m", "pipelines.validate", str(wrong), "--json")
+    done = run_python("-m", "trainyard", "validate", str(wrong), "--json")
     (finding,) = [found for found in json.loads(done.stdout) if found["severity"] == "error"]
     assert done.returncode == 1
     assert (finding["rule"], finding["step"], finding["path"]) == ("pattern", "Train", f"$.{WRONG}")
@@ -46,35 +47,24 @@ def test_warnings_alone_are_no_failure(run_python, tmp_path: Path):
     document = json.loads((FOLDER / "gate.json").read_text())
     document["Parameters"].append({"Name": "Idle", "Type": "String"})
     (tmp_path / "idle.json").write_text(json.dumps(document))
-    done = run_python("-m", "pipelines.validate", str(tmp_path / "idle.json"))
+    done = run_python("-m", "trainyard", "validate", str(tmp_path / "idle.json"))
     assert done.returncode == 0
     assert "warning" in done.stdout and "0 errors, " in done.stdout
 
 
 def test_a_file_needs_neither_the_sdk_nor_boto3(run_python):
     code = (
-        "import sys; from pipelines.validate import run, main\n"
-        f"sys.argv = ['validate', {str(FOLDER / 'gate.json')!r}]\n"
-        "try: run(main)\nexcept SystemExit as end: assert not end.code, end\n"
+        "import sys; from trainyard.__main__ import main\n"
+        f"sys.argv = ['trainyard', 'validate', {str(FOLDER / 'gate.json')!r}]\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code, end\n"
         "print(sorted({'sagemaker', 'boto3', 'torch'} & set(sys.modules)))"
     )
     assert run_python("-c", code).stdout.splitlines()[-1] == "[]"
 
 
-def test_recipe_errors_are_findings(run_python):
-    overrides = ("--set", "train.loop.max_stepz=3", "--set", "gate.margin=x")
-    done = run_python(
-        "-m", "pipelines.validate", "--recipe", "recipes/laptop.yaml", *overrides, "--json"
-    )
-    found = json.loads(done.stdout)
-    assert done.returncode == 1
-    assert {finding["path"] for finding in found} >= {"train.loop.max_stepz"}
-    assert all(finding["rule"] == "recipe" for finding in found)
-
-
-@pytest.mark.parametrize("arguments", [(), ("x.json", "--recipe", "y.yaml"), ("no.json",)])
+@pytest.mark.parametrize("arguments", [(), ("x.json", "--pipeline", "y"), ("no.json",)])
 def test_what_to_give_is_said(run_python, arguments):
-    done = run_python("-m", "pipelines.validate", *arguments)
+    done = run_python("-m", "trainyard", "validate", *arguments)
     assert done.returncode == 1
     assert done.stderr.startswith("error:") and done.stdout == ""
 
@@ -87,9 +77,22 @@ def test_fifty_steps_cost_at_most_twice_five(run_python, tmp_path: Path):
         path = tmp_path / f"{steps}.json"
         path.write_text(json.dumps(document))
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert run_python("-m", "pipelines.validate", str(path)).returncode == 0
+        assert run_python("-m", "trainyard", "validate", str(path)).returncode == 0
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     first = cost(5)  # the modules' bytecode is written once
     assert cost(50) <= 2 * min(first, cost(5))
+
+
+def test_a_pipelines_name_stands_for_what_is_deployed(run_python, tmp_path: Path):
+    with cloud(tmp_path / "aws") as aws:
+        body = json.dumps(pipeline([process_step("Count", "true")]))
+        aws.sm.create_pipeline(
+            PipelineName="one", PipelineDefinition=body, RoleArn=ROLE, ClientRequestToken="t" * 32
+        )
+        verb = ("-m", "trainyard", "validate", "--pipeline")
+        done = run_python(*verb, "one", env=aws.endpoint.env)
+        assert done.stdout.endswith("1 step (Processing) and 0 parameters checked\n"), done.stderr
+        none = run_python(*verb, "nobodys", env=aws.endpoint.env)
+        assert none.returncode == 1 and "pipeline nobodys: there is none in us-" in none.stderr

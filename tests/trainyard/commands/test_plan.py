@@ -1,0 +1,79 @@
+"""``trainyard plan`` over a file, a pipeline, and the one against the other."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.trainyard.emulator.harness import ROLE, cloud, pipeline, process_step
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory):
+    """An AWS in which the pipeline ``made`` ran once."""
+    with cloud(tmp_path_factory.mktemp("aws")) as running:
+        body = json.dumps(definition())
+        running.sm.create_pipeline(
+            PipelineName="made", PipelineDefinition=body, RoleArn=ROLE, ClientRequestToken="t" * 32
+        )
+        assert running.run("made")[0]["PipelineExecutionStatus"] == "Succeeded"
+        yield running
+
+
+def definition(value: str = "1") -> dict:
+    cached = {"CacheConfig": {"Enabled": True, "ExpireAfter": "P1D"}}
+    make = process_step("Make", "true", **cached)
+    show = process_step("Show", "true", **cached)
+    show["Arguments"]["Environment"] = {"VALUE": value}
+    return pipeline([make, show])
+
+
+@pytest.fixture
+def plan(run_python, aws, tmp_path: Path):
+    """Runs the verb over a definition, given as a file, and further arguments."""
+
+    def run(document: dict | None, *arguments: str):
+        file = tmp_path / "other.json"
+        file.write_text(json.dumps(document))
+        files = [str(file)] if document else []
+        return run_python("-m", "trainyard", "plan", *files, *arguments, env=aws.endpoint.env)
+
+    return run
+
+
+def test_a_file_against_what_is_deployed(plan):
+    same = plan(definition(), "--pipeline", "made")
+    assert (same.returncode, same.stderr) == (0, "") and "made in us-" in same.stdout
+    assert "no change" in same.stdout
+    other = plan(definition("2"), "--pipeline", "made")
+    assert other.returncode == 2
+    assert "1 step changed" in other.stdout and "~ Environment.VALUE   1 → 2" in other.stdout
+    told = json.loads(plan(definition("2"), "--pipeline", "made", "--json").stdout)
+    assert {step["step"]: step["answer"] for step in told["steps"]} == {
+        "Make": "cached",
+        "Show": "runs",
+    }
+
+
+def test_the_next_run_of_what_is_deployed(plan):
+    told = json.loads(plan(None, "--pipeline", "made", "--json").stdout)
+    assert {step["answer"] for step in told["steps"]} == {"cached"}
+    assert told["diff"] == {"pipeline": [], "parameters": [], "steps": []}
+
+
+def test_a_file_alone_is_a_pipeline_that_is_new(run_python, tmp_path: Path):
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(definition()))
+    done = run_python("-m", "trainyard", "plan", str(file), "--region", "us-east-1")
+    assert done.returncode == 2, done.stderr
+    assert done.stdout.startswith("pipeline mine in us-east-1: is new, with 2 steps")
+
+
+def test_what_is_no_definition_is_not_planned(plan):
+    for document, arguments, said in (
+        (None, (), "give a definition's JSON file, --pipeline NAME, or both"),
+        (None, ("--pipeline", "nobodys"), "pipeline nobodys: there is none in"),
+        ({"Version": "1"}, (), "$.Version: '1', expected '2020-12-01'"),
+    ):
+        done = plan(document, *arguments)
+        assert done.returncode == 1 and said in done.stderr

@@ -1,0 +1,68 @@
+"""Show what updating a pipeline would change, what its next run would do, and what that may cost.
+
+trainyard plan definition.json --pipeline NAME   # against what is deployed
+trainyard plan --pipeline NAME                   # the next run of what is deployed
+trainyard plan definition.json                   # a pipeline that is not deployed; asks nobody
+
+Changes nothing. Exit status 0: no change; 2: changes; 1: an error.
+"""
+
+import json
+from dataclasses import replace
+
+import typer
+
+from trainyard.common.errors import DefinitionError
+from trainyard.definitions import (
+    DefinitionArgument,
+    PipelineOption,
+    RegionOption,
+    deployed_pipeline,
+    read_definition,
+)
+from trainyard.plan import deployed
+from trainyard.plan.deployed import State
+from trainyard.plan.history import History
+from trainyard.plan.overwritten import overwritten
+from trainyard.plan.picture import show
+from trainyard.plan.plan import Plan, complete
+from trainyard.plan.prices import load
+from trainyard.service import client, service_errors
+from trainyard.validate import refuse_errors
+from trainyard.validate.show import JsonOption
+
+CHANGES = 2
+
+
+def main(
+    definition: DefinitionArgument = None,
+    pipeline: PipelineOption = None,
+    region: RegionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what updating a pipeline would change, and what its next run would do and cost."""
+    if definition is None and pipeline is None:
+        raise DefinitionError("give a definition's JSON file, --pipeline NAME, or both")
+    if definition is None:
+        body, name = deployed_pipeline(pipeline, region).state.definition, pipeline
+    else:
+        body, name = read_definition(definition), pipeline or definition.stem
+    refuse_errors(body, str(definition or pipeline))
+    plan = _made(body, name, region, is_known=pipeline is not None)
+    if as_json:
+        print(json.dumps(plan.as_json(), indent=1))
+    else:
+        show(plan)
+    raise typer.Exit(CHANGES if plan.deployed is None or plan.diff else 0)
+
+
+def _made(body: str, name: str, region: str | None, *, is_known: bool) -> Plan:
+    """The plan of a pipeline that would have the definition ``body``, and all else as it is."""
+    with service_errors(f"planning pipeline {name}"):
+        sagemaker, s3 = client("sagemaker", region), client("s3", region)
+        there = deployed.describe(sagemaker, name) if is_known else None
+        wanted = replace(there.state, definition=body) if there else State(name, body)
+        history = History(sagemaker, there and name)
+        plan = complete(wanted, there, history, load(sagemaker.meta.region_name))
+        found = overwritten(s3, wanted.document, plan.outcomes)
+        return replace(plan, overwritten=tuple(found))
