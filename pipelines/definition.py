@@ -1,4 +1,4 @@
-"""The DAG. Print the JSON that would be uploaded, with no AWS in reach:
+"""Print the JSON that would be uploaded: the DAG, compiled with no AWS in reach.
 
 python -m pipelines.definition --recipe recipes/laptop.yaml [--set train.loop.max_steps=100]
 """

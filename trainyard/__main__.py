@@ -4,7 +4,6 @@ Without a verb it lists them. A verb is a module of :mod:`trainyard.commands`, f
 only the one that is asked for is imported.
 """
 
-import ast
 import sys
 from difflib import get_close_matches
 from importlib import import_module
@@ -12,7 +11,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from trainyard import commands
-from trainyard.terminal import console, errors, run
+from trainyard.terminal import errors, list_verbs, run
 
 
 def main() -> None:
@@ -20,7 +19,7 @@ def main() -> None:
     program = "trainyard" if Path(sys.argv[0]).name != "__main__.py" else "python -m trainyard"
     verb, *rest = sys.argv[1:] or ["--help"]
     if verb in ("--help", "-h"):
-        _list(program)
+        list_verbs(f"{program} VERB", {name: _file(name) for name in verbs()})
     elif verb in verbs():
         module = import_module(f"{commands.__name__}.{verb}")
         run(module.main, f"{program} {verb}", rest, getattr(module, "SETTINGS", {}))
@@ -36,14 +35,8 @@ def verbs() -> list[str]:
     return sorted(module.name for module in iter_modules(commands.__path__))
 
 
-def _list(program: str) -> None:
-    """Print each verb with the first line of its module, which is not imported for that."""
-    console.print(f"{program} VERB ...; {program} VERB --help says more\n", highlight=False)
-    width = max(map(len, verbs()))
-    for verb in verbs():
-        source = Path(commands.__path__[0], f"{verb}.py").read_text(encoding="utf-8")
-        about = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
-        console.print(f"  {verb:<{width}}  {about}", markup=False, highlight=False)
+def _file(verb: str) -> Path:
+    return Path(commands.__path__[0], f"{verb}.py")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """How a command line shows what it does, and the errors that somebody can act on."""
 
+import ast
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,6 +44,19 @@ def run(
     except TrainyardError as error:
         errors.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
         sys.exit(1)
+
+
+def list_verbs(call: str, files: Mapping[str, Path]) -> None:
+    """Print each verb with the first line of its module, which is not imported for that.
+
+    ``call`` is how a verb is run; ``files`` are the verbs' modules.
+    """
+    console.print(f"{call} ...; {call} --help says more\n", markup=False, highlight=False)
+    width = max(map(len, files))
+    for verb, file in files.items():
+        source = file.read_text(encoding="utf-8")
+        about = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+        console.print(f"  {verb:<{width}}  {about}", markup=False, highlight=False)
 
 
 def refuse_place(out: Path) -> None:
