@@ -11,20 +11,31 @@ from typing import Any
 
 from trainyard.common.errors import DefinitionError
 from trainyard.language.document import Step
+from trainyard.language.step_types import step_type
 from trainyard.permissions.statements import Statement, minimal
 from trainyard.permissions.subject import Subject
 from trainyard.permissions.values import folder_patterns, split_uri
 
-LOGS = {
-    "Processing": "/aws/sagemaker/ProcessingJobs",
-    "Training": "/aws/sagemaker/TrainingJobs",
-    "Transform": "/aws/sagemaker/TransformJobs",
-}
-"""Step type → the log group of its jobs, which is also the namespace of their metrics (developer
-guide, "CloudWatch Logs for Amazon SageMaker AI" and "Metrics for monitoring")."""
-
-NO_JOB = ("Condition", "Fail", "RegisterModel", "Lambda", "Callback")
+BY_PIPELINE = ("Condition", "Fail", "RegisterModel", "Lambda", "Callback")
 """Step types in which no job runs: the service does them with the pipeline's role."""
+
+NOT_DERIVED = {
+    "Transform": "its job assumes the role of the model that it names",
+    "Tuning": "the roles, data and images of its jobs stand in training definitions",
+    "AutoML": "no request says what the jobs of that service read",
+    "Job": "what it touches depends on its category",
+    "QualityCheck": "its container reads baselines that no request names",
+    "ClarifyCheck": "its container calls a model that it deploys for the check",
+    "EndpointConfig": "whoever serves a model has a role of their own",
+    "Endpoint": "whoever serves a model has a role of their own",
+    "InferenceComponent": "whoever serves a model has a role of their own",
+    "EMR": "clusters have roles of another service",
+    "EMRServerless": "applications have roles of another service",
+    "ForEach": "what its steps touch may differ from item to item",
+    "Lineage": "its entities may be any account's",
+    "Cleanup": "to delete is a permission to give by hand",
+}
+"""Step type → why no permissions are derived for it here."""
 
 _IMAGE = re.compile(
     r"(\d{12})\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/([^:@]+)(?:[:@].+)?"
@@ -124,7 +135,7 @@ class Collector:
                 self.needs.trackers.add(self.text(value, name))
 
     def log(self) -> None:
-        self.needs.log_groups.add(LOGS[self.step.type])
+        self.needs.log_groups.add(step_type(self.step.type).job.log_group)
 
 
 def _processing(c: Collector, a: Mapping[str, Any]) -> None:
@@ -211,10 +222,12 @@ def _prefix_only(c: Collector, source: Mapping[str, Any], field: str) -> None:
 def refuse_uncovered(subject: Subject) -> None:
     """Raises :class:`DefinitionError` for a step whose permissions are not derived here."""
     for step in subject.values.steps:
-        if step.type not in COVERED and step.type not in NO_JOB:
+        if step.type not in COVERED and step.type not in BY_PIPELINE:
+            why = NOT_DERIVED.get(step.type, "it is no type that is known here")
             raise DefinitionError(
                 f"step {step.name}: permissions of a {step.type} step are not derived; there are "
-                f"{', '.join(sorted([*COVERED, *NO_JOB]))}: write its statements by hand"
+                f"{', '.join(sorted([*COVERED, *BY_PIPELINE]))}: write its statements by hand, "
+                f"for {why}"
             )
     if subject.document.get("MlflowConfig"):
         raise DefinitionError(
@@ -239,7 +252,7 @@ def needs(subject: Subject, role: str) -> Needs:
 
 
 def _role_of(subject: Subject, step: Step) -> str:
-    field = "ExecutionRoleArn" if step.type == "Model" else "RoleArn"
+    field = step_type(step.type).role
     given = step.arguments.get(field)
     return subject.values.text(given, f"step {step.name}: {field}") if given else subject.role
 

@@ -19,16 +19,11 @@ from collections.abc import Iterator
 
 from trainyard.common.errors import DefinitionError
 from trainyard.language.expressions import JSON_GET, expressions, lookup, parse_get
+from trainyard.language.step_types import step_type
 from trainyard.permissions.jobs import Collector, Needs, key_arn, key_statements, refuse_uncovered
 from trainyard.permissions.statements import Statement, minimal
 from trainyard.permissions.subject import Subject
 from trainyard.permissions.values import split_uri
-
-JOBS = {
-    "Processing": ("ProcessingJob", "processing-job"),
-    "Training": ("TrainingJob", "training-job"),
-}
-"""Step type → what stands behind Create, Describe and Stop, and the resource type."""
 
 SAGEMAKER = {"StringEquals": {"iam:PassedToService": ("sagemaker.amazonaws.com",)}}
 
@@ -41,14 +36,14 @@ def statements(subject: Subject) -> Iterator[Statement]:
     """
     refuse_uncovered(subject)
     types = {step.type for step in subject.values.steps}
-    for type_, (job, resource) in JOBS.items():
-        actions = [f"{verb}{job}" for verb in ("Create", "Describe", "Stop")]
+    jobs = {job.api: job for type_ in types if (job := step_type(type_).job)}
+    for api, job in sorted(jobs.items()):
+        actions = [f"{verb}{api}" for verb in ("Create", "Describe", "Stop")]
         yield Statement(
-            sid=f"{job}s",
+            sid=f"{api}s",
             actions=("sagemaker:AddTags", *(f"sagemaker:{action}" for action in actions)),
-            resources=(subject.arn("sagemaker", f"{resource}/pipelines-*"),) if type_ in types
-            else (),
-        )  # fmt: skip
+            resources=(subject.arn("sagemaker", f"{job.resource}/pipelines-*"),),
+        )
     yield Statement(
         sid="Models",
         actions=("sagemaker:AddTags", "sagemaker:CreateModel", "sagemaker:DescribeModel"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.common.errors import DefinitionError
+from trainyard.language.step_types import step_type
 from trainyard.permissions.values import Values
 from trainyard.validate import check
 
@@ -60,12 +61,9 @@ class Subject:
     @cached_property
     def job_roles(self) -> tuple[str, ...]:
         """ARNs of the roles that the steps hand to jobs; the pipeline's where a step names none."""
-        fields = {
-            "Processing": "RoleArn", "Training": "RoleArn", "Model": "ExecutionRoleArn"
-        }  # fmt: skip
         roles = set()
         for step in self.values.steps:
-            if field := fields.get(step.type):
+            if field := step_type(step.type).role:
                 given = step.arguments.get(field)
                 where = f"step {step.name}: {field}"
                 roles.add(self.values.text(given, where) if given else self.role)

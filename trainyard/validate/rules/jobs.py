@@ -11,16 +11,13 @@ from typing import Any, Literal
 
 from trainyard.language.document import Document, Step
 from trainyard.language.evaluation import Unknown
+from trainyard.language.step_types import step_type
+from trainyard.language.step_types.jobs import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
 from trainyard.machines import MACHINES, Machine
 from trainyard.validate.rules.rule import Violation
 
 Kind = Literal["training", "processing", "transform"]
-PROCESSING_STEPS = ("Processing", "QualityCheck", "ClarifyCheck")
-RESOURCES = {
-    "training": "ResourceConfig",
-    "processing": "ProcessingResources.ClusterConfig",
-    "transform": "TransformResources",
-}
+KINDS = {job.machines: job for job in (TRAINING_JOB, PROCESSING_JOB, TRANSFORM_JOB)}
 PROCESSES = "PET_NPROC_PER_NODE"
 """Where torchrun is told how many processes a node has; without it, one a GPU."""
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
@@ -77,7 +74,7 @@ class Job:
 
     def resource(self, name: str) -> str:
         """Where ``InstanceType`` and its like stand in this kind of request."""
-        return f"{RESOURCES[self.kind]}.{name}"
+        return f"{KINDS[self.kind].instances}.{name}"
 
     @property
     def instance_type(self) -> str | None:
@@ -101,8 +98,7 @@ class Job:
     @property
     def image_at(self) -> str:
         """Where the container image stands."""
-        known = {"training": "AlgorithmSpecification.TrainingImage"}
-        return known.get(self.kind, "AppSpecification.ImageUri")
+        return KINDS[self.kind].image
 
     @property
     def image(self) -> str | None:
@@ -150,12 +146,8 @@ def jobs(document: Document) -> Iterator[Job]:
     for step in document.steps:
         arguments = f"{step.path}.Arguments"
         make = {"document": document, "step": step}
-        if step.type == "Training":
-            yield Job(kind="training", arguments=step.arguments, path=arguments, **make)
-        elif step.type in PROCESSING_STEPS:
-            yield Job(kind="processing", arguments=step.arguments, path=arguments, **make)
-        elif step.type == "Transform":
-            yield Job(kind="transform", arguments=step.arguments, path=arguments, **make)
+        if job := step_type(step.type).job:
+            yield Job(kind=job.machines, arguments=step.arguments, path=arguments, **make)
         elif step.type == "Tuning":
             for path, definition in _tuned(step):
                 yield Job(kind="training", arguments=definition, path=path, **make)
