@@ -1,4 +1,4 @@
-"""Show what updating a pipeline would change, what its next run would do, and what that may cost.
+"""Show what an update of a pipeline would change, and what its next run would cost.
 
 trainyard plan definition.json --pipeline NAME   # against what is deployed
 trainyard plan --pipeline NAME                   # the next run of what is deployed
