@@ -120,7 +120,7 @@ class Execution:
     def all_lines(self, step: Step) -> Iterator[str]:
         """Every line that the step's first instance (rank 0's) logged, from the beginning."""
         for stream in self._log_streams(step)[:1]:
-            token = None
+            token: str | None = None
             while True:
                 more = {"nextToken": token} if token else {}
                 page = self._log_events(step, stream, startFromHead=True, **more)
