@@ -29,13 +29,13 @@ from trainyard.commands.emulator import (
     serving,
 )
 from trainyard.emulator.environment import applied
+from trainyard.emulator.jobs.jobs import KINDS
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.language.statuses import ENDED
 from trainyard.runs.watch import watch
 from trainyard.service import client
 
 SETTINGS = {"allow_interspersed_args": False}  # COMMAND's options are its own
-JOBS = ("Training", "Processing")
 
 
 def main(
@@ -116,7 +116,7 @@ def _executions(sagemaker: Any) -> Iterator[dict[str, Any]]:
 def _wait_for_jobs(sagemaker: Any) -> int:
     """Wait for jobs that no pipeline started; 1 when one of them failed."""
     status = 0
-    for kind in JOBS:
+    for kind in KINDS:
         pages = sagemaker.get_paginator(f"list_{kind.lower()}_jobs").paginate(
             StatusEquals="InProgress"
         )

@@ -8,7 +8,7 @@ from trainyard.emulator.dag.executions import Executions
 from trainyard.emulator.dag.pipelines import Pipelines
 from trainyard.emulator.dag.work import Work
 from trainyard.emulator.jobs.job import STOP_GRACE, Place
-from trainyard.emulator.jobs.jobs import Jobs
+from trainyard.emulator.jobs.jobs import KINDS, Jobs
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.runtime.interpreter import OWN
@@ -43,9 +43,9 @@ class SageMaker:
             *("UpdatePipelineExecution", "DescribePipelineExecution", "ListPipelineExecutions"),
             *("ListPipelineExecutionSteps", "ListPipelineParametersForExecution"),
             *("DescribePipelineDefinitionForExecution",),
-            *("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob"),
-            *("CreateProcessingJob", "DescribeProcessingJob", "ListProcessingJobs"),
-            *("StopProcessingJob", "AddTags", "ListTags", "DeleteTags"),
+            *(f"{verb}{kind}Job" for kind in KINDS for verb in ("Create", "Describe", "Stop")),
+            *(f"List{kind}Jobs" for kind in KINDS),
+            *("AddTags", "ListTags", "DeleteTags"),
             *endpoints.OPERATIONS,
         }
     )
@@ -107,7 +107,7 @@ class SageMaker:
             "AddTags": self._for_own("AddTags", self._tags.add),
             "ListTags": self._for_own("ListTags", self._tags.list_tags),
             "DeleteTags": self._for_own("DeleteTags", self._tags.delete),
-        } | {k: v for kind in ("Training", "Processing") for k, v in self._job_table(kind).items()}
+        } | {k: v for kind in KINDS for k, v in self._job_table(kind).items()}
 
     def _job_table(self, kind: str) -> dict[str, Operation]:
         jobs, arn, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"

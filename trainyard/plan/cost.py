@@ -12,14 +12,11 @@ from typing import Any
 from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError
 from trainyard.language.parameters import values
+from trainyard.language.step_types import step_type
 from trainyard.plan.caching import Outcome, needed
 from trainyard.plan.fields import steps
 from trainyard.plan.history import History, Run, step_of
 from trainyard.plan.prices import HOURS_A_MONTH, SPOT_LOW, Kind, Price, Prices
-
-KINDS: Mapping[str, Kind] = {"Training": "training", "Processing": "processing"}
-FREE = ("Condition", "Fail", "RegisterModel", "Model")
-"""Step types that start no machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ def estimate(
     costs = []
     for outcome in outcomes:
         job = _job(everything[outcome.step], defaults)
-        if outcome.type in FREE:
+        if not step_type(outcome.type).charged:
             cost = Cost(step=outcome.step, machines="", seen=NOTHING, usd_seen=NOTHING)
         elif job is None:  # a type of job whose price nobody here knows
             cost = Cost(
@@ -123,8 +120,8 @@ class _Job:
 
 def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
     """The machines of a step; None for a type without, or where only a run can tell."""
-    kind = KINDS.get(step["Type"])
-    if kind is None:
+    job = step_type(step["Type"]).sole_job
+    if job is None or job.machines == "transform":  # of which the table has no prices
         return None
     arguments = step.get("Arguments") or {}
     where = arguments.get("ResourceConfig") or arguments.get("ProcessingResources") or {}
@@ -140,7 +137,7 @@ def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
     if groups or any(unknowns(found["on"])):
         return None
     return _Job(
-        kind=kind,
+        kind=job.machines,
         instance_type=cluster["InstanceType"],
         count=cluster.get("InstanceCount", 1),
         volume_gb=cluster.get("VolumeSizeInGB", 0),

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from trainyard.language.step_types import step_type
 from trainyard.plan.caching import Outcome, code_name, in_key
-from trainyard.plan.cost import FREE, Cost, Range
+from trainyard.plan.cost import Cost, Range
 from trainyard.plan.diff import Change, Diff, StepChange, label
 from trainyard.plan.fields import CODE
 from trainyard.plan.plan import Drift, Plan
@@ -213,7 +214,7 @@ def _although(plan: Plan, outcome: Outcome) -> str:
     """Why a step that changes is answered from the cache all the same, or one is not that makes
     nothing new."""
     if outcome.type == "RegisterModel":
-        jobs = [other for other in plan.outcomes if other.type not in FREE]
+        jobs = [other for other in plan.outcomes if step_type(other.type).charged]
         again = jobs and all(job.answer == "cached" for job in jobs)
         return "registers the same model again: never cached" if again else ""
     if plan.deployed is None or outcome.step not in plan.diff.touched:
@@ -227,7 +228,7 @@ def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
         cells = [cost.machines, "", "", "", "$0", outcome.why + although]
         return [(outcome.step, ""), ("cached", "green"), *((cell, "dim") for cell in cells)]
     what = outcome.when or "runs"
-    if outcome.type in FREE:
+    if not step_type(outcome.type).charged:
         return [(outcome.step, ""), (what, ""), *[("", "")] * 5, (although, "dim")]
     machines = f"{cost.machines}{' spot' if cost.spot else ''}"
     no_price = f"; no price for {cost.unpriced}" if cost.unpriced else ""

@@ -11,13 +11,12 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError
 
 from trainyard.common.errors import ServiceError
+from trainyard.language.step_types import STEP_TYPES
 from trainyard.service import client, error_code, service_errors
 
 LONGEST = 3072  # characters of a PipelineExecutionDescription
-LOG_GROUPS = {
-    "TrainingJob": "/aws/sagemaker/TrainingJobs",
-    "ProcessingJob": "/aws/sagemaker/ProcessingJobs",
-}
+LOG_GROUPS = {job.api: job.log_group for kind in STEP_TYPES.values() if (job := kind.sole_job)}
+"""Member of a step's Metadata that names a job → the log group of such jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class Step:
 
     @property
     def job(self) -> tuple[str, str] | None:
-        """``("TrainingJob" | "ProcessingJob", name of the job)``; None for steps without one."""
+        """Kind and name of its job, such as ``("TrainingJob", name)``; None without one."""
         for kind in LOG_GROUPS:
             if arn := self.metadata.get(kind, {}).get("Arn"):
                 return kind, arn.rpartition("/")[2]

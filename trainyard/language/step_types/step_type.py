@@ -128,6 +128,11 @@ class StepType:
         return self.metadata or self.name
 
     @property
+    def sole_job(self) -> Job | None:
+        """Its job, where the step is that and nothing else; a check compares its job's results."""
+        return self.job if self.job and self.job.api == self.metadata_key else None
+
+    @property
     def outputs(self) -> bool:
         """Whether each step declares its own outputs: ``OutputParameters['x']``."""
         return "OutputParameters" in self.fields
