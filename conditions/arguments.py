@@ -12,8 +12,8 @@ from typing import Any
 
 from conditions.champion import UNRESOLVED
 from conditions.check import Direction
-from conditions.demands import SETTINGS, Demands, fields
-from conditions.table import Field, Values, compared, declared
+from conditions.demands import Demands
+from conditions.table import SETTINGS, Field, Values, compared_metrics, declared, fields
 from trainyard.common.errors import GateError
 
 BOUNDS: dict[str, Direction] = {"max": "lower", "min": "higher"}
@@ -48,7 +48,7 @@ def arguments(
         others = [given for given in against if given.form != "margins"]
         found += _words([*SETTINGS, *others], values, directions)
         found += ["--champion", champion]
-    return [*found, "--look", look] if compared(values) else found
+    return [*found, "--look", look] if compared_metrics(values) else found
 
 
 def _words(told: Iterable[Field], values: Values, directions: Mapping[str, str]) -> list[Any]:

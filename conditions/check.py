@@ -1,4 +1,4 @@
-"""What a check of the gate says: one row of gate.json. No torch, no SDK.
+"""What a check of the gate says: rows of gate.json. No torch, no SDK.
 
 An evaluation is what ``steps/evaluate/job.py`` writes. It is evidence from outside: whatever is
 missing, of another type or not finite makes a check fail with a reason, and never raises.
@@ -39,6 +39,26 @@ class Check:
     challenger: float | None = None
     """The challenger's metric on the examples that are compared."""
     champion: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """One value of one slice column, and what the two models' scores on it say. For gate.json."""
+
+    metric: str
+    slice: str
+    """``column=value``."""
+    examples: int
+    effective_groups: float | None
+    value: float | None
+    """The improvement on the slice."""
+    low: float | None
+    high: float | None
+    """One-sided limits, each at 1 - α ÷ tested slices (Bonferroni): where even ``high`` is below
+    the threshold, Holm's test finds the regression, too."""
+    p_value: float | None
+    """Of "not worse by more than the margin", adjusted by Holm; None where it was not tested."""
+    passed: bool
 
 
 def measured(evaluation: Any, *path: str) -> float | None:

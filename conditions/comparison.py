@@ -1,33 +1,16 @@
-"""What the checks against the champion look at: one metric of the two models.
+"""What the checks against the champion have in common: their field, their rows.
 
 ``improvement`` is positive where the challenger is better, in the metric's own unit, whichever
 values of the metric are better. A limit that is infinite is None in a check, and never passes.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from conditions.check import Check, number
+from conditions.demands import Demands
+from conditions.evidence import Compared
 from conditions.table import Field, GateCheck
-
-if TYPE_CHECKING:  # numpy and SciPy: not where only the table is read
-    from conditions.demands import Demands
-    from conditions.paired import Improvement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """One metric of the two models on the same examples."""
-
-    metric: str
-    challenger: float
-    champion: float
-    improvement: "Improvement"
-    confidence: float
-    """Of each of its limits."""
-    in_order: bool = False
-    """Whether the groups have an order, and neighbours count as alike."""
 
 
 def margins(name: str, doc: str, **bound: float) -> Field:
@@ -68,6 +51,6 @@ def above(check: GateCheck, of: Compared, bound: float) -> Check:
     )
 
 
-def signed(check: GateCheck, demands: "Demands", sign: int) -> Iterator[tuple[str, float]]:
+def signed(check: GateCheck, demands: Demands, sign: int) -> Iterator[tuple[str, float]]:
     """(metric, threshold) of what the recipe says of each metric."""
     return ((metric, sign * margin) for metric, margin in demands[check.margins.name].items())

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from conditions.champion import NONE, UNRESOLVED
-from conditions.check import Check, measured
-from conditions.comparison import Compared
-from conditions.demands import Demands, undecided
+from conditions.check import Check, Slice, measured
+from conditions.demands import Demands
+from conditions.evidence import Compared, Evidence
 from conditions.group_sums import GroupSums, Wanted
 from conditions.paired import improvement
 from conditions.score_reader import read
-from conditions.slices import Slice
-from conditions.table import Evidence
+from conditions.table import GateCheck, compared_metrics, rows_of
 from trainyard.common.errors import GateError
 
 AGREEMENT = 1e-3
@@ -35,10 +34,10 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
 
     Whatever is wrong with the evidence fails every check that needs it, with one reason.
     """
-    champion = demands.champion
-    if champion == UNRESOLVED and demands.compared:
+    champion, compares = demands.champion, bool(compared_metrics(demands.values))
+    if champion == UNRESOLVED and compares:
         return _undecided(demands, UNRESOLVED_CHAMPION)
-    if demands.look < 1 and champion != NONE and demands.compared:
+    if demands.look < 1 and champion != NONE and compares:
         return _undecided(demands, UNCOUNTED)
     try:
         _refuse_other_champion(evaluation, demands)
@@ -58,11 +57,11 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
 
 def _made(evidence: Evidence, demands: Demands) -> list[Check]:
     """Each check's rows; without a champion the recipe's policy stands for the comparisons."""
-    found = demands.of_scores
+    found = of_scores(demands)
     if demands.champion != NONE:
         evidence.compared = {
             metric: compared(evidence.sums, metric, demands.limits_at)
-            for metric in demands.compared
+            for metric in compared_metrics(demands.values)
         }
         return [row for check in found for row in check.judge(evidence, demands)]
     alone = [check for check in found if "champion" not in check.needs]
@@ -71,6 +70,29 @@ def _made(evidence: Evidence, demands: Demands) -> list[Check]:
     return checks + undecided(
         demands, COLD_START.format(policy), passed=policy == "pass", compared_only=True
     )
+
+
+def of_scores(demands: Demands) -> list[GateCheck]:
+    """The checks that need the scores of single examples."""
+    return [check for check in rows_of(demands) if "scores" in check.needs]
+
+
+def undecided(demands: Demands, reason: str, *, passed: bool, compared_only: bool) -> list[Check]:
+    """Every check of the scores, none of which could be made, for one and the same reason.
+
+    ``compared_only``: those against the champion alone. The rows stand in the order that they have
+    always had in gate.json, those against the champion first.
+    """
+    asked = of_scores(demands)
+    against = [check for check in asked if "champion" in check.needs]
+    found = sorted(against, key=lambda check: check.shown)
+    if not compared_only:
+        found += [check for check in reversed(asked) if check not in against]
+    return [
+        check.row(metric, threshold, value=None, passed=passed, reason=reason)
+        for check in found
+        for metric, threshold in check.expected(demands)
+    ]
 
 
 def _undecided(demands: Demands, reason: str) -> ScoreChecks:
@@ -92,10 +114,11 @@ COLD_START = (
 
 
 def _wanted(demands: Demands) -> Wanted:
-    needs = {need for check in demands.of_scores for need in check.needs}
+    needs = {need for check in of_scores(demands) for need in check.needs}
     champion = None if demands.champion in (NONE, UNRESOLVED) else demands.champion
+    metrics = compared_metrics(demands.values)
     return Wanted(
-        metrics={metric: demands.directions[metric] for metric in demands.compared},
+        metrics={metric: demands.directions[metric] for metric in metrics},
         champion=champion,
         slices="slices" in needs and demands.champion != NONE,
         calibration="predictions" in needs,
@@ -104,13 +127,17 @@ def _wanted(demands: Demands) -> Wanted:
 
 def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
     """Evaluate and Gate were given the same champion."""
-    champion = demands.champion
+    if not compared_metrics(demands.values):
+        return
     told = evaluation.get("champion") if isinstance(evaluation, dict) else None
-    arn = told.get("arn") if isinstance(told, dict) else None
-    if demands.compared and (error := _text(told.get("error") if isinstance(told, dict) else None)):
+    known = told if isinstance(told, dict) else {}
+    if error := _text(known.get("error")):
         raise GateError(error)
-    if demands.compared and arn != champion:
-        raise GateError(f"the evaluation is of champion {arn}, the gate was given {champion}")
+    if known.get("arn") != demands.champion:
+        raise GateError(
+            f"the evaluation is of champion {known.get('arn')}, the gate was given "
+            f"{demands.champion}"
+        )
 
 
 def _refuse_disagreement(evaluation: Any, sums: GroupSums, *, has_champion: bool) -> None:

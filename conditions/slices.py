@@ -5,35 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conditions.check import Check, number
-from conditions.checks.slice_regression import SLICE_REGRESSION
+from conditions.check import Check, Slice, number
 from conditions.group_sums import GroupSums
 from conditions.paired import Floats, Improvement, improvement, together
+from conditions.table import GateCheck
 
 NAMED = 5
 """Slices that a reason names."""
 LISTED = 200
 """Slices of a metric in gate.json, the worst first; the pipeline reads that file, too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """One value of one slice column, and what the two models' scores on it say. For gate.json."""
-
-    metric: str
-    slice: str
-    """``column=value``."""
-    examples: int
-    effective_groups: float | None
-    value: float | None
-    """The improvement on the slice."""
-    low: float | None
-    high: float | None
-    """One-sided limits, each at 1 - α ÷ tested slices (Bonferroni): where even ``high`` is below
-    the threshold, Holm's test finds the regression, too."""
-    p_value: float | None
-    """Of "not worse by more than the margin", adjusted by Holm; None where it was not tested."""
-    passed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +45,7 @@ def parts(sums: GroupSums, metric: str) -> list[Part]:
 
 
 def judge_slices(
+    check: GateCheck,
     parts: Sequence[Part],
     metric: str,
     margin: float,
@@ -93,7 +74,7 @@ def judge_slices(
     untested = [_as_slice(part, metric, None, None, True) for part in parts
                 if part.slice not in names]  # fmt: skip
     if not tested:
-        return _no_test(metric, margin, len(untested), confidence), untested[:LISTED]
+        return _no_test(check, metric, margin, len(untested), confidence), untested[:LISTED]
     level = 1 - (1 - confidence) / len(tested)
     known = together((part.difference, part.weight) for part in tested)
     found = [
@@ -108,7 +89,7 @@ def judge_slices(
     ]
     worst_first = sorted(slices, key=lambda found: (found.p_value, found.value))
     listed = (worst_first + untested)[:LISTED]
-    return _worst(worst_first, margin, level, len(untested)), listed
+    return _worst(check, worst_first, margin, level, len(untested)), listed
 
 
 def holm(chances: Floats) -> Floats:
@@ -140,7 +121,9 @@ def _as_slice(
     )
 
 
-def _worst(slices: Sequence[Slice], margin: float, level: float, untested: int) -> Check:
+def _worst(
+    check: GateCheck, slices: Sequence[Slice], margin: float, level: float, untested: int
+) -> Check:
     worst, failed = slices[0], [found for found in slices if not found.passed]
     if failed:
         named = ", ".join(f"{found.slice} ({found.value:+.4g})" for found in failed[:NAMED])
@@ -148,7 +131,7 @@ def _worst(slices: Sequence[Slice], margin: float, level: float, untested: int) 
         verdict = f"is worse than the champion's by more than {margin:g} on {named}{more}"
     else:
         verdict = f"is on no slice shown to be worse than the champion's by more than {margin:g}"
-    return SLICE_REGRESSION.row(
+    return check.row(
         worst.metric,
         -margin,
         value=worst.value,
@@ -161,8 +144,10 @@ def _worst(slices: Sequence[Slice], margin: float, level: float, untested: int) 
     )
 
 
-def _no_test(metric: str, margin: float, untested: int, confidence: float) -> Check:
-    return SLICE_REGRESSION.row(
+def _no_test(
+    check: GateCheck, metric: str, margin: float, untested: int, confidence: float
+) -> Check:
+    return check.row(
         metric,
         -margin,
         value=None,

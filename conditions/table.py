@@ -7,20 +7,16 @@ the SDK: every gate reads it, and what shows a verdict does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import conditions.checks
 from conditions.check import Check, Direction
-
-if TYPE_CHECKING:
-    from conditions.comparison import Compared
-    from conditions.demands import Demands
-    from conditions.group_sums import GroupSums
-    from conditions.slices import Slice
+from conditions.demands import Demands
+from conditions.evidence import Evidence
 
 Need = Literal["scores", "champion", "slices", "predictions", "near_duplicates"]
 """What a check takes beside evaluation.json's own numbers. ``champion``: its scores, too, and
@@ -53,20 +49,6 @@ class Field:
     choices: tuple[str, ...] = ()
 
 
-@dataclass(slots=True, kw_only=True)
-class Evidence:
-    """What checks look at, and where they leave what they find beside their rows."""
-
-    evaluation: Any
-    """evaluation.json, from outside."""
-    sums: "GroupSums | None" = None
-    """Given to checks that need ``scores``."""
-    compared: "Mapping[str, Compared]" = field(default_factory=dict)
-    """Metric → the two models on it; given to checks that need ``champion``."""
-    slices: "list[Slice]" = field(default_factory=list)
-    """For gate.json."""
-
-
 Values = Mapping[str, Any]
 """Field → its value, of all fields of the table."""
 
@@ -81,7 +63,7 @@ class GateCheck:
 
     kind: str
     """As gate.json names it; several entries may be of one kind."""
-    judge: "Callable[[Evidence, Demands], Iterable[Check]]"
+    judge: Callable[[Evidence, Demands], Iterable[Check]]
     """Its rows in gate.json, made when it is declared and its needs are met."""
     fields: tuple[Field, ...] = ()
     """The first one declares the check."""
@@ -89,7 +71,7 @@ class GateCheck:
     refuse: Callable[[Values], str | None] = lambda values: None
     """What is wrong with the recipe's values together; None for nothing."""
     needs: frozenset[Need] = frozenset()
-    expected: "Callable[[Demands], Iterable[tuple[str, float]]]" = lambda demands: ()
+    expected: Callable[[Demands], Iterable[tuple[str, float]]] = lambda demands: ()
     """(metric, threshold) of each row, for rows that could not be made. Of checks with needs."""
     direction: Direction = "lower"
     """Of these rows."""
@@ -139,6 +121,56 @@ class GateCheck:
         )
 
 
+SETTINGS = (
+    Field(
+        name="confidence",
+        default=0.95,
+        ge=0.8,
+        lt=1,
+        doc="One-sided: of models that are no better, however many are tried on one test split "
+        "against one champion, any passes with probability 1 - confidence, as far as docs/gate.md "
+        "says. Of ``slice_regression``: a model without a bad slice is stopped with that.",
+    ),
+    Field(
+        name="power",
+        default=0.8,
+        gt=0.5,
+        lt=1,
+        doc="Chance with which an improvement of ``smallest_effect`` must be found.",
+    ),
+    Field(
+        name="min_groups",
+        of=int,
+        default=20,
+        ge=2,
+        doc="Effective groups that a comparison with the champion needs: (Σ weight)² / Σ weight².",
+    ),
+    Field(
+        name="min_slice_examples",
+        of=int,
+        default=100,
+        ge=1,
+        doc="Examples that a slice needs to be tested.",
+    ),
+    Field(
+        name="min_slice_groups",
+        of=int,
+        default=10,
+        ge=2,
+        doc="Effective groups that a slice needs to be tested.",
+    ),
+    Field(
+        name="cold_start",
+        of=str,
+        default="pass",
+        choices=("pass", "reject"),
+        doc="What the comparisons give while the registry holds no Approved package to compare "
+        "with. All other checks are made as ever, and ``pass`` needs some.",
+    ),
+)
+"""Fields that no check declares alone; every gate that reads scores is told them."""
+
+
 @cache
 def checks() -> tuple[GateCheck, ...]:
     """All entries, in their order; each module of ``conditions.checks`` has some in ``CHECKS``."""
@@ -163,7 +195,22 @@ def declared(values: Values) -> tuple[GateCheck, ...]:
     return tuple(check for check in checks() if check.declared(check, values))
 
 
-def compared(values: Values) -> list[str]:
+def compared_metrics(values: Values) -> list[str]:
     """The metrics that are compared with the champion's."""
     margins = [check.margins.name for check in checks() if check.margins]
     return list(dict.fromkeys(metric for name in margins for metric in values[name]))
+
+
+def fields() -> tuple[Field, ...]:
+    """Every field of the gate: those of the checks in their order, then the settings."""
+    return (*(given for check in checks() for given in check.fields), *SETTINGS)
+
+
+def defaults() -> dict[str, Any]:
+    """Field → the value of one that a recipe leaves out."""
+    return {f.name: {} if f.form != "value" else f.default for f in fields()}
+
+
+def rows_of(demands: Demands) -> tuple[GateCheck, ...]:
+    """The checks that are asked for, in the order of their rows in gate.json."""
+    return tuple(sorted(declared(demands.values), key=lambda check: check.stage))

@@ -8,6 +8,9 @@ import typer
 
 from pipelines.recipe.reading import load
 
+START = "python -m pipelines.start"
+"""What starts a run, for messages."""
+
 RecipeOption = Annotated[Path, typer.Option("--recipe", help="The recipe's YAML file.")]
 SetOption = Annotated[
     list[str],

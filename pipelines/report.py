@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
-from pipelines.cli import NewestOfRecipe, SetOption, pipeline_name
+from pipelines.cli import START, NewestOfRecipe, SetOption, pipeline_name
+from pipelines.showing.page import SECTIONS
 from trainyard.runs.execution import Execution, latest_execution
 from trainyard.runs.report import read_run, write
 from trainyard.terminal import (
@@ -32,13 +33,13 @@ def main(
     """Write one self-contained page about a run."""
     refuse_place(out)
     name, region = pipeline_name(recipe, overrides, pipeline)
-    arn = execution or latest_execution(name, region)
+    arn = execution or latest_execution(name, region, START)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
     with Progress(
         *columns, console=errors, transient=True, disable=not errors.is_terminal
     ) as progress:
         progress.add_task(f"reading the run and drawing {out}")
-        write(read_run(Execution(arn, region)), out)
+        write(read_run(Execution(arn, region), SECTIONS), out)
     console.print(f"report {out}")
 
 

@@ -24,6 +24,7 @@ from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption, pip
 from pipelines.compiling.provenance import recorded_recipe
 from pipelines.deploying import spending
 from pipelines.deploying.planning import NEW_DATA
+from pipelines.showing.display import DISPLAY
 from trainyard.common.errors import PlanError, RecipeError
 from trainyard.common.nearest import nearest
 from trainyard.language.parameters import values
@@ -159,7 +160,9 @@ def main(
     given = {key: value for key, _, value in pairs}
     execution = start(name, given, champion=champion, region=region, over_budget=over_budget)
     if wait:
-        status = watch(execution, region=region, stop_on_interrupt=stop_on_interrupt)
+        status = watch(
+            execution, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY
+        )
         if status == 0:
             approve_after(execution, region)
         raise typer.Exit(status)

@@ -22,6 +22,7 @@ from pipelines.compiling.compiled import Definition
 from pipelines.deploying import lock, records, saved, spending
 from pipelines.deploying.storage import ensure_bucket, sync
 from pipelines.rules import check
+from pipelines.showing.display import DISPLAY
 from pipelines.start import start
 from trainyard.common.errors import DefinitionError, PlanError, RecipeError
 from trainyard.plan import deployed
@@ -192,7 +193,12 @@ def main(
     if start_it or wait:
         execution = start(definition.name, {}, champion=champion, region=definition.region)
         if wait:
-            status = watch(execution, region=definition.region, stop_on_interrupt=stop_on_interrupt)
+            status = watch(
+                execution,
+                region=definition.region,
+                stop_on_interrupt=stop_on_interrupt,
+                display=DISPLAY,
+            )
             if status == 0:
                 approve_after(execution, definition.region)
             raise typer.Exit(status)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli import NewestOfRecipe, SetOption, pipeline_name
+from pipelines.cli import START, NewestOfRecipe, SetOption, pipeline_name
+from pipelines.showing.display import DISPLAY
 from trainyard.runs.execution import latest_execution
 from trainyard.runs.watch import watch
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline, run
@@ -22,8 +23,8 @@ def main(
 ) -> None:
     """Watch an execution until it ends; exit status 0 only when it Succeeded."""
     name, region = pipeline_name(recipe, overrides, pipeline)
-    arn = execution or latest_execution(name, region)
-    raise typer.Exit(watch(arn, region=region, poll_seconds=poll))
+    arn = execution or latest_execution(name, region, START)
+    raise typer.Exit(watch(arn, region=region, poll_seconds=poll, display=DISPLAY))
 
 
 if __name__ == "__main__":

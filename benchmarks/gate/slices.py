@@ -8,6 +8,7 @@ from benchmarks.gate.judge import ALPHA, CONFIDENCE
 from benchmarks.gate.promotion import percent, rate
 from benchmarks.gate.setting import Setting
 from benchmarks.shards.figures import Figure, Section, Target
+from conditions.checks.slice_regression import SLICE_REGRESSION
 from conditions.limits import Student, freedom, jackknife
 from conditions.paired import Floats, improvement
 from conditions.slices import Part, holm, judge_slices
@@ -74,7 +75,9 @@ def stopped(shape: str, slices: int, groups: int, bad: float, seed: int) -> tupl
         error = SPREAD * np.sqrt(first.weight @ first.weight)
         moved = first.difference - bad * error / first.weight.sum() * first.weight
         parts[0] = Part(slice="s=0", examples=1000, difference=moved, weight=first.weight)
-    check, _ = judge_slices(parts, "m", 0.0, confidence=CONFIDENCE, min_examples=1, min_groups=2)
+    check, _ = judge_slices(
+        SLICE_REGRESSION, parts, "m", 0.0, confidence=CONFIDENCE, min_examples=1, min_groups=2
+    )
     chances = holm(np.array([_usual(part) for part in parts]))
     return not check.passed, bool((chances <= ALPHA).any())
 

@@ -2,7 +2,8 @@
 
 from conditions.check import Check
 from conditions.demands import Demands
-from conditions.table import Evidence, Field, GateCheck
+from conditions.evidence import Evidence
+from conditions.table import Field, GateCheck
 
 
 def _judge(evidence: Evidence, demands: Demands) -> list[Check]:

@@ -1,8 +1,9 @@
 """``max_group_influence``: no single group decides a comparison."""
 
 from conditions.check import Check
-from conditions.comparison import Compared, row
-from conditions.table import Field, GateCheck, Values, compared
+from conditions.comparison import row
+from conditions.evidence import Compared
+from conditions.table import Field, GateCheck, Values, compared_metrics
 
 
 def widespread(found: Compared, most: float) -> Check:
@@ -23,11 +24,11 @@ def widespread(found: Compared, most: float) -> Check:
 
 
 def _declared(check: GateCheck, values: Values) -> bool:
-    return values["max_group_influence"] is not None and bool(compared(values))
+    return values["max_group_influence"] is not None and bool(compared_metrics(values))
 
 
 def _refuse(values: Values) -> str | None:
-    if values["max_group_influence"] is None or compared(values):
+    if values["max_group_influence"] is None or compared_metrics(values):
         return None
     return (
         "gate.max_group_influence: there is no comparison with the champion whose variance a group "
@@ -54,7 +55,7 @@ INFLUENCE = GateCheck(
     refuse=_refuse,
     needs=frozenset({"scores", "champion"}),
     expected=lambda demands: (
-        (metric, demands["max_group_influence"]) for metric in demands.compared
+        (metric, demands["max_group_influence"]) for metric in compared_metrics(demands.values)
     ),
     name="influence_{metric}",
     order=150,

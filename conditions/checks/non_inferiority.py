@@ -1,7 +1,8 @@
 """``non_inferiority``: the challenger is not worse than the champion by the margin or more."""
 
 from conditions.check import Check
-from conditions.comparison import Compared, above, margins, signed
+from conditions.comparison import above, margins, signed
+from conditions.evidence import Compared
 from conditions.table import GateCheck
 
 

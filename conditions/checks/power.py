@@ -1,7 +1,8 @@
 """``smallest_effect``: the test split is large enough to show what the recipe wants to find."""
 
 from conditions.check import Check, number
-from conditions.comparison import Compared, margins, row, signed
+from conditions.comparison import margins, row, signed
+from conditions.evidence import Compared
 from conditions.table import GateCheck
 
 

@@ -2,7 +2,8 @@
 
 from conditions.check import Check, number
 from conditions.demands import Demands
-from conditions.table import Evidence, Field, GateCheck, compared
+from conditions.evidence import Evidence
+from conditions.table import Field, GateCheck, compared_metrics
 
 
 def _at_least(check: GateCheck, what: str, found: float, least: float) -> Check:
@@ -49,7 +50,7 @@ EXAMPLES = GateCheck(
 GROUPS = GateCheck(
     kind="sample_size",
     judge=_groups,
-    declared=lambda check, values: bool(compared(values)),
+    declared=lambda check, values: bool(compared_metrics(values)),
     needs=frozenset({"scores", "champion"}),
     expected=lambda demands: [("effective_groups", demands["min_groups"])],
     direction="higher",

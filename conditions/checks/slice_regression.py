@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from conditions.check import Check
 from conditions.comparison import margins, signed
 from conditions.demands import Demands
-from conditions.table import Evidence, GateCheck
+from conditions.evidence import Evidence
+from conditions.table import GateCheck
 
 
 def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
@@ -14,6 +15,7 @@ def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
     sums = evidence.sums
     for metric, margin in demands["slice_regression"].items():
         check, judged = judge_slices(
+            SLICE_REGRESSION,
             parts(sums, metric),
             metric,
             margin,

@@ -1,7 +1,8 @@
 """``superiority``: the challenger is better than the champion by more than the margin."""
 
 from conditions.check import Check
-from conditions.comparison import Compared, above, margins, signed
+from conditions.comparison import above, margins, signed
+from conditions.evidence import Compared
 from conditions.table import GateCheck
 
 

@@ -6,7 +6,8 @@ from typing import Any
 from conditions.arguments import BOUNDS
 from conditions.check import Check, Direction, compare, measured, number
 from conditions.demands import Demands
-from conditions.table import Evidence, Field, GateCheck
+from conditions.evidence import Evidence
+from conditions.table import Field, GateCheck
 
 
 def against_threshold(

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, FiniteFloat, create_model
 from pydantic import Field as Setting
 
-from conditions.demands import fields
-from conditions.table import Field, Need, checks, declared, kinds
+from conditions.table import Field, Need, checks, declared, fields, kinds
 from steps.config import ProcessingCompute
 
 # What the gate job needs beyond Python where it reads scores: AWS's PyTorch images lack some of it.

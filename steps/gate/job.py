@@ -17,7 +17,8 @@ from typing import Any
 
 from conditions import provenance
 from conditions.arguments import demands, parser
-from conditions.table import Evidence
+from conditions.evidence import Evidence
+from conditions.table import rows_of
 from conditions.verdict import verdict
 from steps.edge import run
 from trainyard.common import whole_file
@@ -42,9 +43,10 @@ def judge(options: argparse.Namespace) -> dict[str, Any]:
     inputs = options.root / "processing/input"
     demanded = demands(options)
     evidence = Evidence(evaluation=read_evaluation(inputs / "evaluation/evaluation.json"))
-    alone = [check for check in demanded.declared if "scores" not in check.needs]
+    asked = rows_of(demanded)
+    alone = [check for check in asked if "scores" not in check.needs]
     found = [row for check in alone for row in check.judge(evidence, demanded)]
-    if not demanded.of_scores:
+    if len(alone) == len(asked):
         return verdict(evidence.evaluation, found)
     from conditions import score_checks  # numpy, pyarrow and SciPy: not where nothing needs them
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests
 
+from conditions.checks.slice_regression import SLICE_REGRESSION
 from conditions.paired import improvement, together
 from conditions.slices import Part, judge_slices
 
@@ -16,7 +17,9 @@ def part(name: str, mean: float, seed: int = 0, groups: int = 40, examples: int 
 
 
 def judge(parts, margin=0.02, confidence=0.95):
-    return judge_slices(parts, "m", margin, confidence=confidence, min_examples=100, min_groups=10)
+    return judge_slices(
+        SLICE_REGRESSION, parts, "m", margin, confidence=confidence, min_examples=100, min_groups=10
+    )
 
 
 def test_one_bad_slice_stops_a_model_that_is_better_on_average():

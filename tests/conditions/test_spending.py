@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from conditions.demands import Demands
 from conditions.score_checks import judge
 from conditions.spending import REST, spent
+from conditions.table import defaults
 from tests.conditions.evidence import CHAMPION, Evidence
 from trainyard.common.errors import GateError
 
@@ -37,7 +38,7 @@ def test_a_later_look_takes_a_larger_improvement(tmp_path):
     evidence = Evidence(improvement=0.04)
     inputs = evidence.write(tmp_path) / "processing/input/scores"
     wanted = Demands(
-        values={"superiority": {"loss": 0.0}, "slice_regression": {"loss": 0.01}},
+        values=defaults() | {"superiority": {"loss": 0.0}, "slice_regression": {"loss": 0.01}},
         directions={"loss": "lower"},
         champion=CHAMPION,
     )

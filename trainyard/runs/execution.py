@@ -171,8 +171,12 @@ class Execution:
             return json.loads(got["Body"].read())
 
 
-def latest_execution(pipeline: str | None, region: str | None = None) -> str:
+def latest_execution(
+    pipeline: str | None, region: str | None = None, start: str = "StartPipelineExecution"
+) -> str:
     """ARN of the newest execution of ``pipeline``, or of any pipeline when that is None.
+
+    ``start``: what the message recommends where there is none.
 
     Raises:
         ServiceError: nothing has been started yet, or AWS cannot be reached.
@@ -183,8 +187,7 @@ def latest_execution(pipeline: str | None, region: str | None = None) -> str:
         newest = [found for name in names for found in _executions(sagemaker, name)]
     if not newest:
         raise ServiceError(
-            f"{pipeline or 'no pipeline'} has no execution to watch; start one with "
-            "python -m pipelines.start"
+            f"{pipeline or 'no pipeline'} has no execution to watch; start one with {start}"
         )
     return max(newest, key=lambda found: found["StartTime"])["PipelineExecutionArn"]
 

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
+from trainyard.runs.display import Display
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.table import COLOURS, duration, steps_table
 from trainyard.terminal import console
@@ -17,21 +16,18 @@ HOSTS_SHOWN = 2
 # From here on a log holds only launchers reporting that what they launched has failed.
 LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic|Command failed with exit code")
 
-COMPARED = ("non_inferiority", "superiority", "slice_regression", "power", "sample_size",
-            "influence")  # fmt: skip
-"""Kinds of checks that need a champion, or its scores: while there is none, the recipe decides."""
 
-
-def print_summary(execution: Execution) -> None:
-    """Steps and times, the metrics against the gate, the model package; or why it failed."""
+def print_summary(execution: Execution, display: Display) -> None:
+    """Steps and times, the display's tables, the model package; or why it failed."""
     described = execution.describe()
     status = described["PipelineExecutionStatus"]
     steps = execution.steps()
     by_name = {step.name: step for step in steps}
     console.print()
     console.print(steps_table(steps))
-    if gate := _gate(execution, by_name):
-        console.print(_checks_table(gate))
+    for table in display.tables:
+        if (shown := table(execution, by_name)) is not None:
+            console.print(shown)
     for step in steps:
         if step.status == "Failed":
             _print_failure(execution, step)
@@ -62,62 +58,6 @@ def registered_again(steps: Sequence[Step]) -> bool:
     """Whether the run registered what an earlier one had made."""
     jobs = [step for step in steps if step.job]
     return bool(jobs) and all(step.cached for step in jobs) and bool(model_package(list(steps)))
-
-
-def _gate(execution: Execution, steps: dict[str, Step]) -> dict[str, Any] | None:
-    step = steps.get("Gate")
-    if step is None or step.status != "Succeeded":
-        return None
-    return execution.output_json(step, "gate", "gate.json")
-
-
-def _checks_table(gate: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("gate")
-    table.add_column("value", justify="right")
-    if limits := any(_limits(check) for check in gate["checks"]):
-        table.add_column("limits", justify="right")
-    table.add_column("demanded", justify="right")
-    table.add_column("")
-    for check in gate["checks"]:
-        verdict = ("pass", "green") if check["passed"] else ("reject", "red")
-        table.add_row(
-            check["name"],
-            measured(check, gate),
-            *([_limits(check)] if limits else []),
-            demanded(check),
-            Text(*verdict),
-        )
-    return table
-
-
-def measured(check: dict[str, Any], gate: dict[str, Any]) -> str:
-    """The value of a check, or why it has none."""
-    if check["value"] is None and check.get("kind") in COMPARED and gate.get("champion") == "none":
-        return f"no champion, cold_start: {gate.get('cold_start')}"
-    return _number(check["value"])
-
-
-def demanded(check: dict[str, Any]) -> str:
-    """What a check demands of its value, or of one of its limits."""
-    bounds = {"non_inferiority": "low above", "superiority": "low above"} | {
-        "slice_regression": "high above", "calibration": "high at most"}  # fmt: skip
-    usual = "at most" if check["direction"] == "lower" else "at least"
-    return f"{bounds.get(check.get('kind'), usual)} {_number(check['threshold'])}"
-
-
-def _limits(check: dict[str, Any]) -> str:
-    """``low to high``; empty where a check has none."""
-    low, high = check.get("low"), check.get("high")
-    if low is None and high is None:
-        return ""
-    if check.get("kind") == "calibration":  # which has no lower limit
-        return f"at most {_number(high)}"
-    return f"{'-∞' if low is None else _number(low)} to {'∞' if high is None else _number(high)}"
-
-
-def _number(value: float | None) -> str:
-    return "missing" if value is None else f"{value:.4f}"
 
 
 def _print_failure(execution: Execution, step: Step) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rich.columns import Columns
@@ -11,12 +12,15 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from trainyard.language.statuses import ENDED
+from trainyard.runs.display import Display
 from trainyard.runs.execution import Execution, Step
+from trainyard.runs.metrics import latest
 from trainyard.runs.summary import print_summary
 from trainyard.runs.table import duration, status_text, steps_table
 from trainyard.terminal import console
 
 INTERRUPTED = 130  # what a shell says of a command that Ctrl-C ended
+ANY = Display()
 Follow = Callable[[Execution, float], str]
 
 
@@ -26,42 +30,46 @@ def watch(
     region: str | None = None,
     poll_seconds: float = 1.0,
     stop_on_interrupt: bool = False,
+    display: Display = ANY,
 ) -> int:
     """Show the execution live until it Succeeded, Failed or was Stopped; return the exit status.
 
     A terminal gets a live table; a log (CI) gets one line for each change of a step's state.
-    Ctrl-C ends the watching, and with ``stop_on_interrupt`` the execution.
+    Ctrl-C ends the watching, and with ``stop_on_interrupt`` the execution. ``display``: what an
+    application shows of its runs beside what any has.
     """
     execution = Execution(arn, region)
-    follow = _follow_live if console.is_terminal else _follow_lines
+    follow = partial(_follow_live, display) if console.is_terminal else _follow_lines
     try:
         status = follow(execution, poll_seconds)
     except KeyboardInterrupt:
-        return _interrupted(execution, follow, poll_seconds, stop=stop_on_interrupt)
-    print_summary(execution)
+        return _interrupted(execution, follow, poll_seconds, display, stop=stop_on_interrupt)
+    print_summary(execution, display)
     return 0 if status == "Succeeded" else 1
 
 
-def _interrupted(execution: Execution, follow: Follow, poll_seconds: float, *, stop: bool) -> int:
+def _interrupted(
+    execution: Execution, follow: Follow, poll_seconds: float, display: Display, *, stop: bool
+) -> int:
     try:
         if stop and execution.describe()["PipelineExecutionStatus"] not in ENDED:
             console.print("Ctrl-C: stopping the run; once more: not waiting for its end")
             execution.stop("stopped by Ctrl-C")
             follow(execution, poll_seconds)
-            print_summary(execution)
+            print_summary(execution, display)
             return INTERRUPTED
     except KeyboardInterrupt:
         pass
-    console.print(f"no longer watched: python -m pipelines.watch {execution.arn}", highlight=False)
+    console.print(f"no longer watched: {display.watch} {execution.arn}", highlight=False)
     return INTERRUPTED
 
 
-def _follow_live(execution: Execution, poll_seconds: float) -> str:
+def _follow_live(display: Display, execution: Execution, poll_seconds: float) -> str:
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
             status = execution.describe()["PipelineExecutionStatus"]
             steps = execution.steps()
-            live.update(Group(steps_table(steps), _progress(execution, steps)))
+            live.update(Group(steps_table(steps), _progress(execution, steps, display)))
             if status in ENDED:
                 return status
             time.sleep(poll_seconds)
@@ -86,20 +94,19 @@ def _line(step: Step) -> Text:
     return Text.assemble(f"{clock}  {step.name:<10} ", status_text(step), took)
 
 
-def _progress(execution: Execution, steps: list[Step]) -> RenderableType:
+def _progress(execution: Execution, steps: list[Step], display: Display) -> RenderableType:
     """How far the running training job is, and its latest metrics."""
     for step in steps:
         if step.status == "Executing" and step.job and step.job[0] == "TrainingJob":
-            return _training(execution.training_job(step.job[1]))
+            return _training(execution.training_job(step.job[1]), display)
     return ""
 
 
-def _training(job: Mapping[str, Any]) -> RenderableType:
-    latest = {m["MetricName"]: m["Value"] for m in job.get("FinalMetricDataList", ())}
-    total = job.get("HyperParameters", {}).get("max_steps", "")
-    metrics = [f"{name.split(':')[-1]} {value:,.4g}" for name, value in latest.items()]
+def _training(job: Mapping[str, Any], display: Display) -> RenderableType:
+    metrics = [f"{name.split(':')[-1]} {value:,.4g}" for name, value in latest(job).items()]
     text = Text("  ".join(metrics), style="dim")
-    if "train:step" not in latest or not total.isdigit():
+    if (progress := display.progress(job)) is None:
         return text
-    bar = ProgressBar(total=int(total), completed=latest["train:step"], width=40)
-    return Group(Columns([bar, f"step {latest['train:step']:.0f} of {total}"]), text)
+    done, total = progress
+    bar = ProgressBar(total=total, completed=done, width=40)
+    return Group(Columns([bar, f"step {done:.0f} of {total:.0f}"]), text)

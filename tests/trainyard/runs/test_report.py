@@ -1,6 +1,5 @@
-"""The report: complete, self-contained, and drawn from whatever a run got to."""
+"""The page of any run: complete, self-contained, and drawn from whatever a run got to."""
 
-import re
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -8,18 +7,13 @@ from pathlib import Path
 import pytest
 
 from trainyard.runs.execution import Step
-from trainyard.runs.report import Run, read_history, render, write
+from trainyard.runs.metrics import metrics_table
+from trainyard.runs.report import Run, render, write
+from trainyard.runs.sections import METRICS, Section, read_sections
+from trainyard.terminal import console
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-CHECK = {
-    "name": "max_bits_per_byte",
-    "metric": "bits_per_byte",
-    "direction": "lower",
-    "value": 2.5,
-    "threshold": 3.0,
-    "passed": True,
-    "reason": "bits_per_byte is 2.5, the recipe demands at most 3",
-}
+SECTION = METRICS.html({"metrics": {"Train": {"train:loss": 0.125}}})
 
 
 def step(name: str, status: str = "Succeeded", **changes) -> Step:
@@ -45,17 +39,9 @@ def run(**changes) -> Run:
             "LastModifiedTime": START + timedelta(seconds=90),
         },
         "steps": [step("Shard"), step("Train")],
-        "history": [{"step": 1.0, "loss": 5.0, "samples_per_second": 10.0},
-                    {"step": 2.0, "loss": 4.0, "samples_per_second": 11.0},
-                    {"step": 2.0, "validation_loss": 4.1}],
-        "evaluation": {
-            "metrics": {"bits_per_byte": {"value": 2.5}},
-            "baselines": {"bigram": {"bits_per_byte": 3.6}},
-            "dataset": {"fingerprint": "f" * 64},
-        },
-        "gate": {"verdict": "pass", "reason": CHECK["reason"], "checks": [CHECK]},
+        "sections": (SECTION,),
         "package": "arn:aws:sagemaker:us-east-1:1:model-package/demo/1",
-    }  # fmt: skip
+    }
     return Run(**(values | changes))
 
 
@@ -80,19 +66,9 @@ class References(HTMLParser):
 def test_the_page_shows_the_run_and_fetches_nothing():
     page = References(render(run()))
     assert page.fetched == []
-    for shown in ("demo", "Succeeded", "1 min 05 s", "2.5000", "at most", "3.6000", "f" * 64,
-                  "model-package/demo/1", "optimizer step", "validation"):  # fmt: skip
+    for shown in ("demo", "Succeeded", "1 min 05 s", "model-package/demo/1", "seconds since",
+                  "train:loss", "0.125"):  # fmt: skip
         assert shown in page.text
-
-
-def test_the_standard_error_is_shown_where_there_is_one():
-    evaluation = run().evaluation
-    evaluation["metrics"] = {
-        "bits_per_byte": {"value": 2.5, "standard_error": 0.0123},
-        "loss": {"value": 1.7, "standard_error": None},
-    }
-    text = References(render(run(evaluation=evaluation))).text
-    assert re.findall(r"([\d.]+) ± ([\d.]+)", text) == [("2.5000", "0.0123")]
 
 
 def test_the_same_run_gives_the_same_page():
@@ -101,13 +77,8 @@ def test_the_same_run_gives_the_same_page():
 
 @pytest.mark.parametrize(
     "missing",
-    [
-        {"gate": None, "evaluation": None, "package": None},
-        {"history": []},
-        {"steps": []},
-        {"gate": {"verdict": "reject", "reason": "x", "checks": [CHECK | {"value": None}]}},
-    ],
-    ids=["stopped early", "no metrics", "no steps", "metric missing"],
+    [{"sections": (), "package": None}, {"sections": ("",)}, {"steps": []}],
+    ids=["stopped early", "no metrics", "no steps"],
 )
 def test_a_run_that_did_not_get_far_has_a_page_too(missing: dict):
     assert "demo" in References(render(run(**missing))).text
@@ -119,26 +90,29 @@ def test_a_reason_cannot_smuggle_markup_into_the_page():
     assert evil not in page and "&lt;script&gt;" in page
 
 
-def test_rejected_checks_are_red():
-    rejected = CHECK | {"threshold": 2.0, "passed": False}
-    page = render(run(gate={"verdict": "reject", "reason": "x", "checks": [rejected]}))
-    assert re.search(r'class="reject">\s*reject', page)
+class Jobs:
+    """An execution that knows what its training jobs have measured."""
+
+    def training_job(self, name: str) -> dict:
+        return {"FinalMetricDataList": [{"MetricName": f"{name}:<loss>", "Value": 0.125}]}
 
 
-def test_history_reads_metric_lines_and_nothing_else():
-    lines = [
-        "INFO resumed",
-        "step=1 loss=5.5 learning_rate=1e-05",
-        "epoch=3 step=9",
-        "step=2 loss=-1.5e+2",
-        "step=2 validation_loss=4",
-        "step=2 loss=7",
-    ]
-    assert read_history(lines) == [
-        {"step": 1.0, "loss": 5.5, "learning_rate": 1e-05},
-        {"step": 2.0, "loss": 7.0},
-        {"step": 2.0, "validation_loss": 4.0},
-    ]
+def test_the_metrics_of_any_training_job_are_shown_and_nothing_where_there_are_none():
+    job = {"TrainingJob": {"Arn": "arn:aws:sagemaker:us-east-1:1:training-job/mine"}}
+    steps = {"Fit": step("Fit", metadata=job), "Other": step("Other")}
+    [html] = read_sections([METRICS], Jobs(), steps)
+    assert "mine:&lt;loss&gt;" in html and "0.125" in html and "Fit" in html
+    assert read_sections([METRICS], Jobs(), {"Other": step("Other")}) == ("",)
+    with console.capture() as capture:
+        console.print(metrics_table(Jobs(), steps))
+    assert capture.get().split() == ["training", "metric", "value", "Fit", "mine:<loss>", "0.125"]
+
+
+def test_a_name_that_two_sections_read_is_read_once():
+    reads = []
+    sections = [Section(reads={"x": lambda *_: reads.append(1) or 7}, html=lambda known: str(known))
+                for _ in range(2)]  # fmt: skip
+    assert read_sections(sections, None, {}) == ("{'x': 7}",) * 2 and reads == [1]
 
 
 def test_a_failing_write_leaves_the_old_page(tmp_path: Path):

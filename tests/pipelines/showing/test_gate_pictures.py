@@ -6,9 +6,14 @@ import pytest
 
 from conditions.checks.threshold import against_threshold
 from conditions.verdict import verdict
+from pipelines.showing.gate_pictures import (
+    FARTHEST,
+    _times_demanded,
+    budgets_picture,
+    champion_picture,
+)
 from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence
-from trainyard.runs.gate_plots import FARTHEST, _times_demanded, budget_picture, champion_picture
 from trainyard.runs.plots import BAD
 
 DEMANDS = [
@@ -33,7 +38,7 @@ def test_the_champion_the_slices_and_what_was_demanded_are_drawn(gate):
 
 
 def test_budgets_are_drawn_as_multiples_of_what_is_demanded(gate):
-    picture = budget_picture(gate)
+    picture = budgets_picture(gate)
     for shown in ("artifact mb: 3 ≤ 5", "effective groups: ", "leaked examples: 0 ≤ 0"):
         assert shown in picture
 
@@ -51,12 +56,12 @@ def test_left_of_one_passes_whichever_way_is_better(direction, value, threshold,
 def test_where_nothing_was_compared_there_is_no_picture(gate):
     without = verdict({}, [against_threshold({}, "loss", "lower", 1.0)])
     old = {"checks": [{"name": "max_loss", "metric": "loss", "value": 1.0, "threshold": 2.0}]}
-    for found in (None, without, old):
-        assert champion_picture(found) is None and budget_picture(found) is None
+    for found in (without, old):
+        assert champion_picture(found) is None and budgets_picture(found) is None
 
 
 def test_a_limit_that_is_infinite_is_drawn_as_none(gate):
     changed = copy.deepcopy(gate)
     for found in (*changed["checks"], *changed["slices"]):
         found["low"] = found["high"] = None
-    assert champion_picture(changed) and budget_picture(changed)
+    assert champion_picture(changed) and budgets_picture(changed)

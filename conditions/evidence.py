@@ -1,0 +1,39 @@
+"""What the gate's checks look at."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from conditions.check import Slice
+
+if TYPE_CHECKING:  # numpy, pyarrow and SciPy: not where no scores are read
+    from conditions.group_sums import GroupSums
+    from conditions.paired import Improvement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One metric of the two models on the same examples."""
+
+    metric: str
+    challenger: float
+    champion: float
+    improvement: "Improvement"
+    confidence: float
+    """Of each of its limits."""
+    in_order: bool = False
+    """Whether the groups have an order, and neighbours count as alike."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Evidence:
+    """What checks look at, and where they leave what they find beside their rows."""
+
+    evaluation: Any
+    """evaluation.json, from outside."""
+    sums: "GroupSums | None" = None
+    """Given to checks that need ``scores``."""
+    compared: Mapping[str, Compared] = field(default_factory=dict)
+    """Metric → the two models on it; given to checks that need ``champion``."""
+    slices: list[Slice] = field(default_factory=list)
+    """For gate.json."""

@@ -1,0 +1,51 @@
+"""What a terminal shows of our runs: the gate's checks, and how far the training is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from conditions.wording import demanded, limits, measured
+from pipelines.showing.documents import read_gate
+from trainyard.runs.display import Display, Steps
+from trainyard.runs.execution import Execution
+from trainyard.runs.metrics import latest
+
+
+def gate_table(execution: Execution, steps: Steps) -> Table | None:
+    """The checks of the run's verdict; None while there is none."""
+    if "Gate" not in steps or steps["Gate"].status != "Succeeded":
+        return None
+    gate = read_gate(execution, steps)
+    return checks_table(gate) if gate else None
+
+
+def checks_table(gate: Mapping[str, Any]) -> Table:
+    """A row for each check in gate.json."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("gate")
+    table.add_column("value", justify="right")
+    if some := any(limits(check) for check in gate["checks"]):
+        table.add_column("limits", justify="right")
+    table.add_column("demanded", justify="right")
+    table.add_column("")
+    for check in gate["checks"]:
+        verdict = ("pass", "green") if check["passed"] else ("reject", "red")
+        table.add_row(
+            check["name"],
+            measured(check, gate),
+            *([limits(check)] if some else []),
+            demanded(check),
+            Text(*verdict),
+        )
+    return table
+
+
+def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
+    """(optimizer steps done, all of them) of our training job; None before its first metric."""
+    done, total = latest(job).get("train:step"), job.get("HyperParameters", {}).get("max_steps", "")
+    return (done, int(total)) if done is not None and total.isdigit() else None
+
+
+DISPLAY = Display(watch="python -m pipelines.watch", tables=(gate_table,), progress=steps_done)

@@ -1,0 +1,40 @@
+"""What our steps leave behind, read from a run: evaluation.json, gate.json, the metric lines."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from trainyard.runs.display import Steps
+from trainyard.runs.execution import Execution
+
+PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+
+
+def read_gate(execution: Execution, steps: Steps) -> dict[str, Any] | None:
+    """gate.json; None where the run has none."""
+    return execution.output_json(steps["Gate"], "gate", "gate.json") if "Gate" in steps else None
+
+
+def read_evaluation(execution: Execution, steps: Steps) -> dict[str, Any] | None:
+    """evaluation.json; None where the run has none."""
+    if "Evaluate" not in steps:
+        return None
+    return execution.output_json(steps["Evaluate"], "evaluation", "evaluation.json")
+
+
+def read_training(execution: Execution, steps: Steps) -> list[dict[str, float]]:
+    """The metric lines of the training job; see ``history``."""
+    return history(execution.all_lines(steps["Train"])) if "Train" in steps else []
+
+
+def history(lines: Iterable[str]) -> list[dict[str, float]]:
+    """The metric lines among a training job's log lines: those that begin with ``step=``.
+
+    Each is name → value. A step that a resumed job logged twice counts once, as it was logged last.
+    """
+    found: dict[tuple[float, frozenset[str]], dict[str, float]] = {}
+    for line in lines:
+        if line.startswith("step="):
+            metrics = {name: float(value) for name, value in PAIR.findall(line)}
+            found[metrics["step"], frozenset(metrics)] = metrics
+    return sorted(found.values(), key=lambda metrics: metrics["step"])

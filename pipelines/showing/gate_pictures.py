@@ -1,0 +1,212 @@
+"""The gate's pictures, each a function from gate.json and evaluation.json to SVG text.
+
+The entry of a check in the table says which one shows it. None where there is nothing to draw.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from conditions.table import Picture, checks
+from conditions.wording import entry
+from trainyard.runs.plots import BAD, GOOD, MODEL, OTHER, picture, picture_of
+
+INTERVAL = 1.96  # standard errors on each side that hold 95 % of a normal distribution
+SLICES = 10
+"""Drawn for each metric, the worst first."""
+LINES = ("--", "-.", ":")
+"""Of what is demanded of an improvement, by the kind of check."""
+FARTHEST = 2.0
+"""Times what is demanded; what is farther off is drawn there."""
+
+Document = Mapping[str, Any]
+"""gate.json or evaluation.json."""
+Row = tuple[str, dict[str, Any], str]
+"""Label, what has ``value``, ``low`` and ``high``, colour."""
+
+
+def metrics_picture(gate: Document, evaluation: Document | None) -> str | None:
+    """For each metric with a threshold: the model, champion, baselines, and what was demanded."""
+    shown = [check for check in _shown(gate, "metrics") if check["threshold"] is not None]
+    metrics = _metrics(shown)
+    if not metrics or not evaluation:
+        return None
+    champion = gate.get("champion_metrics") or {}
+    names = ["model", *(["champion"] if champion else []), *evaluation["baselines"]]
+
+    def draw(figure: Figure) -> None:
+        rows = figure.subplots(len(metrics), squeeze=False)[:, 0]
+        for axes, metric in zip(rows, metrics, strict=True):
+            values = {name: _value(evaluation, name, metric) for name in names}
+            values |= {"champion": champion.get(metric)} if champion else {}
+            error = evaluation["metrics"].get(metric, {}).get("standard_error")
+            _draw_values(axes, {n: v for n, v in values.items() if v is not None}, error)
+            _draw_demands(axes, [check for check in shown if check["metric"] == metric])
+            axes.set(xlabel=f"{metric.replace('_', ' ')} (line: the model's 95 % interval)")
+
+    return picture_of(draw, (7, len(metrics) * (1.1 + 0.4 * len(names))))
+
+
+def champion_picture(gate: Document, evaluation: Document | None = None) -> str | None:
+    """How much better the challenger is than the champion, in all and on the worst slices.
+
+    A panel for each metric; the champion is the line at 0, better is to the right.
+    """
+    shown = _shown(gate, "champion")
+    panels = {metric: _rows(gate, shown, metric) for metric in _metrics(shown)}
+    panels = {metric: rows for metric, rows in panels.items() if rows}
+    if not panels:
+        return None
+    heights = [len(rows) + 2.5 for rows in panels.values()]
+
+    def draw(figure: Figure) -> None:
+        plots = figure.subplots(len(panels), height_ratios=heights, squeeze=False)[:, 0]
+        for axes, (metric, rows) in zip(plots, panels.items(), strict=True):
+            _draw_rows(axes, rows)
+            _draw_limits(axes, [check for check in shown if check["metric"] == metric])
+            name = metric.replace("_", " ")
+            axes.set(xlabel=f"improvement of {name} over the champion's (right is better)")
+
+    return picture_of(draw, (7, 0.34 * sum(heights)))
+
+
+def budgets_picture(gate: Document, evaluation: Document | None = None) -> str | None:
+    """The checks that are about no metric, each as a multiple of what is demanded of it."""
+    rows = [
+        (_told(check), times, GOOD if check["passed"] else BAD)
+        for check in _shown(gate, "budgets")
+        if (times := _times_demanded(check))
+    ]
+    if not rows:
+        return None
+
+    def draw(axes: Axes) -> None:
+        _draw_rows(axes, rows)
+        axes.axvline(1, color=OTHER, ls="--")
+        axes.set(xlim=(0, FARTHEST * 1.05), xlabel="times what is demanded (left of 1 passes)")
+
+    return picture(draw, (7, 0.9 + 0.3 * len(rows)))
+
+
+def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> None:
+    """Points, not bars: a bar has to begin at 0, where one cannot see 0.489 from 0.500."""
+    for row, (name, value) in enumerate(values.items()):
+        colour = MODEL if name == "model" else OTHER
+        interval = INTERVAL * error if name == "model" and error is not None else None
+        axes.errorbar(value, row, xerr=interval, fmt="o", color=colour, capsize=3)
+        axes.annotate(
+            f"{value:.4f}",
+            (value, row),
+            (0, 7),
+            textcoords="offset points",
+            ha="center",
+            bbox={"facecolor": "white", "linewidth": 0, "pad": 0.5},  # readable across a line
+        )
+    axes.set_yticks(range(len(values)), list(values))
+    axes.set_ylim(len(values) - 0.5, -0.7)
+    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.12)
+
+
+def _draw_demands(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
+    for check, style in zip(shown, cycle(("--", ":", "-.")), strict=False):
+        bound = "at most" if check["direction"] == "lower" else "at least"
+        label = f"{check['name']}: {bound} {check['threshold']:.3f}"
+        axes.axvline(
+            check["threshold"], color=GOOD if check["passed"] else BAD, ls=style, label=label
+        )
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
+
+
+def _value(evaluation: Document, name: str, metric: str) -> float | None:
+    if name == "model":
+        return evaluation["metrics"].get(metric, {}).get("value")
+    return evaluation["baselines"].get(name, {}).get(metric)
+
+
+def _shown(gate: Document, name: Picture) -> list[dict[str, Any]]:
+    """The checks that a picture shows, as far as they could be made.
+
+    A gate.json of an early version names no kinds: it had thresholds alone.
+    """
+    kinds = _kinds(name)
+    made = [check for check in gate["checks"] if check["value"] is not None]
+    return [check for check in made if check.get("kind", "threshold") in kinds]
+
+
+def _kinds(name: Picture) -> list[str]:
+    return list(dict.fromkeys(check.kind for check in checks() if check.picture == name))
+
+
+def _metrics(shown: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(check["metric"] for check in shown))
+
+
+def _rows(gate: Document, shown: Sequence[dict[str, Any]], metric: str) -> list[Row]:
+    of_metric = [check for check in shown if check["metric"] == metric]
+    by_slice = {check.kind for check in checks() if "slices" in check.needs}
+    whole = [check for check in of_metric if check["kind"] not in by_slice]
+    rows = [("all examples", whole[0], MODEL)] if whole else []
+    parts = [part for part in gate.get("slices", ()) if part["metric"] == metric]
+    tested = [part for part in parts if part["value"] is not None][:SLICES]
+    return rows + [(part["slice"], part, OTHER if part["passed"] else BAD) for part in tested]
+
+
+def _draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
+    for place, (_, found, colour) in enumerate(rows):
+        value = found["value"]
+        ends = [value if found[end] is None else found[end] for end in ("low", "high")]
+        spread = [[value - ends[0]], [ends[1] - value]]
+        axes.errorbar(value, place, xerr=spread, fmt="o", color=colour, capsize=3)
+    axes.set_yticks(range(len(rows)), [label for label, _, _ in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+
+
+def _draw_limits(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
+    axes.axvline(0, color=OTHER, lw=1)
+    lines = dict(zip(_kinds("champion"), cycle(LINES), strict=False))
+    for check in shown:
+        colour, name = GOOD if check["passed"] else BAD, check["kind"].replace("_", " ")
+        label = f"{name}: {check['threshold']:+g}"
+        axes.axvline(check["threshold"], color=colour, ls=lines[check["kind"]], label=label)
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
+
+
+def _told(check: dict[str, Any]) -> str:
+    name = entry(check["kind"]).label.format(metric=check["metric"].replace("_", " "))
+    sign = "≤" if check["direction"] == "lower" else "≥"
+    return f"{name}: {check['value']:.4g} {sign} {check['threshold']:g}"
+
+
+def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
+    """Value and limits over the threshold, or under it where more is better; at most FARTHEST."""
+    threshold = check["threshold"]
+    if threshold is None:
+        return None
+
+    def times(value: float | None) -> float | None:
+        if value is None:
+            return None
+        above, below = (value, threshold) if check["direction"] == "lower" else (threshold, value)
+        if not below:
+            return FARTHEST if above else 0.0
+        return min(FARTHEST, above / below)
+
+    ends = sorted(end for end in map(times, (check["low"], check["high"])) if end is not None)
+    value = times(check["value"])
+    return {
+        "value": value,
+        "low": min([value, *ends]),
+        "high": max([value, *ends]),
+    }
+
+
+PICTURES: dict[Picture, Callable[[Document, Document | None], str | None]] = {
+    "metrics": metrics_picture,
+    "champion": champion_picture,
+    "budgets": budgets_picture,
+}

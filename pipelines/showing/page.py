@@ -1,0 +1,43 @@
+"""The sections of a run's page that only our runs have: the gate, the test split, the training."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from conditions.wording import demanded, measured
+from pipelines.showing import gate_pictures, training_pictures
+from pipelines.showing.documents import read_evaluation, read_gate, read_training
+from trainyard.runs.sections import Section, templates
+
+Known = Mapping[str, Any]
+TEMPLATES = templates(Path(__file__).parent, demanded=demanded, measured=measured)
+
+
+def _gate(known: Known) -> str:
+    gate, evaluation = known["gate"], known["evaluation"]
+    if not gate:
+        return ""
+    pictures = {name: draw(gate, evaluation) for name, draw in gate_pictures.PICTURES.items()}
+    return _filled("gate", gate=gate, pictures=pictures)
+
+
+def _evaluation(known: Known) -> str:
+    found = known["evaluation"]
+    return _filled("evaluation", evaluation=found) if found else ""
+
+
+def _training(known: Known) -> str:
+    pictures = [draw(known["training"]) for draw in training_pictures.PICTURES]
+    return _filled("training", pictures=pictures) if any(pictures) else ""
+
+
+def _filled(name: str, **known: Any) -> str:
+    return TEMPLATES.get_template(f"{name}.html.j2").render(known)
+
+
+SECTIONS = (
+    Section(reads={"gate": read_gate, "evaluation": read_evaluation}, html=_gate),
+    Section(reads={"evaluation": read_evaluation}, html=_evaluation),
+    Section(reads={"training": read_training}, html=_training),
+)
+"""In the order in which they stand on the page, between its head and the steps."""
