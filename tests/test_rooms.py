@@ -31,6 +31,7 @@ LIGHT = [
     "pipelines.start",
     "pipelines.plan",
     "trainyard.commands.plan",
+    "trainyard.commands.permissions",
     "trainyard.commands.prices",
     "trainyard.commands.validate",
     "pipelines.upsert",

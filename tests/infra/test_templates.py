@@ -11,18 +11,22 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.deploying.roles import from_recipe
+from pipelines.permissions import HEAD
 from tests.infra.lifecycle import expires, old_version_lives
 from tests.trainyard.permissions import reference
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.check import compare
 from trainyard.permissions.roles import derive
 from trainyard.permissions.statements import FORCED
-from trainyard.permissions.subject import Subject, from_recipe
-from trainyard.permissions.template import HEAD, ROLES, dump, policies_in, read, template
+from trainyard.permissions.subject import Subject
+from trainyard.permissions.table import roles
+from trainyard.permissions.template import dump, policies_in, read, template
 
 CHECKOUT = Path(__file__).parent.parent.parent
 INFRA = CHECKOUT / "infra"
 TEMPLATES = sorted(INFRA.glob("*.yaml"))
+ROLES = [role.name for role in roles()]
 WORKFLOW = CHECKOUT / ".github/workflows/pipeline.yml"
 
 

@@ -1,17 +1,18 @@
-"""Whose permissions: a pipeline with its account, from a recipe or from any definition."""
+"""Whose permissions: a pipeline with its account, from any definition."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from trainyard.common.errors import DefinitionError
+from trainyard.definitions import read_definition
 from trainyard.language.step_types import step_type
 from trainyard.permissions.values import Values
-from trainyard.validate import check
+from trainyard.validate import refuse_errors
 
 _ROLE = re.compile(r"arn:(aws[a-z-]*):iam::(\d{12}):role/(.+)")
 
@@ -28,11 +29,14 @@ class Subject:
     document: Mapping[str, Any]
     """The definition."""
 
-    root: str | None
+    root: str | None = None
     """``s3://bucket/prefix`` under which an upsert writes; None where the caller named none."""
 
-    kms_key: str | None
+    kms_key: str | None = None
     """KMS key of what an upsert writes."""
+
+    job_role: str | None = None
+    """Of several roles that jobs assume, the one that is asked about (ARN)."""
 
     @cached_property
     def values(self) -> Values:
@@ -84,38 +88,34 @@ def role_parts(role: str) -> tuple[str, str, str]:
     return match[1], match[2], match[3]
 
 
-def from_recipe(path: Path, overrides: Sequence[str]) -> Subject:
-    """Compiles the recipe: takes the time of importing the SDK."""
-    from pipelines.definition import from_recipe as compile_recipe
-    from pipelines.recipe.reading import load
-
-    definition = compile_recipe(path, overrides)
-    prefix = load(path, overrides).aws.prefix
-    return Subject(
-        name=definition.name,
-        region=definition.region,
-        role=definition.role,
-        document=json.loads(definition.body),
-        root=f"s3://{definition.assets[0].bucket}/{prefix}/{definition.name}",
-        kms_key=definition.kms_key,
-    )
-
-
-def from_file(path: Path, *, name: str, region: str, role: str, root: str | None) -> Subject:
-    """Any definition JSON; it does not say its name, region and role, so the caller does.
+def from_definition(
+    body: str, source: str, *, name: str, region: str, role: str, root: str | None = None
+) -> Subject:
+    """Any definition, which is from ``source`` (for messages).
 
     Raises:
-        DefinitionError: the file cannot be read, or the definition is not valid.
+        DefinitionError: it is not valid.
     """
-    try:
-        body = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DefinitionError(f"{path}: cannot be read: {error}; give a JSON file") from None
-    wrong = [finding for finding in check(body) if finding.severity == "error"]
-    if wrong:
+    refuse_errors(body, source)
+    return Subject(name=name, region=region, role=role, document=json.loads(body), root=root)
+
+
+def from_file(
+    path: Path | None, *, name: str, region: str, role: str, root: str | None = None
+) -> Subject:
+    """A definition's file; it does not say its name, region and role, so the caller does.
+
+    Raises:
+        DefinitionError: the file cannot be read or is not valid, or the caller does not say them.
+    """
+    if path is None:
+        raise DefinitionError("whose permissions? give a definition's JSON file or --pipeline NAME")
+    if not (name and region and role):
         raise DefinitionError(
-            f"{path}: {wrong[0].path}: {wrong[0].problem}; {wrong[0].fix}. "
-            f"python -m pipelines.validate {path} says all"
+            f"{path}: a definition does not say its pipeline's name, region and role; give "
+            "--name, --region and --pipeline-role"
         )
-    document = json.loads(body)
-    return Subject(name=name, region=region, role=role, document=document, root=root, kms_key=None)
+    source = str(path)
+    return from_definition(
+        read_definition(path), source, name=name, region=region, role=role, root=root
+    )

@@ -7,42 +7,31 @@ from typing import Any
 import yaml
 
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.subject import Subject, role_parts
+from trainyard.permissions.subject import Subject
+from trainyard.permissions.table import roles
 from trainyard.yaml_text import BoundedLoader, load_yaml
-
-ROLES = {
-    "job": "JobRole",
-    "pipeline": "PipelineRole",
-    "plan": "PlanPolicy",
-    "ci": "CiPolicy",
-    "events": "EventsRole",
-}
-"""Role → the logical id of the resource that holds its policy."""
-
-HEAD = """\
-# The five roles around one pipeline, derived from its definition. Do not edit; make it again with
-#   python -m pipelines.permissions --recipe {recipe} --template
-"""
 
 
 def template(subject: Subject, policies: Mapping[str, dict]) -> dict[str, Any]:
     """A CloudFormation template with the roles; account and region are where it is deployed.
 
     Raises:
-        DefinitionError: the pipeline and its jobs share one role.
+        DefinitionError: the pipeline and its jobs share one role, or the jobs have several.
     """
     if len(subject.job_roles) != 1 or subject.role in subject.job_roles:
         raise DefinitionError(
             f"pipeline {subject.name}: its role is {subject.role}, its jobs' "
             f"{', '.join(subject.job_roles) or 'none'}; the template gives each a role of its own: "
-            "set aws.job_role to another one than aws.role"
+            "name another in the jobs; in a recipe, set aws.job_role to another one than aws.role"
         )
-    substitute = _Substitution(subject)
+    substitute, names = _Substitution(subject), [each.logical for each in roles()]
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Least-privilege roles of the SageMaker pipeline {subject.name}",
         "Parameters": substitute.parameters(),
-        "Resources": substitute.apply(_resources(subject, policies)),
+        "Resources": substitute.apply(
+            {each.logical: each.resource(subject, policies[each.name]) for each in roles()}
+        ),
         "Outputs": {
             f"{name}Arn": {
                 "Value": {"Ref": name}
@@ -50,68 +39,7 @@ def template(subject: Subject, policies: Mapping[str, dict]) -> dict[str, Any]:
                 else {"Fn::GetAtt": [name, "Arn"]},
                 "Export": {"Name": {"Fn::Sub": f"${{AWS::StackName}}-{name}Arn"}},
             }
-            for name in ROLES.values()
-        },
-    }
-
-
-def _resources(subject: Subject, policies: Mapping[str, dict]) -> dict[str, Any]:
-    """Trust is bound to this pipeline and to this account's jobs, as in the developer guide,
-    "Cross-service confused deputy prevention", sections Pipelines, Processing and Training."""
-    jobs = [subject.arn("sagemaker", f"{kind}/*") for kind in ("processing-job", "training-job")]
-    pipeline = subject.arn("sagemaker", f"pipeline/{subject.name}/*")
-    rule = subject.arn("events", f"rule/{subject.name}-*")
-    return {
-        "JobRole": _role(
-            role_parts(subject.job_roles[0])[2], "sagemaker", jobs, policies["job"], "Runs the jobs"
-        ),
-        "PipelineRole": _role(
-            role_parts(subject.role)[2],
-            "sagemaker",
-            [pipeline],
-            policies["pipeline"],
-            "Makes the jobs and registers the model",
-        ),
-        "PlanPolicy": _managed(
-            f"{subject.name}-plan", policies["plan"], "Looks at the pipeline; before an approval"
-        ),
-        "CiPolicy": _managed(
-            f"{subject.name}-ci", policies["ci"], "Upserts and starts the pipeline; after it"
-        ),
-        "EventsRole": _role(
-            f"{subject.name}-events", "events", [rule], policies["events"], "Starts on a schedule"
-        ),
-    }
-
-
-def _managed(name: str, policy: dict, description: str) -> dict[str, Any]:
-    """A policy for the roles of infra/ci.yaml or infra/github.yaml."""
-    given = {"ManagedPolicyName": name, "Description": description, "PolicyDocument": policy}
-    return {"Type": "AWS::IAM::ManagedPolicy", "Properties": given}
-
-
-def _role(
-    name: str, service: str, sources: list[str], policy: dict, description: str
-) -> dict[str, Any]:
-    folder, _, plain = name.rpartition("/")
-    return {
-        "Type": "AWS::IAM::Role",
-        "Properties": {
-            "RoleName": plain,
-            **({"Path": f"/{folder}/"} if folder else {}),
-            "Description": description,
-            "AssumeRolePolicyDocument": {
-                "Version": "2012-10-17",
-                "Statement": [
-                    {
-                        "Effect": "Allow",
-                        "Principal": {"Service": f"{service}.amazonaws.com"},
-                        "Action": "sts:AssumeRole",
-                        "Condition": {"ArnLike": {"aws:SourceArn": sources}},
-                    }
-                ],
-            },
-            "Policies": [{"PolicyName": "derived", "PolicyDocument": policy}],
+            for name in names
         },
     }
 
@@ -223,7 +151,8 @@ def policies_in(
         **{k: p.get("Default") for k, p in document.get("Parameters", {}).items()},
     }
     found = {}
-    for role, logical in ROLES.items():
+    for each in roles():
+        role, logical = each.name, each.logical
         resource = document["Resources"].get(logical)
         if resource is None:
             raise DefinitionError(f"{source}: has no resource {logical}, the policy of role {role}")

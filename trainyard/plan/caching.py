@@ -1,10 +1,8 @@
 """Which steps the next execution would answer from the cache, and why the others would run.
 
 A step is answered when what makes its key (``trainyard.language.caching``) has the values of an
-earlier
-successful run of it that is not too old. Parameters are taken at their defaults, the champion as
-``pipelines.start`` would find it; an input from a step that runs again is new, unless it goes to
-the same place in every run.
+earlier successful run of it that is not too old. Parameters are taken at their defaults; an input
+from a step that runs again is new, unless it goes to the same place in every run.
 """
 
 import json

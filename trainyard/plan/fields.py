@@ -26,7 +26,7 @@ NAMING = ("ChannelName", "InputName", "PropertyFileName", "OutputName", "MetricN
 """The field by which a member of a list is known; the first that it has."""
 
 CODE = re.compile(r"s3://(?P<bucket>[^/]+)/(?P<key>\S+/code/(?P<hash>[0-9a-f]{32}))/")
-"""The URI of a folder of code: see ``pipelines.compiling.assets``."""
+"""The URI of a folder of code that is named by its content: ``s3://bucket/…/code/<hash>/``."""
 
 _JSON_STRING = re.compile(r"\s*[{\[]")
 _OUTPUT = re.compile(r"ProcessingOutputConfig\.Outputs\['([^']+)'\]\.S3Output\.S3Uri")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.permissions.subject import Subject, from_recipe
+from pipelines.deploying.roles import from_recipe
+from trainyard.permissions.subject import Subject
 
 RECIPES = ("flights", "laptop", "mesh", "prod")
 CORNERS = (

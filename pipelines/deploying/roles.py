@@ -1,12 +1,16 @@
-"""The roles around the pipeline: plan, which looks; CI, which upserts and starts; EventBridge.
+"""Roles that only a recipe's pipeline has: plan, which looks; CI, which upserts and starts.
 
-None may do what the pipeline or its jobs do; CI may hand the pipeline its role, and that one role
-only. A plan is made before anybody has approved, so its role can change nothing.
+Neither may do what the pipeline or its jobs do; CI may hand the pipeline its role, and that one
+role only. A plan is made before anybody has approved, so its role can change nothing.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from pipelines.approval.ledger import PARAMETER
+from pipelines.recipe.reading import load
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.jobs import (
     COVERED,
@@ -18,8 +22,10 @@ from trainyard.permissions.jobs import (
     storage,
 )
 from trainyard.permissions.pipeline import SAGEMAKER, registered_groups
+from trainyard.permissions.resources import managed_policy
 from trainyard.permissions.statements import Statement
 from trainyard.permissions.subject import Subject
+from trainyard.permissions.table import role
 from trainyard.permissions.values import split_uri
 
 WRITTEN = ("code/*", "definitions/*")
@@ -29,6 +35,29 @@ LOCK = "definitions/lock"
 """What keeps two upserts apart; given back by deleting it."""
 
 
+def from_recipe(path: Path, overrides: Sequence[str]) -> Subject:
+    """Whose roles a recipe asks for; compiles it, which takes the time of importing the SDK."""
+    from pipelines.definition import from_recipe as compile_recipe
+
+    definition = compile_recipe(path, overrides)
+    prefix = load(path, overrides).aws.prefix
+    return Subject(
+        name=definition.name,
+        region=definition.region,
+        role=definition.role,
+        document=json.loads(definition.body),
+        root=f"s3://{definition.assets[0].bucket}/{prefix}/{definition.name}",
+        kms_key=definition.kms_key,
+    )
+
+
+def _plan_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
+    """For the roles of infra/ci.yaml or infra/github.yaml."""
+    said = "Looks at the pipeline; before an approval"
+    return managed_policy(f"{subject.name}-plan", derived, said)
+
+
+@role("plan", logical="PlanPolicy", place=3, resource=_plan_policy)
 def plan_statements(subject: Subject) -> Iterator[Statement]:
     """Look: at the pipeline, its executions, the champion's package, and what upserts wrote.
 
@@ -62,6 +91,12 @@ def plan_statements(subject: Subject) -> Iterator[Statement]:
     yield from key_statements("ReadKeys", _keys(subject), ("kms:Decrypt",))
 
 
+def _ci_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
+    said = "Upserts and starts the pipeline; after it"
+    return managed_policy(f"{subject.name}-ci", derived, said)
+
+
+@role("ci", logical="CiPolicy", place=4, resource=_ci_policy)
 def ci_statements(subject: Subject) -> Iterator[Statement]:
     """Upsert and start this pipeline; and look, as a plan does.
 
@@ -132,16 +167,3 @@ def _looks(subject: Subject) -> set[tuple[str, str]]:
 
 def _keys(subject: Subject) -> set[str]:
     return {key_arn(subject, subject.kms_key)} if subject.kms_key else set()
-
-
-def events_statements(subject: Subject) -> Iterator[Statement]:
-    """Start the pipeline on a schedule.
-
-    Messages about a run's end need no role: EventBridge publishes to SNS by the topic's own policy,
-    and its user guide ("Using resource-based policies") warns against a role there.
-    """
-    yield Statement(
-        sid="StartOnSchedule",
-        actions=("sagemaker:StartPipelineExecution",),
-        resources=(subject.arn("sagemaker", f"pipeline/{subject.name}"),),
-    )

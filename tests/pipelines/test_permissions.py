@@ -1,0 +1,71 @@
+"""``python -m pipelines.permissions`` over a definition that is not of a recipe."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pipelines.permissions import main
+from tests.trainyard.permissions.test_check import allow
+from trainyard.common.errors import DefinitionError
+
+
+def run(run_python, *arguments: str):
+    return run_python("-m", "pipelines.permissions", *arguments)
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> list[str]:
+    """A definition JSON file, and the options that say what it does not."""
+    from tests.trainyard.emulator.harness import pipeline, process_step
+
+    role = "arn:aws:iam::123456789012:role/demo"
+    step = process_step("P", "true", outputs={"o": "s3://bkt/out"})
+    step["Arguments"]["RoleArn"] = f"{role}-job"
+    file = tmp_path / "definition.json"
+    file.write_text(json.dumps(pipeline([step])))
+    names = ["--name", "demo", "--region", "eu-west-1", "--pipeline-role", role]
+    return ["--definition", str(file), *names]
+
+
+def test_a_policy_file_is_checked_without_aws_and_without_the_sdk(demo, tmp_path, run_python):
+    printed = run(run_python, *demo, "--role", "job")
+    assert printed.returncode == 0, printed.stderr
+    assert "ecr:GetAuthorizationToken on *: the token is for the whole registry" in printed.stderr
+    policy = json.loads(printed.stdout)
+    file = tmp_path / "policy.json"
+
+    file.write_text(json.dumps({"RoleName": "demo", "PolicyDocument": policy}))  # get-role-policy's
+    fine = run(run_python, *demo, "--role", "job", "--check", str(file))
+    assert (fine.returncode, fine.stderr) == (0, "")
+    assert "exactly what is needed (job)" in fine.stdout
+
+    policy["Statement"].append(allow("s3:*", "*", Sid="Handy"))
+    file.write_text(json.dumps(policy))
+    over = run(run_python, *demo, "--role", "job", "--check", str(file))
+    assert over.returncode == 1
+    assert over.stdout.strip() == "job: excess Handy: s3:* on *"
+
+
+def test_what_the_command_needs_it_asks_for(demo):
+    file = {"definition": Path(demo[1])}
+    whole = file | {"name": "d", "region": "eu-west-1", "pipeline_role": demo[-1]}
+    for options, asked in (
+        ({}, "give either --recipe FILE or --definition FILE"),
+        (file, "give --name, --region and --pipeline-role"),
+        (whole, "give --role job|pipeline|plan|ci|events, or --template"),
+        (whole | {"role": "ci"}, "give --root s3://bucket/prefix"),
+        (whole | {"check": Path("README.md"), "role": "job"}, "README.md: is no YAML or JSON"),
+        (whole | {"check": Path("nowhere.json")}, "nowhere.json: cannot be read"),
+        (whole | {"check": Path("pyproject.toml")}, "pyproject.toml: "),
+    ):
+        with pytest.raises(DefinitionError, match=re.escape(asked)):
+            main(**options)
+
+
+def test_no_policy_is_derived_from_a_definition_that_is_not_valid(demo):
+    file = Path(demo[1])
+    file.write_text(file.read_text().replace('"Type": "Processing", ', ""))
+    with pytest.raises(DefinitionError, match=r"definition.json: \$.Steps\[0\].*Type.*says all"):
+        main(definition=file, name="d", region="eu-west-1", pipeline_role=demo[-1], role="job")

@@ -1,0 +1,57 @@
+"""Derive least-privilege policies from a definition; tell what a given policy lacks or exceeds.
+
+trainyard permissions definition.json --name demo --region us-east-1 \\
+    --pipeline-role arn:aws:iam::111122223333:role/demo --role job
+trainyard permissions --pipeline NAME --template > roles.yaml
+trainyard permissions --pipeline NAME --check roles.yaml
+
+A file needs neither AWS nor credentials.
+"""
+
+from typing import Annotated
+
+import typer
+
+from trainyard.definitions import (
+    DefinitionArgument,
+    PipelineOption,
+    RegionOption,
+    deployed_pipeline,
+)
+from trainyard.permissions.answer import (
+    CheckOption,
+    JobRoleOption,
+    RoleOption,
+    TemplateOption,
+    answer,
+)
+from trainyard.permissions.subject import from_definition, from_file
+
+HEAD = """\
+# The roles around the pipeline {name}, derived from its definition. Do not edit; make it again with
+#   trainyard permissions ... --template
+"""
+
+
+def main(
+    definition: DefinitionArgument = None,
+    pipeline: PipelineOption = None,
+    name: Annotated[str, typer.Option(help="With a file: the pipeline's name.")] = "",
+    region: RegionOption = None,
+    pipeline_role: Annotated[str, typer.Option(help="With a file: its role's ARN.")] = "",
+    role: RoleOption = None,
+    job_role: JobRoleOption = None,
+    as_template: TemplateOption = False,
+    check: CheckOption = None,
+) -> None:
+    """Derive least-privilege policies from a definition."""
+    if pipeline is not None and definition is None:
+        there = deployed_pipeline(pipeline, region)
+        state, where = there.state, there.arn.split(":")[3]
+        subject = from_definition(
+            state.definition, f"pipeline {pipeline}", name=pipeline, region=where, role=state.role
+        )
+    else:
+        subject = from_file(definition, name=name, region=region or "", role=pipeline_role)
+    head = HEAD.format(name=subject.name)
+    answer(subject, head, role, job_role, as_template, check)

@@ -1,0 +1,87 @@
+"""What a command on permissions prints: a policy, a template, or how a given one differs."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainyard.common.errors import DefinitionError
+from trainyard.permissions.check import compare
+from trainyard.permissions.roles import derive
+from trainyard.permissions.statements import forced_wildcards
+from trainyard.permissions.subject import Subject
+from trainyard.permissions.table import roles
+from trainyard.permissions.template import dump, policies_in, read, template
+from trainyard.terminal import console, errors
+
+RoleOption = Annotated[str | None, typer.Option("--role", help="Print this role's policy.")]
+JobRoleOption = Annotated[
+    str | None, typer.Option(help="Of several roles that jobs assume, this one (ARN).")
+]
+TemplateOption = Annotated[
+    bool, typer.Option("--template", help="Print a CloudFormation template of all roles.")
+]
+CheckOption = Annotated[
+    Path | None,
+    typer.Option(help="Compare with a template like ours or, with --role, a policy; exit 1."),
+]
+
+
+def answer(
+    subject: Subject,
+    head: str,
+    role: str | None,
+    job_role: str | None,
+    as_template: bool,
+    check: Path | None,
+) -> None:
+    """Print what the options ask for, after ``head`` where it is a template.
+
+    Raises:
+        DefinitionError: they ask for nothing, or it cannot be derived.
+        typer.Exit: ``check`` was compared; with status 1 when it differs.
+    """
+    if check is not None:
+        raise typer.Exit(_check(subject, check, role, job_role))
+    if as_template:
+        policies = {each.name: derive(subject, each.name) for each in roles()}
+        print(head + dump(template(subject, policies)), end="")
+        shown = list(policies.values())
+    elif role is not None:
+        shown = [derive(subject, role, job_role)]
+        print(json.dumps(shown[0], indent=1))
+    else:
+        known = "|".join(each.name for each in roles())
+        raise DefinitionError(f"what to print? give --role {known}, or --template")
+    forced = {k: v for p in shown for k, v in forced_wildcards(p).items()}
+    for action, reason in sorted(forced.items()):
+        errors.print(f"{action} on *: {reason}", highlight=False, markup=False)
+
+
+def _check(subject: Subject, file: Path, role: str | None, job_role: str | None) -> int:
+    """Print every difference; the exit status."""
+    try:
+        document = read(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DefinitionError(f"{file}: cannot be read: {error}") from None
+    given = _given(document, subject, file, role)
+    found = 0
+    for each, document in given.items():
+        differences = compare(derive(subject, each, job_role), document)
+        found += len(differences)
+        for difference in differences:
+            console.print(f"{each}: {difference}", highlight=False, markup=False)
+    if not found:
+        console.print(f"{file}: exactly what is needed ({', '.join(given)})", highlight=False)
+    return 1 if found else 0
+
+
+def _given(document: dict, subject: Subject, file: Path, role: str | None) -> dict[str, dict]:
+    """Role → the policy in the file; get-role-policy's answer is taken too."""
+    if "Resources" in document:
+        policies = policies_in(document, subject, str(file))
+        return {role: policies[role]} if role else policies
+    if role is None:
+        raise DefinitionError(f"{file}: is one policy; say whose with --role")
+    return {role: document.get("PolicyDocument", document)}
