@@ -102,7 +102,8 @@ def register(emulator, state: Path, checkout: Path) -> Registered:
 
     def client(service: str):
         return boto3.client(service, endpoint_url=emulator.url, region_name="us-east-1",
-                            aws_access_key_id="test", aws_secret_access_key="test")  # fmt: skip
+                            aws_access_key_id=emulator.env["AWS_ACCESS_KEY_ID"],
+                         aws_secret_access_key=emulator.env["AWS_SECRET_ACCESS_KEY"])  # fmt: skip
 
     s3 = client("s3")
     s3.create_bucket(Bucket=BUCKET)

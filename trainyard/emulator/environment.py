@@ -23,8 +23,10 @@ _HARMLESS = re.compile(
 what is not known to be harmless is taken for foreign."""
 
 
-def environment(url: str, state: Path) -> dict[str, str]:
+def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
     """Variables for a client process. Writes the files that they name into ``state``.
+
+    ``keys``: the access key and its secret.
 
     The user's own configuration must not reach it: ~/.aws/config may hold another endpoint for a
     service, or say that no endpoint of the environment counts, and a call would go to the real AWS.
@@ -32,8 +34,8 @@ def environment(url: str, state: Path) -> dict[str, str]:
     sdk = str(_sdk_defaults(state))
     values = {
         "AWS_ENDPOINT_URL": url,
-        "AWS_ACCESS_KEY_ID": "emulator",
-        "AWS_SECRET_ACCESS_KEY": "emulator",
+        "AWS_ACCESS_KEY_ID": keys[0],
+        "AWS_SECRET_ACCESS_KEY": keys[1],
         "AWS_DEFAULT_REGION": REGION,
         "AWS_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",

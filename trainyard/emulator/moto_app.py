@@ -104,18 +104,19 @@ def unimplemented(request: Request, detail: str) -> Response:
     message = f"The emulator does not implement {operation}. {detail}".strip()
     log.warning(message)
     if "Action" in request.form:  # the query protocol: IAM, STS
-        return _query_error("InvalidAction", message)
+        return query_error("InvalidAction", message)
     body = {"__type": "UnknownOperationException", "message": message}
     headers = {"x-amzn-errortype": "UnknownOperationException"}
     return Response(json.dumps(body), 400, headers, content_type="application/x-amz-json-1.1")
 
 
-def _query_error(code: str, message: str) -> Response:
+def query_error(code: str, message: str, status: int = 400) -> Response:
+    """An error in the query protocol's form: IAM, STS."""
     body = (
         "<ErrorResponse><Error><Type>Sender</Type>"
         f"<Code>{code}</Code><Message>{escape(message)}</Message></Error></ErrorResponse>"
     )
-    return Response(body, 400, content_type="text/xml")
+    return Response(body, status, content_type="text/xml")
 
 
 def _sagemaker_environ(operation: str, request: dict) -> WSGIEnvironment:

@@ -3,10 +3,11 @@
     with serve(Path("state")) as endpoint:
         boto3.client("s3", endpoint_url=endpoint.url, ...)   # or run a command with endpoint.env
 
-A request goes by the service in its SigV4 credential scope and by ``X-Amz-Target``: S3, logs, the
+A request goes by the service that it is signed for and by ``X-Amz-Target``: S3, logs, the
 model registry and SageMaker's pipelines, jobs and endpoints are the emulator's own, the rest is
 moto's.
-Signatures are not checked; requests from web pages and for foreign host names are refused.
+Refused are requests that are not signed with the state directory's secret, and those from web pages
+or for foreign host names.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -27,21 +28,24 @@ from werkzeug import Request, Response
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.environment import environment
 from trainyard.emulator.http import Server
+from trainyard.emulator.keys import Keys
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.logs_api import Logs
-from trainyard.emulator.moto_app import Moto
+from trainyard.emulator.moto_app import Moto, query_error
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.registry import Registry
 from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
-from trainyard.emulator.s3 import S3
+from trainyard.emulator.s3 import S3, xml
+from trainyard.emulator.s3.body import SIGNED
 from trainyard.emulator.serving.endpoint import Answer
+from trainyard.emulator.signatures import Refused, check
 from trainyard.language.statuses import ENDED
 
 log = logging.getLogger(__name__)
 
 Forward = Callable[[str, dict], dict]
-_SCOPE = re.compile(r"(?:Credential=)?[^/\s]+/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
+_SCOPE = re.compile(r"/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|.+\.localhost)(:\d+)?")
 
 
@@ -64,8 +68,8 @@ Prepare = Callable[[Path, ObjectStore], None]
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     url: str
-    env: dict[str, str]
-    """What a process needs in its environment to take this endpoint for AWS."""
+    env: dict[str, str] = field(repr=False)
+    """What a process needs in its environment to take this endpoint for AWS; with the secret."""
     app: "App"
 
     def wait(self, execution: str, seconds: float = 3600) -> dict:
@@ -90,6 +94,7 @@ class App:
 
     def __init__(self, state: Path, objects: ObjectStore, make_sagemaker: MakeSageMaker) -> None:
         self.objects = objects
+        self.keys = Keys(state)
         self.logs = LogStore(state / "logs")
         self._s3 = S3(self.objects)
         self._logs = Logs(self.logs)
@@ -119,7 +124,12 @@ class App:
         refused = _refuse(request)
         if refused:
             return refused
-        service, target = _service(request), request.headers.get("X-Amz-Target", "")
+        try:
+            signed = check(request, self.keys.secret)
+        except Refused as why:
+            return _unauthorized(request, why)
+        request.environ[SIGNED] = signed
+        service, target = signed.service, request.headers.get("X-Amz-Target", "")
         if service == "sagemaker" and target.startswith("SageMaker."):
             return _json(request, self._sagemaker)
         if service == "sagemaker" and request.path.startswith("/endpoints/"):
@@ -128,7 +138,9 @@ class App:
             return _json(request, self._logs.handle)
         if service == "s3":
             return self._s3.answer(request)
-        return self._moto.answer(request)
+        response = self._moto.answer(request)
+        self.keys.note(request.get_data(), response.get_data())
+        return response
 
     def _invoke(self, request: Request) -> Response:
         """InvokeEndpoint: the container's answer; one that is no success becomes a ModelError."""
@@ -180,7 +192,7 @@ def serve(
         server.start()
         stack.callback(server.stop)
         url = f"http://127.0.0.1:{server.port}"
-        yield Endpoint(url, environment(url, state), app)
+        yield Endpoint(url, environment(url, state, app.keys.own), app)
 
 
 def _real_sagemaker(python: Path) -> MakeSageMaker:
@@ -189,15 +201,16 @@ def _real_sagemaker(python: Path) -> MakeSageMaker:
     return functools.partial(Real, python=python)
 
 
-def _service(request: Request) -> str:
-    """From the credential scope of the header or of a presigned URL; unsigned requests are S3's
-    unless they look like a JSON or query protocol."""
-    signed = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
-    scope = _SCOPE.search(signed)
-    if scope:
-        return scope["service"].lower()
+def _unauthorized(request: Request, why: Refused) -> Response:
+    """In the form of the service that the request names, if it does: S3's where it seems to be."""
+    named = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
+    scope = _SCOPE.search(named)
     form = request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded")
-    return "" if form or "X-Amz-Target" in request.headers else "s3"
+    if form or "Action" in request.args:
+        failure = why.error(1)
+        return query_error(failure.code, failure.message, failure.status)
+    s3 = scope["service"].lower() == "s3" if scope else "X-Amz-Target" not in request.headers
+    return xml.error(why.error(0), request.path) if s3 else _error(why.error(2))
 
 
 def _refuse(request: Request) -> Response | None:

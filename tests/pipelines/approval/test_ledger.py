@@ -30,7 +30,8 @@ def first() -> dict:
 @pytest.fixture(scope="module")
 def client(emulator):
     found = boto3.client("s3", endpoint_url=emulator.url, region_name="us-east-1",
-                         aws_access_key_id="test", aws_secret_access_key="test")  # fmt: skip
+                         aws_access_key_id=emulator.env["AWS_ACCESS_KEY_ID"],
+                         aws_secret_access_key=emulator.env["AWS_SECRET_ACCESS_KEY"])  # fmt: skip
     found.create_bucket(Bucket=BUCKET)
     return found
 

@@ -12,7 +12,10 @@ from pathlib import Path
 import boto3
 import pytest
 
-CHECKOUT = Path(__file__).parents[3]
+from tests.conftest import CHECKOUT
+from tests.trainyard.emulator.standin import signed
+from trainyard.emulator.server import Endpoint
+
 ASK = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])"
 
 
@@ -90,8 +93,8 @@ def test_killed_in_the_middle_of_an_upload_it_starts_again_with_the_old_object(
             "s3",
             endpoint_url=values["AWS_ENDPOINT_URL"],
             region_name="us-east-1",
-            aws_access_key_id="x",
-            aws_secret_access_key="y",
+            aws_access_key_id=values["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=values["AWS_SECRET_ACCESS_KEY"],
         )
 
     process = start("--state", "aws")
@@ -101,9 +104,10 @@ def test_killed_in_the_middle_of_an_upload_it_starts_again_with_the_old_object(
     s3.put_object(Bucket="bucket", Key="key", Body=b"old")
     host, port = values["AWS_ENDPOINT_URL"].removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(
-            f"PUT /bucket/key HTTP/1.1\r\nHost: {host}\r\nContent-Length: 9000000\r\n\r\n".encode()
-        )
+        there = Endpoint(values["AWS_ENDPOINT_URL"], values, None)
+        headers = signed(there, "s3", "PUT", "/bucket/key", {"Content-Length": "9000000"})
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        connection.sendall(f"PUT /bucket/key HTTP/1.1\r\n{lines}\r\n".encode())
         connection.sendall(b"n" * 4_000_000)
         bytes_of = tmp_path / "aws/s3/data"
         deadline = time.monotonic() + 10

@@ -74,13 +74,17 @@ def definition(tmp_path: Path) -> Callable[[str], None]:
 
 @pytest.mark.parametrize("status", [0, 1])
 def test_an_execution_that_the_command_leaves_running_is_waited_for(
-    start: Callable, definition: Callable, status: int
+    start: Callable, definition: Callable, tmp_path: Path, status: int
 ):
-    definition(f"import time; time.sleep(1); print('did it'); raise SystemExit({status})")
+    go = tmp_path / "go"
+    definition(
+        f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
+        f"raise SystemExit({status})"
+    )
     process = start("--", sys.executable, "start.py")
+    assert process.stderr.readline().startswith("waiting for arn:aws:sagemaker:")
+    go.touch()
     out, err = process.communicate(timeout=60)
-    arn = out.splitlines()[0]
-    assert f"waiting for {arn}" in err
     assert process.returncode == status, out + err
     assert ("run Succeeded" in out) == (status == 0) and ("exit code: 1" in out) == (status == 1)
 

@@ -2,7 +2,10 @@
 own tests."""
 
 import boto3
+from botocore.auth import S3SigV4Auth, SigV4Auth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
+from botocore.credentials import Credentials
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.server import Endpoint
@@ -25,13 +28,42 @@ class NoPipelines:
         self.closed = True
 
 
+def signed(
+    endpoint: Endpoint,
+    service: str,
+    method: str,
+    path: str,
+    headers: dict[str, str] | None = None,
+    body: bytes = b"",
+) -> dict[str, str]:
+    """``headers``, and those that a request over a bare connection needs to be answered.
+
+    S3's bodies are left unsigned, unless ``headers`` say what of them is.
+    """
+    keys = endpoint.env["AWS_ACCESS_KEY_ID"], endpoint.env["AWS_SECRET_ACCESS_KEY"]
+    given = {"Host": endpoint.url.removeprefix("http://")} | (headers or {})
+    if service == "s3":
+        given = {"x-amz-content-sha256": "UNSIGNED-PAYLOAD"} | given
+    request = AWSRequest(method, endpoint.url + path, given, body)
+    kind = _S3Auth if service == "s3" else SigV4Auth
+    kind(Credentials(*keys), service, "us-east-1").add_auth(request)
+    return dict(request.headers)
+
+
+class _S3Auth(S3SigV4Auth):
+    """Signs x-amz-content-sha256 as it is: S3SigV4Auth would write its own."""
+
+    def _modify_request_before_signing(self, request: AWSRequest) -> None:
+        SigV4Auth._modify_request_before_signing(self, request)
+
+
 def make_client(endpoint: Endpoint, service: str):
     """A boto3 client without retries: an answer that botocore would retry must fail the test."""
     return boto3.client(
         service,
         endpoint_url=endpoint.url,
         region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
+        aws_access_key_id=endpoint.env["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=endpoint.env["AWS_SECRET_ACCESS_KEY"],
         config=Config(retries={"total_max_attempts": 1}),
     )

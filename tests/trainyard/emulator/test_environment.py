@@ -20,7 +20,7 @@ from trainyard.emulator.server import serve
 
 
 def test_the_sdks_defaults_turn_telemetry_off(tmp_path: Path):
-    values = environment("http://127.0.0.1:1", tmp_path)
+    values = environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
     config = json.loads(Path(values["SAGEMAKER_ADMIN_CONFIG_OVERRIDE"]).read_text())
     assert config["SageMaker"]["PythonSDK"]["Modules"]["TelemetryOptOut"] is True
 
@@ -28,7 +28,7 @@ def test_the_sdks_defaults_turn_telemetry_off(tmp_path: Path):
 def test_the_loopback_goes_round_a_proxy_beside_what_already_did(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", "intranet.example")
-    values = environment("http://127.0.0.1:1", tmp_path)
+    values = environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
     assert values["NO_PROXY"] == "intranet.example,127.0.0.1,localhost"
 
 
@@ -52,7 +52,7 @@ HARMLESS = {
 
 
 def test_every_variable_of_botocore_is_ours_or_foreign_or_known_to_be_harmless(tmp_path: Path):
-    ours = environment("http://127.0.0.1:1", tmp_path)
+    ours = environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
     names = names_of_botocore()
     assert len(names) > 40 and names >= HARMLESS
     kept = names - ours.keys() - set(foreign(dict.fromkeys(names, "x"), ours))
@@ -60,7 +60,7 @@ def test_every_variable_of_botocore_is_ours_or_foreign_or_known_to_be_harmless(t
 
 
 def test_real_credentials_and_endpoints_are_foreign_and_harmless_settings_are_not(tmp_path: Path):
-    ours = environment("http://127.0.0.1:1", tmp_path)
+    ours = environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
     real = ["AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_SESSION_TOKEN"]
     outer = dict.fromkeys([*real, "AWS_ACCESS_KEY_ID", "AWS_CA_BUNDLE", "AWS_PAGER", "HOME"], "x")
     assert foreign(outer, ours) == real
@@ -135,6 +135,6 @@ def test_nothing_of_the_user_leads_a_client_to_the_real_aws(tmp_path: Path, host
     assert done.returncode == 0, done.stderr
     found, quiet, bucket = json.loads(done.stdout.splitlines()[-1])
     assert {tuple(client) for client in found.values()} == {
-        (endpoint.url, "us-east-1", "emulator", None)
+        (endpoint.url, "us-east-1", endpoint.env["AWS_ACCESS_KEY_ID"], None)
     }
     assert quiet is True and bucket == "sagemaker-us-east-1-123456789012"

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.trainyard.emulator.standin import signed
 from trainyard.emulator.s3 import listing
 
 MIB = 1 << 20
@@ -324,8 +325,9 @@ def test_presigned_url_and_virtual_host(s3, endpoint, fresh: str):
     url = s3.generate_presigned_url("get_object", {"Bucket": fresh, "Key": "k é"})
     assert urllib.request.urlopen(url).read() == b"data"
     port = endpoint.url.rpartition(":")[2]
-    request = urllib.request.Request(f"{endpoint.url}/k%20%C3%A9")
-    request.add_header("Host", f"{fresh}.localhost:{port}")
+    path, host = "/k%20%C3%A9", {"Host": f"{fresh}.localhost:{port}"}
+    headers = signed(endpoint, "s3", "GET", path, host)
+    request = urllib.request.Request(f"{endpoint.url}{path}", headers=headers)
     assert urllib.request.urlopen(request).read() == b"data"
 
 
@@ -337,8 +339,8 @@ def test_virtual_host_style_client(endpoint, s3, fresh: str):
             "s3",
             endpoint_url=f"http://localhost:{port}",
             region_name="us-east-1",
-            aws_access_key_id="x",
-            aws_secret_access_key="y",
+            aws_access_key_id=endpoint.env["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=endpoint.env["AWS_SECRET_ACCESS_KEY"],
             config=Config(retries={"total_max_attempts": 1}),
         ).get_object(Bucket=fresh, Key="k")
     except EndpointConnectionError:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-HEADERS = {"Authorization": "AWS4-HMAC-SHA256 Credential=k/20260101/us-east-1/s3/aws4_request"}
+from tests.trainyard.emulator.standin import signed
 
 
 def crc32(data: bytes) -> str:
@@ -34,7 +34,9 @@ def put(endpoint, client):
         store = endpoint.app.objects
         store.delete("wire", "key")
         connection = http.client.HTTPConnection(host, timeout=10)
-        connection.request("PUT", "/wire/key", data, HEADERS | headers)
+        connection.request(
+            "PUT", "/wire/key", data, signed(endpoint, "s3", "PUT", "/wire/key", headers)
+        )
         answer = connection.getresponse()
         text = answer.read().decode()
         connection.close()
@@ -102,10 +104,9 @@ def test_every_claim_about_the_body_is_checked(put, claim):
 def test_a_connection_that_breaks_off_leaves_no_object(endpoint, put):
     host, port = endpoint.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
-        head = "".join(f"{k}: {v}\r\n" for k, v in HEADERS.items())
-        connection.sendall(
-            f"PUT /wire/broken HTTP/1.1\r\nHost: {host}\r\n{head}"
-            "Content-Length: 1000\r\n\r\nhalf".encode()
-        )
+        headers = signed(endpoint, "s3", "PUT", "/wire/broken")
+        head = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
+        length = "Content-Length: 1000\r\n\r\nhalf"
+        connection.sendall(f"PUT /wire/broken HTTP/1.1\r\n{head}{length}".encode())
     time.sleep(0.2)
     assert not endpoint.app.objects.exists("wire", "broken")

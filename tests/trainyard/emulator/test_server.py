@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.standin import NoPipelines, make_client
+from tests.trainyard.emulator.standin import NoPipelines, make_client, signed
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.server import serve
 
@@ -58,17 +58,17 @@ def test_a_defect_is_logged_and_answered_in_awss_form(endpoint, client, monkeypa
 
 def post(endpoint, headers: dict[str, str], body: bytes = b"{}") -> tuple[int, str]:
     connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=10)
-    connection.request("POST", "/", body, {"X-Amz-Target": "SageMaker.ListPipelines"} | headers)
+    target = {"X-Amz-Target": "SageMaker.ListPipelines"} | headers
+    connection.request("POST", "/", body, signed(endpoint, "sagemaker", "POST", "/", target, body))
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
 
 
 def test_a_web_page_is_refused(endpoint):
-    signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=k/20260101/r/sagemaker/aws4_request"}
-    assert post(endpoint, signed)[0] == 200
-    assert post(endpoint, signed | {"Origin": "http://evil.example"})[0] == 403
-    assert post(endpoint, signed | {"Host": "rebound.example"})[0] == 403
-    status, text = post(endpoint, signed, b"{nonsense")
+    assert post(endpoint, {})[0] == 200
+    assert post(endpoint, {"Origin": "http://evil.example"})[0] == 403
+    assert post(endpoint, {"Host": "rebound.example"})[0] == 403
+    status, text = post(endpoint, {}, b"{nonsense")
     assert (status, "SerializationException" in text) == (400, True)
 
 
@@ -77,11 +77,14 @@ def test_a_connection_serves_many_requests(endpoint, client):
     connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=10)
     sockets = set()
     for number in range(3):
+        path = f"/nobucket/{number}"
         # refused before its body is read: what is left must not be taken for the next request
-        connection.request("PUT", f"/nobucket/{number}", b"GET /kept HTTP/1.1\r\n\r\n" * 100)
+        body = b"GET /kept HTTP/1.1\r\n\r\n" * 100
+        connection.request("PUT", path, body, signed(endpoint, "s3", "PUT", path))
         assert connection.getresponse().read().startswith(b"<?xml")
         sockets.add(connection.sock)
-    connection.request("GET", "/kept?list-type=2")
+    path = "/kept?list-type=2"
+    connection.request("GET", path, headers=signed(endpoint, "s3", "GET", path))
     assert b"ListBucketResult" in connection.getresponse().read()
     assert len(sockets) == 1 and connection.sock in sockets
 
@@ -133,7 +136,7 @@ def test_stopping_ends_idle_connections_and_frees_port_and_directory(tmp_path: P
     with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
         port = int(endpoint.url.rpartition(":")[2])
         idle = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        idle.request("GET", "/")
+        idle.request("GET", "/", headers=signed(endpoint, "s3", "GET", "/"))
         assert b"ListAllMyBuckets" in idle.getresponse().read()
         with (
             pytest.raises(EmulatorError, match=f"127.0.0.1:{port}: Address already in use"),

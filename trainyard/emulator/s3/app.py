@@ -93,6 +93,12 @@ class S3:
         raise _unimplemented(request, sub)
 
 
+def virtual_bucket(request: Request) -> str:
+    """The bucket that the host's name holds; empty in path style."""
+    found = _VIRTUAL_HOST.fullmatch(request.headers.get("Host", ""))
+    return found["bucket"] if found else ""
+
+
 def _target(request: Request) -> tuple[str, str]:
     """(bucket, key) from the raw path: WSGI's PATH_INFO has lost ``%2F`` and damaged UTF-8."""
     raw = request.environ["RAW_URI"].partition("?")[0]
@@ -101,9 +107,8 @@ def _target(request: Request) -> tuple[str, str]:
         path = unquote_to_bytes(raw).decode().removeprefix("/")
     except UnicodeDecodeError as wrong:
         raise ApiError("InvalidURI", "Couldn't parse the specified URI: not UTF-8.") from wrong
-    virtual = _VIRTUAL_HOST.fullmatch(request.headers.get("Host", ""))
-    if virtual:
-        return virtual["bucket"], path
+    if bucket := virtual_bucket(request):
+        return bucket, path
     bucket, _, key = path.partition("/")
     return bucket, key
 

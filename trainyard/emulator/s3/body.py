@@ -2,11 +2,13 @@
 
 Formats: "Signature calculations for the Authorization header: transferring payload in multiple
 chunks" and "Checking object integrity" in the S3 User Guide. botocore >= 1.36 adds a CRC32 to
-every upload, in a header or in a trailer after the last chunk. Signatures are not checked.
+every upload, in a header or in a trailer after the last chunk. Where each chunk is signed, each
+signature is checked.
 """
 
 import base64
 import hashlib
+import hmac
 import logging
 import re
 import zlib
@@ -23,6 +25,18 @@ log = logging.getLogger(__name__)
 
 _PREFIX = "x-amz-checksum-"
 _LINE = 8192  # longest chunk header or trailer line that is accepted, bytes
+
+
+SIGNED = "trainyard.signed"
+"""Key of the WSGI environment: whose signature holds, as :class:`Signed`."""
+
+
+class Signed(Protocol):
+    """What :mod:`trainyard.emulator.signatures` knows of a request."""
+
+    signature: str
+
+    def next(self, previous: str, digest: str, kind: str = "PAYLOAD") -> str: ...
 
 
 class _Hash(Protocol):
@@ -59,13 +73,17 @@ class Upload:
             "Content-Encoding", ""
         )
         self._hashes = self._make_hashes(headers.get("x-amz-trailer", ""))
+        signed = self._signed.startswith("STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
+        self._chain = _Chain(request.environ[SIGNED]) if signed else None
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes of the object, at most 1 MiB at a time. Raises ``IncompleteBody``."""
         size = 0
         try:
             for chunk in (
-                _dechunk(self._request.stream, self._claims) if self._chunked else self._raw()
+                _dechunk(self._request.stream, self._claims, self._chain)
+                if self._chunked
+                else self._raw()
             ):
                 size += len(chunk)
                 for each in self._hashes.values():
@@ -110,6 +128,9 @@ class Upload:
             hashes["signed"] = hashlib.sha256()  # slow, so only when nothing else covers the body
         return hashes
 
+    def _framed(self) -> Iterator[bytes]:
+        return _dechunk(self._request.stream, self._claims, self._chain)
+
     def _raw(self) -> Iterator[bytes]:
         while chunk := self._request.stream.read(CHUNK):
             yield chunk
@@ -118,29 +139,65 @@ class Upload:
 _NOT_SUMS = {_PREFIX + "type", _PREFIX + "algorithm", _PREFIX + "mode"}
 
 
-def _dechunk(stream, claims: dict[str, str]) -> Iterator[bytes]:
+class _Chain:
+    """The signatures of an upload's chunks, each of which goes on from the one before."""
+
+    def __init__(self, seed: Signed) -> None:
+        self._seed, self._last, self._hash = seed, seed.signature, hashlib.sha256()
+
+    def update(self, data: bytes) -> None:
+        self._hash.update(data)
+
+    def open(self) -> bool:
+        """Whether something is there that no signature covers yet."""
+        return self._hash.digest() != hashlib.sha256().digest()
+
+    def close(self, claimed: str, kind: str = "PAYLOAD") -> None:
+        """The end of a chunk, or of the trailers. Raises ``SignatureDoesNotMatch``."""
+        self._last = self._seed.next(self._last, self._hash.hexdigest(), kind)
+        self._hash = hashlib.sha256()
+        if not hmac.compare_digest(self._last, claimed):
+            message = f"The signature of a chunk, or of the trailers, is wrong: {claimed or 'none'}"
+            raise ApiError("SignatureDoesNotMatch", message, 403)
+
+
+def _dechunk(stream, claims: dict[str, str], chain: _Chain | None) -> Iterator[bytes]:
     """``hex-size[;chunk-signature=...] CRLF bytes CRLF`` ... ``0 CRLF`` trailers ``CRLF``."""
-    while size := _chunk_size(stream):
-        while size:
-            chunk = stream.read(min(size, CHUNK))
+    size = None
+    while size != 0:
+        size, signature = _chunk_head(stream)
+        left = size
+        while left:
+            chunk = stream.read(min(left, CHUNK))
             if not chunk:
                 raise _incomplete("a chunk ends early")
-            size -= len(chunk)
+            left -= len(chunk)
+            if chain:
+                chain.update(chunk)
             yield chunk
-        if stream.read(2) != b"\r\n":
+        if chain:
+            chain.close(signature)
+        if size and stream.read(2) != b"\r\n":
             raise _incomplete("a chunk is not followed by CRLF")
     for line in _trailers(stream):
         name, _, value = line.partition(":")
         if name.lower().startswith(_PREFIX):
             claims[name.lower()] = value.strip()
+        if chain and name.lower() == "x-amz-trailer-signature":
+            chain.close(value.strip(), "TRAILER")
+        elif chain:
+            chain.update(f"{name.lower()}:{value.strip()}\n".encode())
+    if chain and chain.open():
+        chain.close("", "TRAILER")
 
 
-def _chunk_size(stream) -> int:
+def _chunk_head(stream) -> tuple[int, str]:
+    """(bytes of the chunk, its signature or an empty text)."""
     line = stream.readline(_LINE)
-    match = re.match(rb"([0-9a-fA-F]{1,16})(;[^\r\n]*)?\r\n", line)
+    match = re.match(rb"([0-9a-fA-F]{1,16})(?:;chunk-signature=(\w*)|;[^\r\n]*)?\r\n", line)
     if not match:
         raise _incomplete(f"{line[:40]!r} is not the start of an aws-chunked chunk")
-    return int(match[1], 16)
+    return int(match[1], 16), (match[2] or b"").decode()
 
 
 def _trailers(stream) -> Iterable[str]:
