@@ -271,3 +271,21 @@ def test_every_part_of_a_training_may_be_named():
 def test_a_setting_that_makes_no_sense_says_why(fields, said):
     with pytest.raises(TrainingError, match=said):
         read_start(json.dumps(fields))
+
+
+# what an older version wrote
+
+
+def test_a_checkpoint_of_before_the_two_houses_is_gone_on_from(tmp_path, train):
+    """recorded/5696435.tar.xz: data, and the checkpoint of step 4, as that commit wrote them."""
+    with tarfile.open(Path(__file__).parent / "recorded/5696435.tar.xz") as recorded:
+        recorded.extractall(tmp_path, filter="data")
+    [complete] = tmp_path.glob("input/data/start/step-*/complete.json")
+    before = json.loads(complete.read_text())["lineage"]
+    assert Parts(**before["parts"]).name == before["stretches"][0]["identity"]
+    settings = before["parts"]["settings"] | {"max_steps": 6, "strategy": "single"}
+    config = json.dumps(before["parts"]["workload_config"])
+    asked = checkpoint("code", "max_steps", "torch")
+    train(tmp_path, workload="language_model", workload_config=config, start_from=asked, **settings)
+    assert {*losses(tmp_path)} == {1, 4, 5, 6}  # its log_interval was 10
+    assert [stretch["since"] for stretch in told(tmp_path)["stretches"]] == [0, 4]
