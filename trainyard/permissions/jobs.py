@@ -12,6 +12,7 @@ from typing import Any
 from trainyard.common.errors import DefinitionError
 from trainyard.language.document import Step
 from trainyard.language.step_types import step_type
+from trainyard.permissions.containers import containers, network
 from trainyard.permissions.statements import Statement, minimal
 from trainyard.permissions.subject import Subject
 from trainyard.permissions.values import folder_patterns, split_uri
@@ -306,8 +307,8 @@ def statements(subject: Subject, role: str) -> Iterator[Statement]:
     # A grant lets the service attach the encrypted volume; the condition, that nobody else gets it.
     grant = {"Bool": {"kms:GrantIsForAWSResource": ("true",)}}
     yield from key_statements("VolumeKeys", found.volume_keys, ("kms:CreateGrant",), grant)
-    yield from _containers(subject, found)
-    yield from _network(subject, found)
+    yield from containers(subject, found.repositories, found.log_groups)
+    yield from network(subject, found.subnets, found.security_groups)
     yield Statement(
         sid="FileSystems",
         actions=("fsx:DescribeFileSystems",),
@@ -334,73 +335,3 @@ def lists(subject: Subject, patterns: set[tuple[str, str]]) -> Iterator[Statemen
             resources=(subject.bucket_arn(bucket),),
             conditions={"StringLike": {"s3:prefix": prefixes}},
         )
-
-
-def _containers(subject: Subject, found: Needs) -> Iterator[Statement]:
-    yield Statement(
-        sid="RegistryLogin",
-        actions=("ecr:GetAuthorizationToken",),
-        resources=("*",) if found.repositories else (),
-    )
-    yield Statement(
-        sid="Images",
-        actions=(
-            "ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"
-        ),
-        resources=tuple(sorted(found.repositories)),
-    )  # fmt: skip
-    groups = sorted(found.log_groups)
-    # The service creates the group each time and expects to be told that it exists.
-    yield Statement(
-        sid="LogGroups",
-        actions=("logs:CreateLogGroup", "logs:DescribeLogStreams"),
-        resources=tuple(subject.arn("logs", f"log-group:{group}:*") for group in groups),
-    )
-    yield Statement(
-        sid="Logs",
-        actions=("logs:CreateLogStream", "logs:PutLogEvents"),
-        resources=tuple(subject.arn("logs", f"log-group:{group}:log-stream:*") for group in groups),
-    )
-    yield Statement(
-        sid="Metrics",
-        actions=("cloudwatch:PutMetricData",),
-        resources=("*",) if groups else (),
-        conditions={"StringEquals": {"cloudwatch:namespace": tuple(groups)}},
-    )
-
-
-def _network(subject: Subject, found: Needs) -> Iterator[Statement]:
-    """The interfaces with which the service puts a job into the VPC.
-
-    CreateNetworkInterface is bound by its subnets and groups. The others act on an interface that
-    the service has made and named, so the subnet that it stands in binds them.
-    """
-    subnets = tuple(subject.arn("ec2", f"subnet/{subnet}") for subnet in sorted(found.subnets))
-    groups = (subject.arn("ec2", f"security-group/{g}") for g in sorted(found.security_groups))
-    interfaces = (subject.arn("ec2", "network-interface/*"),) if subnets else ()
-    yield Statement(
-        sid="CreateInterfaces",
-        actions=("ec2:CreateNetworkInterface",),
-        resources=tuple(sorted([*subnets, *groups, *interfaces])),
-    )
-    yield Statement(
-        sid="Interfaces",
-        actions=(
-            "ec2:CreateNetworkInterfacePermission",
-            "ec2:DeleteNetworkInterface",
-            "ec2:DeleteNetworkInterfacePermission",
-        ),
-        resources=interfaces,
-        conditions={"ArnEquals": {"ec2:Subnet": subnets}},
-    )
-    yield Statement(
-        sid="LookAtNetwork",
-        actions=(
-            "ec2:DescribeDhcpOptions",
-            "ec2:DescribeNetworkInterfaces",
-            "ec2:DescribeSecurityGroups",
-            "ec2:DescribeSubnets",
-            "ec2:DescribeVpcs",
-        ),
-        resources=("*",) if subnets else (),
-    )
