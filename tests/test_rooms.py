@@ -41,6 +41,7 @@ LIGHT = [
     "pipelines.approve",
     "training.config",
     "training.metrics",
+    "pipelines.showing.page",
     "trainyard.runs.watch",
     "trainyard.runs.report",
 ]
