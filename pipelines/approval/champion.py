@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from conditions.champion import NONE
 from trainyard.common.errors import RecipeError, ServiceError
-from trainyard.language.steps import every_step
+from trainyard.language.steps import steps_of
 from trainyard.service import client, error_code, service_errors
 
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -89,9 +89,9 @@ def _champion(sagemaker: Any, group: str | None) -> str:
 
 def _group(definition: Mapping[str, Any]) -> str | None:
     """The model package group that the pipeline registers in; None when it does not register."""
-    for step in every_step(definition["Steps"]):
-        group = step.get("Arguments", {}).get("ModelPackageGroupName")
-        if step["Type"] == "RegisterModel" and isinstance(group, str):
+    for step in steps_of(definition["Steps"]):
+        group = step.arguments.get("ModelPackageGroupName")
+        if step.type == "RegisterModel" and isinstance(group, str):
             return group
     return None
 

@@ -31,7 +31,7 @@ from trainyard.common.hashes import json_sha256
 from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.parameters import values
 from trainyard.language.step_types import step_type
-from trainyard.language.steps import every_step
+from trainyard.language.steps import Step, steps_of
 from trainyard.plan.fields import CODE
 from trainyard.service import error_code
 
@@ -152,7 +152,7 @@ def _page(document: Mapping[str, Any], given: Mapping[str, Any]) -> _Page | None
     champion = parameters.get("ChampionArn")
     if PARAMETER not in parameters or champion in (None, NONE, UNRESOLVED):
         return None
-    steps = {step["Name"]: step for step in every_step(document["Steps"])}
+    steps = {step.name: step for step in steps_of(document["Steps"])}
     start = Start(parameters, otherwise=str)  # what only the run knows stands for itself
     resolved = {name: evaluate(_of_key(steps[name]), start) for name in ("Shard", "Train")}
     about = {"champion": champion, "split": split(resolved["Shard"])}
@@ -162,7 +162,7 @@ def _page(document: Mapping[str, Any], given: Mapping[str, Any]) -> _Page | None
         prefix=f"{root}/looks/{_hash(about)}/",
         about=about,
         training=_hash(resolved),
-        alpha=1 - float(_after(steps["Gate"]["Arguments"], "--confidence")[0]),
+        alpha=1 - float(_after(steps["Gate"].arguments, "--confidence")[0]),
     )
 
 
@@ -172,9 +172,9 @@ def split(shard: Mapping[str, Any]) -> dict[str, Any]:
     return {"input": raw["S3Input"]["S3Uri"]} | {n: _after(shard, n) for n in DRAWN_BY}
 
 
-def _of_key(step: Mapping[str, Any]) -> dict[str, Any]:
+def _of_key(step: Step) -> dict[str, Any]:
     """What of a job decides what it makes: the machines do not."""
-    return {name: step["Arguments"].get(name) for name in step_type(step["Type"]).cache_key}
+    return {name: step.arguments.get(name) for name in step_type(step.type).cache_key}
 
 
 def _after(arguments: Mapping[str, Any], option: str) -> list[str]:
@@ -188,9 +188,9 @@ def _after(arguments: Mapping[str, Any], option: str) -> list[str]:
     return found
 
 
-def _root(gate: Mapping[str, Any]) -> tuple[str, str]:
+def _root(gate: Step) -> tuple[str, str]:
     """(bucket, ``aws.prefix``), which the folder of the gate's code lies under."""
-    uris = [entry["S3Input"]["S3Uri"] for entry in gate["Arguments"]["ProcessingInputs"]]
+    uris = [entry["S3Input"]["S3Uri"] for entry in gate.arguments["ProcessingInputs"]]
     code = next(match for uri in uris if isinstance(uri, str) and (match := CODE.fullmatch(uri)))
     pipeline = code["key"].partition("/code/")[0]
     return code["bucket"], pipeline.rpartition("/")[0]

@@ -18,7 +18,7 @@ from pipelines.recipe.config import Recipe
 from training.identity import Parts
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import file_sha256_or_none
-from trainyard.language.steps import every_step
+from trainyard.language.steps import steps_of
 from trainyard.service import service_errors
 
 FOLDER = "code"
@@ -81,8 +81,8 @@ def sealed(
         training: what the weights will depend on.
     """
     resolved = recipe.model_dump_json(by_alias=True, indent=1).encode()
-    every = every_step(json.loads(definition)["Steps"])
-    steps = {step["Name"]: step for step in every if step["Type"] != "Condition"}
+    every = steps_of(json.loads(definition)["Steps"])
+    steps = {step.name: step.document for step in every if step.type != "Condition"}
     record = {
         "format": FORMAT,
         "pipeline": recipe.pipeline.name,
@@ -124,8 +124,8 @@ def recorded_recipe(s3: Any, document: Mapping[str, Any]) -> dict[str, Any] | No
     """
     inputs = (
         given
-        for step in every_step(document["Steps"])
-        for given in step.get("Arguments", {}).get("ProcessingInputs", ())
+        for step in steps_of(document["Steps"])
+        for given in step.arguments.get("ProcessingInputs", ())
     )
     named = (given for given in inputs if given.get("InputName") == "provenance")
     uris = (given.get("S3Input", {}).get("S3Uri") for given in named)

@@ -11,7 +11,7 @@ from pipelines.approval.champion import model_of
 from pipelines.recipe.config import Recipe
 from training.start import StartFrom, read_start
 from trainyard.common.errors import TrainingError
-from trainyard.language.steps import every_step
+from trainyard.language.steps import steps_of
 from trainyard.service import client
 
 
@@ -42,10 +42,10 @@ def start_of(recipe: Recipe) -> dict[str, Any] | None:
 
 def told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(step, what its weights begin with, in words) of each training that says so."""
-    for step in every_step(document["Steps"]):
-        given = (step.get("Arguments") or {}).get("HyperParameters", {}).get("start_from")
+    for step in steps_of(document["Steps"]):
+        given = step.arguments.get("HyperParameters", {}).get("start_from")
         if isinstance(given, str) and (start := _read(given)):
-            yield step["Name"], start.words()
+            yield step.name, start.words()
 
 
 def _read(text: str) -> StartFrom | None:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from trainyard.common.errors import ServiceError
 from trainyard.language.parameters import values
-from trainyard.language.steps import every_step
+from trainyard.language.steps import steps_of
 from trainyard.runs.execution import Execution, Step
 from trainyard.service import client, error_code, service_errors
 from trainyard.terminal import errors as terminal
@@ -98,7 +98,8 @@ class Evidence:
     def declared(self) -> dict[str, dict[str, Any]]:
         """The steps of that definition by name."""
         return {
-            step["Name"]: dict(step) for step in every_step(json.loads(self.definition)["Steps"])
+            step.name: dict(step.document)
+            for step in steps_of(json.loads(self.definition)["Steps"])
         }
 
     @cached_property

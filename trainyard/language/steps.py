@@ -1,18 +1,104 @@
-"""The steps of a definition, wherever they stand."""
+"""The steps of a definition, wherever they stand: one walk over them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from trainyard.language.step_types import NESTED
+from trainyard.language.expressions import known_references
+from trainyard.language.step_types import step_type
 
 BRANCHES = {"IfSteps": True, "ElseSteps": False}
 """Argument of a condition → the outcome under which the steps in it run."""
 
 
-def every_step(steps: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Each step of a valid definition, those that another holds after that one."""
-    for step in steps:
-        yield step
-        arguments = step.get("Arguments") or {}
-        for key in NESTED:
-            yield from every_step(arguments.get(key) or ())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What stands in a list of steps, whether it is a step or not."""
+
+    document: Any
+    path: str
+    """JSON path: ``$.Steps[4].Arguments.IfSteps[0]``."""
+
+    branch: tuple[str, bool] | None = None
+    """The condition step that it is nested in, and under which outcome it runs."""
+
+    loop: str | None = None
+    """The ForEach step whose body it is in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step(Entry):
+    """One step, wherever it stands: the branches of a condition are in the list too."""
+
+    name: str
+    type: str
+    arguments: Mapping[str, Any]
+    """As in the definition, expressions unresolved."""
+
+    document: Mapping[str, Any]
+    """The whole step."""
+
+    @property
+    def own_arguments(self) -> dict[str, Any]:
+        """``arguments`` without the steps nested in them, which are steps of their own."""
+        nested = step_type(self.type).nests
+        return {key: value for key, value in self.arguments.items() if key not in nested}
+
+    @property
+    def waits_for(self) -> list[str]:
+        """The steps that must have ended before it starts: those that it refers to, DependsOn, the
+        condition or the loop that holds it. There may be none of that name."""
+        own = {**self.document, "Arguments": self.own_arguments}
+        found = [r.name for r in known_references(own) if r.kind in ("Steps", "PropertyFiles")]
+        entries = self.document.get("DependsOn")
+        for entry in entries if isinstance(entries, list) else ():
+            found.append(entry.get("Step") if isinstance(entry, dict) else entry)
+        found += [self.branch[0] if self.branch else None, self.loop]
+        return [name for name in found if isinstance(name, str)]
+
+
+def entries(
+    documents: Any,
+    path: str = "$.Steps",
+    branch: tuple[str, bool] | None = None,
+    loop: str | None = None,
+) -> Iterator[Entry]:
+    """Everything in a definition's ``Steps``, what is nested after the step that holds it."""
+    for index, document in enumerate(documents if isinstance(documents, list) else ()):
+        here = Entry(document=document, path=f"{path}[{index}]", branch=branch, loop=loop)
+        yield here
+        arguments = document.get("Arguments") if isinstance(document, dict) else None
+        if isinstance(arguments, dict):
+            name = str(document.get("Name"))
+            for key in step_type(document.get("Type")).nests:
+                inside = ((name, BRANCHES[key]), loop) if key in BRANCHES else (branch, name)
+                yield from entries(arguments.get(key), f"{here.path}.Arguments.{key}", *inside)
+
+
+def steps_of(documents: Any) -> Iterator[Step]:
+    """Every step of a definition's ``Steps``, nested ones after the step that holds them.
+
+    What is no step (no object, no Name, no Type, Arguments that are no object) is left out.
+    """
+    for entry in entries(documents):
+        document = entry.document
+        if _is_step(document):
+            yield Step(
+                name=document["Name"],
+                type=document["Type"],
+                arguments=document.get("Arguments") or {},
+                document=document,
+                path=entry.path,
+                branch=entry.branch,
+                loop=entry.loop,
+            )
+
+
+def _is_step(document: Any) -> bool:
+    """Whether it has what every tool takes for granted."""
+    return (
+        isinstance(document, dict)
+        and isinstance(document.get("Name"), str)
+        and isinstance(document.get("Type"), str)
+        and isinstance(document.get("Arguments") or {}, dict)
+    )

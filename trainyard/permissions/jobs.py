@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainyard.common.errors import DefinitionError
-from trainyard.language.document import Step
 from trainyard.language.step_types import step_type
+from trainyard.language.steps import Step
 from trainyard.permissions.containers import containers, network
 from trainyard.permissions.statements import Statement, minimal
 from trainyard.permissions.subject import Subject

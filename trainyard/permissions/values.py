@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainyard.common.errors import DefinitionError
-from trainyard.language.document import Step, steps_of
 from trainyard.language.evaluation import Start, Unknown, evaluate, join
 from trainyard.language.expressions import ExpressionError, as_text, lookup
+from trainyard.language.steps import Step, steps_of
 
 _HASH = re.compile(r"[0-9a-f]{16,}")  # a folder named by its content: another one at each change
 

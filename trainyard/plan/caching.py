@@ -15,7 +15,8 @@ from trainyard.language.caching import duration, key_arguments
 from trainyard.language.evaluation import Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError, known_references
 from trainyard.language.parameters import values
-from trainyard.language.step_types import NESTED, step_type
+from trainyard.language.step_types import step_type
+from trainyard.language.steps import Step, steps_of
 from trainyard.plan.diff import Change, changed, label, list_member
 from trainyard.plan.fields import CODE, Fields, flat, steps
 from trainyard.plan.history import LIMIT, History, Run, StepRun, step_of
@@ -59,50 +60,32 @@ def _predict(
 ) -> list[Outcome]:
     sources: dict[str, Run] = {}
     following = Next(document, values(document, {}), pipeline, history, sources)
-    branches = _branches(document)
     outcomes = []
-    for name, step in ordered(document):
-        outcome = _Question(name, step, following, history, now).answer(branches.get(name, ""))
+    for step in ordered(document):
+        condition, holds = step.branch or ("", True)
+        when = f"{'if' if holds else 'unless'} {condition}" if condition else ""
+        outcome = _Question(step.name, step.document, following, history, now).answer(when)
         if outcome.source:
-            sources[name] = outcome.source
+            sources[step.name] = outcome.source
         outcomes.append(outcome)
     return outcomes
 
 
-def ordered(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The steps, each after those whose properties it takes; else in the definition's order."""
-    everything, done = steps(document), {}
+def ordered(document: Mapping[str, Any]) -> list[Step]:
+    """The steps, each after those that it waits for; else in the definition's order."""
+    everything = {step.name: step for step in steps_of(document["Steps"])}
+    done: dict[str, Step] = {}
 
     def visit(name: str, above: tuple[str, ...]) -> None:
         if name in done or name in above or name not in everything:
             return
-        for other in needed(document, everything[name]):
+        for other in everything[name].waits_for:
             visit(other, (*above, name))
         done[name] = everything[name]
 
     for name in everything:
         visit(name, ())
-    return list(done.items())
-
-
-def needed(document: Mapping[str, Any], step: Mapping[str, Any]) -> list[str]:
-    """The steps that ``step`` waits for: what it refers to, DependsOn, the condition above it."""
-    arguments = step.get("Arguments") or {}
-    own = {key: value for key, value in arguments.items() if key not in NESTED}
-    found = [r.name for r in known_references(own) if r.kind in ("Steps", "PropertyFiles")]
-    explicit = [e["Step"] if isinstance(e, dict) else e for e in step.get("DependsOn") or ()]
-    above = _branches(document).get(step["Name"], "").partition(" ")[2]
-    return [*found, *explicit, *([above] if above else [])]
-
-
-def _branches(document: Mapping[str, Any]) -> dict[str, str]:
-    """Nested step → ``if Verdict``, ``unless Verdict``, ``in Loop``."""
-    return {
-        inner["Name"]: f"{word} {name}"
-        for name, step in steps(document).items()
-        for branch, word in (("IfSteps", "if"), ("ElseSteps", "unless"), ("ForEachBody", "in"))
-        for inner in (step.get("Arguments") or {}).get(branch) or ()
-    }
+    return list(done.values())
 
 
 class _Question:

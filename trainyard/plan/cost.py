@@ -13,7 +13,8 @@ from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError
 from trainyard.language.parameters import values
 from trainyard.language.step_types import step_type
-from trainyard.plan.caching import Outcome, needed
+from trainyard.language.steps import steps_of
+from trainyard.plan.caching import Outcome
 from trainyard.plan.fields import steps
 from trainyard.plan.history import History, Run, step_of
 from trainyard.plan.prices import HOURS_A_MONTH, SPOT_LOW, Kind, Price, Prices
@@ -217,13 +218,13 @@ def all_of(amounts: Iterable[float | None]) -> float | None:
 
 
 def _path(document: Mapping[str, Any], costs: Sequence[Cost], which: str) -> float | None:
-    everything = steps(document)
+    waits = {step.name: step.waits_for for step in steps_of(document["Steps"])}
     ends: dict[str, float] = {}
     for cost in costs:  # each after those that it needs
         seconds = cost.limit if which == "limit" else getattr(cost.seen, which)
         if seconds is None:
             return None
-        before = (ends[name] for name in needed(document, everything[cost.step]) if name in ends)
+        before = (ends[name] for name in waits[cost.step] if name in ends)
         ends[cost.step] = max(before, default=0.0) + seconds
     return max(ends.values(), default=0.0)
 

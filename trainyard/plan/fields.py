@@ -19,7 +19,7 @@ from trainyard.language.expressions import (
     parse_get,
 )
 from trainyard.language.step_types import NESTED
-from trainyard.language.steps import every_step
+from trainyard.language.steps import steps_of
 from trainyard.secrets import hidden
 
 NAMING = ("ChannelName", "InputName", "PropertyFileName", "OutputName", "MetricName", "Name", "Key")
@@ -80,7 +80,7 @@ def top(document: Mapping[str, Any]) -> Fields:
 
 def steps(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Every step by its name, in the definition's order, nested ones after their condition."""
-    return {step["Name"]: dict(step) for step in every_step(document["Steps"])}
+    return {step.name: dict(step.document) for step in steps_of(document["Steps"])}
 
 
 def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:

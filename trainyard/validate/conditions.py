@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.conditions import MEMBERS, ORDER
-from trainyard.language.document import Document, Step
+from trainyard.language.document import Document
 from trainyard.language.expressions import is_expression
+from trainyard.language.steps import Step
 from trainyard.validate.expressions import ANY, typed
 from trainyard.validate.findings import Finding
 from trainyard.validate.location import REFUSED, Place, brief, suggestion

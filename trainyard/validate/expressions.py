@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.language.document import Document, Step
+from trainyard.language.document import Document
 from trainyard.language.evaluation import Unknown
 from trainyard.language.expressions import (
     EXPERIMENT,
@@ -16,6 +16,7 @@ from trainyard.language.expressions import (
     parse_get,
     split_path,
 )
+from trainyard.language.steps import Step
 from trainyard.validate.location import Place
 from trainyard.validate.properties import OUTPUT_TYPES, PropertyError, find
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.language.document import Document, Step
+from trainyard.language.document import Document
 from trainyard.language.expressions import GET, JOIN, JSON_GET, is_expression
+from trainyard.language.steps import Step
 from trainyard.validate.expressions import ANY, Typed, typed
 from trainyard.validate.findings import Finding
 from trainyard.validate.location import Place, brief, suggestion

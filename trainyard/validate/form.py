@@ -5,9 +5,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.document import Document, steps_of
+from trainyard.language.document import Document
 from trainyard.language.parameters import TYPES, is_a
-from trainyard.language.step_types import STEP_TYPES, step_type
+from trainyard.language.step_types import STEP_TYPES
+from trainyard.language.steps import entries, steps_of
 from trainyard.validate.findings import Finding
 from trainyard.validate.functions import odd_member
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
@@ -34,11 +35,11 @@ def read(body: str) -> tuple[Document | None, list[Finding]]:
         return None, [*findings, _no_json(f"it is {brief(document)}, no object")]
     findings += _top(document)
     findings += _parameters(document.get("Parameters"))
-    findings += _steps(document.get("Steps"), "$.Steps", {})
-    entries = document.get("Parameters")
+    findings += _steps(document.get("Steps"))
+    given = document.get("Parameters")
     named = {
         entry["Name"]: entry
-        for entry in (entries if isinstance(entries, list) else [])
+        for entry in (given if isinstance(given, list) else [])
         if isinstance(entry, dict) and isinstance(entry.get("Name"), str)
     }
     steps = tuple(steps_of(document.get("Steps")))
@@ -181,21 +182,19 @@ def _values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
         )
 
 
-def _steps(entries: Any, path: str, seen: dict[str, str]) -> Iterator[Finding]:
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        place = Place(None, f"{path}[{index}]")
-        if not isinstance(entry, dict):
-            yield _form(place, entry, "a step: an object with Name, Type and Arguments")
+def _steps(documents: Any) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    for entry in entries(documents):
+        document, place = entry.document, Place(None, entry.path)
+        if not isinstance(document, dict):
+            yield _form(place, document, "a step: an object with Name, Type and Arguments")
             continue
-        name, kind = entry.get("Name"), entry.get("Type")
-        place = Place(name if isinstance(name, str) else None, place.path)
+        name = document.get("Name")
+        place = Place(name if isinstance(name, str) else None, entry.path)
         yield from _name(name, place.at("Name"), "StepName")
-        if isinstance(name, str) and seen.setdefault(name, place.path) != place.path:
+        if isinstance(name, str) and seen.setdefault(name, entry.path) != entry.path:
             yield _duplicate(place.at("Name"), "step", name)
-        yield from _step_type(kind, entry, place)
-        arguments = entry.get("Arguments")
-        for key in step_type(kind).nests if isinstance(arguments, dict) else ():
-            yield from _steps(arguments.get(key), place.at("Arguments", key).path, seen)
+        yield from _step_type(document.get("Type"), document, place)
 
 
 def _step_type(kind: Any, entry: dict, place: Place) -> Iterator[Finding]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.document import Step
 from trainyard.language.expressions import is_expression
+from trainyard.language.steps import Step
 from trainyard.validate.findings import Finding
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
 

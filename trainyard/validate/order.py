@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.document import Document, Step
-from trainyard.language.expressions import GET, ExpressionError, parse_get
+from trainyard.language.document import Document
 from trainyard.language.statuses import TRIGGERS
-from trainyard.validate.expressions import everywhere
+from trainyard.language.steps import Step
 from trainyard.validate.findings import Finding
 from trainyard.validate.functions import odd_member
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
@@ -87,27 +86,8 @@ def waits_for(document: Document) -> dict[str, list[str]]:
     """Step → the steps that must have ended before it starts, its condition among them."""
     waits: dict[str, list[str]] = {step.name: [] for step in document.steps}
     for step in document.steps:
-        entries = step.document.get("DependsOn")
-        names = (
-            [e.get("Step") if isinstance(e, dict) else e for e in entries or []]
-            if isinstance(entries, list)
-            else []
-        )
-        holders = [step.branch[0] if step.branch else None, step.loop]
-        waits[step.name] += [n for n in (*names, *holders) if isinstance(n, str) and n in waits]
-    for expression, _, step in everywhere(document):
-        name = _referred(expression)
-        if step is not None and name in waits:
-            waits[step.name].append(name)
+        waits[step.name] += [name for name in step.waits_for if name in waits]
     return waits
-
-
-def _referred(expression: dict) -> str | None:
-    try:
-        reference = parse_get(expression[GET]) if GET in expression else None
-    except ExpressionError:
-        return None
-    return reference.name if reference and reference.kind in ("Steps", "PropertyFiles") else None
 
 
 def _cycle(start: str, waits: dict[str, list[str]], done: set[str]) -> list[str] | None:

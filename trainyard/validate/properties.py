@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.document import Step
 from trainyard.language.step_types import STEP_TYPES, step_type
 from trainyard.language.step_types.form import structure
+from trainyard.language.steps import Step
 from trainyard.validate.location import suggestion
 from trainyard.validate.shapes import Shape, service_shape
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.document import Step
 from trainyard.language.expressions import Reference
 from trainyard.language.step_types import step_type
+from trainyard.language.steps import Step
 from trainyard.validate.findings import Finding
 from trainyard.validate.location import REFUSED, Place, suggestion
 

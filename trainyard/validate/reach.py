@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from trainyard.language.document import Step
+from trainyard.language.steps import Step
 from trainyard.validate.findings import Finding
 from trainyard.validate.location import REFUSED, Place, suggestion
 

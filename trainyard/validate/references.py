@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.document import Document, Step
+from trainyard.language.document import Document
 from trainyard.language.expressions import (
     EXECUTION_VARIABLES,
     GET,
@@ -16,6 +16,7 @@ from trainyard.language.expressions import (
     parse_get,
     split_path,
 )
+from trainyard.language.steps import Step
 from trainyard.validate import names, property_files
 from trainyard.validate.expressions import everywhere
 from trainyard.validate.findings import Finding

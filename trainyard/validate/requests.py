@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.caching import duration
-from trainyard.language.document import Document, Step
+from trainyard.language.document import Document
 from trainyard.language.expressions import is_expression
 from trainyard.language.retries import GUIDE, MAX_ATTEMPTS
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.language.step_types.form import ANYTHING, structure
 from trainyard.language.step_types.jobs import PROCESSING_JOB
 from trainyard.language.step_types.step_type import Choice
+from trainyard.language.steps import Step
 from trainyard.validate.findings import Finding
 from trainyard.validate.fit import REFUSED_WHY, Fit
 from trainyard.validate.location import Place, brief

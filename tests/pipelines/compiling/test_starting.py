@@ -13,7 +13,7 @@ from pipelines.recipe.reading import load
 from tests.pipelines.approval.test_champion import clients, registry  # noqa: F401
 from training.start import read_start
 from trainyard.common.errors import DefinitionError, RecipeError, ServiceError
-from trainyard.language.steps import every_step
+from trainyard.language.steps import steps_of
 
 RECIPE = Path("recipes/laptop.yaml")
 CHECKPOINT = "s3://trainyard-laptop/trainyard/trainyard-laptop/checkpoints/0123/4567/step-00000300"
@@ -22,7 +22,7 @@ CHECKPOINT = "s3://trainyard-laptop/trainyard/trainyard-laptop/checkpoints/0123/
 def compiled(recipe) -> tuple[dict, dict]:
     """(arguments of step Train, what the definition knew of the training)."""
     made = build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
-    steps = {step["Name"]: step for step in every_step(json.loads(made.body)["Steps"])}
+    steps = {step.name: step.document for step in steps_of(json.loads(made.body)["Steps"])}
     [record] = [a.files for a in made.assets if "provenance.json" in a.files]
     return steps["Train"]["Arguments"], json.loads(record["provenance.json"])["training"]
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from trainyard.emulator.dag.definition import Definition
 from trainyard.emulator.dag.scope import ExecutionScope
-from trainyard.language.document import Document, steps_of
+from trainyard.language.document import Document
 from trainyard.language.evaluation import Scope, Start, Unknown, evaluate, join, unknowns
 from trainyard.language.expressions import ExpressionError, as_text
+from trainyard.language.steps import steps_of
 from trainyard.permissions.values import Values
 from trainyard.plan.history import History, Run
 from trainyard.plan.resolving import STANDS, Next, Past

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +12,7 @@ from trainyard.emulator.steps import NOT_RUN, RUNNERS
 from trainyard.language.expressions import ExpressionError, is_expression, references
 from trainyard.language.statuses import TRIGGERS
 from trainyard.language.step_types import step_type
-from trainyard.language.steps import BRANCHES
+from trainyard.language.steps import entries
 
 VERSION = "2020-12-01"
 _NAME = re.compile(r"[A-Za-z0-9\-_]{1,64}")
@@ -60,7 +59,8 @@ def parse(text: str) -> Definition:
     definition = Definition(parameters, {})
     if not isinstance(document.get("Steps"), list) or not document["Steps"]:
         raise invalid("PipelineDefinition: Steps must be a list with at least one step")
-    for step in _steps(document["Steps"], None):
+    for entry in entries(document["Steps"]):
+        step = _step(entry.document, entry.branch)
         if step.name in definition.steps:
             raise invalid(f"duplicate step name {step.name!r}")
         definition.steps[step.name] = step
@@ -72,20 +72,12 @@ def invalid(message: str) -> ApiError:
     return ApiError("ValidationException", message)
 
 
-def _steps(documents: list, branch: tuple[str, bool] | None) -> Iterator[Step]:
-    for document in documents:
-        step = _step(document, branch)
-        yield step
-        for key in step_type(step.type).nests:
-            nested = (document.get("Arguments") or {}).get(key) or []
-            yield from _steps(nested, (step.name, BRANCHES[key]))
-
-
 def _step(document: Any, branch: tuple[str, bool] | None) -> Step:
     name, kind = _name_and_type(document)
-    nested = step_type(kind).nests  # steps of their own
-    given = document.get("Arguments") or {}
-    arguments = {key: value for key, value in given.items() if key not in nested}
+    arguments = dict(document.get("Arguments") or {})
+    for key in step_type(kind).nests:
+        if not isinstance(arguments.pop(key, None) or [], list):  # steps of their own
+            raise invalid(f"step {name!r}: {key} must be a list of steps")
     step = Step(name, kind, arguments, document, {}, branch)
     try:
         RUNNERS[kind].check(arguments)

@@ -21,15 +21,15 @@ def _declared() -> Iterator[StepType]:
 STEP_TYPES: Mapping[str, StepType] = {kind.name: kind for kind in _declared()}
 """``Type`` → what there is to know."""
 
-_UNKNOWN = StepType(name="")
+NESTED = tuple(name for kind in STEP_TYPES.values() for name in kind.nests)
+"""The Arguments, of whatever type, that hold further steps."""
+
+_UNKNOWN = StepType(name="", nests=NESTED)
 
 
 def step_type(name: object) -> StepType:
     """What there is to know of steps whose ``Type`` is ``name``: nothing, where it is no type."""
     return STEP_TYPES.get(name, _UNKNOWN) if isinstance(name, str) else _UNKNOWN
 
-
-NESTED = tuple(name for kind in STEP_TYPES.values() for name in kind.nests)
-"""The Arguments, of whatever type, that hold further steps."""
 
 __all__ = ["NESTED", "STEP_TYPES", "Job", "StepType", "step_type"]

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.document import Document, Step
+from trainyard.language.document import Document
+from trainyard.language.steps import Step
 from trainyard.validate.rules.jobs import known_text, member, strings
 from trainyard.validate.rules.rule import Violation, rule, steps, whole
 from trainyard.validate.rules.storage import S3_FIELDS

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.caching import key_arguments
-from trainyard.language.document import Step
 from trainyard.language.expressions import GET
 from trainyard.language.step_types import step_type
+from trainyard.language.steps import Step
 from trainyard.validate.rules.jobs import Job, strings, training
 from trainyard.validate.rules.rule import Violation, rule, steps
 

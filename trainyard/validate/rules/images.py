@@ -3,9 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-from trainyard.language.document import Document, Step
+from trainyard.language.document import Document
+from trainyard.language.steps import Step
 from trainyard.validate.rules.jobs import Job, containers, strings
 from trainyard.validate.rules.rule import Violation, rule, whole
 
@@ -128,14 +128,9 @@ def regions_differ(document: Document) -> Iterator[Violation]:
 def _regions(document: Document) -> Iterator[tuple[Step, str, str, bool]]:
     """Every image and ARN of a region: where it stands, the region, whether it is an image."""
     for step in document.steps:
-        for path, text in strings(_own(document, step), f"{step.path}.Arguments"):
+        for path, text in strings(document.value(step.own_arguments), f"{step.path}.Arguments"):
             if found := IMAGE.fullmatch(text) or _ARN_REGION.match(text):
                 yield step, path, found["region"], found.re is IMAGE
-
-
-def _own(document: Document, step: Step) -> Any:
-    """The step's arguments without those of nested steps, which are in the list themselves."""
-    return document.value(step.own_arguments)
 
 
 @rule(

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainyard.language.document import Document, Step
+from trainyard.language.document import Document
 from trainyard.language.evaluation import Unknown
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.jobs import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
+from trainyard.language.steps import Step
 from trainyard.machines import MACHINES, Machine
 from trainyard.validate.rules.rule import Violation
 

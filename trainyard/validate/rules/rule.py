@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainyard.language.document import Document, Step
+from trainyard.language.document import Document
+from trainyard.language.steps import Step
 from trainyard.validate.findings import Finding
 
 Severity = Literal["error", "warning"]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from trainyard.language.document import Document, Step
+from trainyard.language.document import Document
 from trainyard.language.expressions import is_expression
-from trainyard.language.step_types import NESTED
+from trainyard.language.steps import Step
 from trainyard.validate.rules.jobs import (
     Job,
     as_list,
@@ -37,7 +37,7 @@ def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
             here = member(path, str(key))
             if key in S3_FIELDS and (text := _beginning(item)):
                 yield here, *text
-            elif key not in NESTED:
+            else:
                 yield from _locations(item, here)
 
 
@@ -60,7 +60,7 @@ def _beginning(value: Any) -> tuple[str, bool] | None:
     source="API reference, S3Uri; S3 user guide, bucket naming rules",
 )
 def malformed_s3_location(step: Step) -> Iterator[Violation]:
-    for path, text, is_all in _locations(dict(step.arguments), f"{step.path}.Arguments"):
+    for path, text, is_all in _locations(step.own_arguments, f"{step.path}.Arguments"):
         scheme, separator, rest = text.partition("://")
         if path.endswith("ModelDataUrl") and scheme == "https":
             continue
@@ -82,7 +82,7 @@ def malformed_s3_location(step: Step) -> Iterator[Violation]:
     source="S3 user guide, object keys: a key is taken as it is",
 )
 def empty_key_part(step: Step) -> Iterator[Violation]:
-    for path, text, _ in _locations(dict(step.arguments), f"{step.path}.Arguments"):
+    for path, text, _ in _locations(step.own_arguments, f"{step.path}.Arguments"):
         if "//" in text.partition("://")[2]:
             yield Violation(step=step, path=path, problem=f"{text!r} has two slashes in its key")
 

@@ -90,6 +90,7 @@ def test_a_condition_must_not_wait_for_its_own_branch() -> None:
         ),
         ([fail_step("A", ""), fail_step("A", "")], "duplicate step name 'A'"),
         ([condition_step("C", [], [fail_step("C", "")], [])], "duplicate step name 'C'"),
+        ([condition_step("C", [], fail_step("A", ""), [])], "'C': IfSteps must be a list"),
         ([fail_step("A", {"Get": "Parameters.x"})], "'A' refers to parameter 'x'"),
         ([fail_step("A", {"Get": "ForEach.CurrentItem"})], "ForEach is not run by this emulator"),
         ([fail_step("A", {"Get": "Steps.B.Arn"})], "'A' refers to step 'B', which does not exist"),
