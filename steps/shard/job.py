@@ -26,12 +26,13 @@ from pathlib import Path
 from steps.edge import run
 from steps.shard import manifests, progress, raw, survey
 from steps.shard.plan import SPLITS, Plan
-from steps.shard.pool import Pool, Task, room_on
+from steps.shard.pool import Pool, room_on
 from steps.shard.progress import Packed, Read
 from steps.shard.quarantine import NAMED, check_share, summary
 from steps.shard.raw import RawObject
 from steps.shard.survey import STEM, Survey
 from steps.shard.unit import Unit
+from steps.shard.work import Task
 from training.workloads import read_settings
 from trainyard.common import whole_file
 from trainyard.common.errors import DataError

@@ -3,10 +3,8 @@
 import logging
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from steps.shard.pool import Task
+from steps.shard.work import Task
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +14,7 @@ INTERVAL = 10  # seconds between two lines
 class Pace:
     """Counts what is done, and logs it when it is told something and the time has come."""
 
-    def __init__(self, what: str, tasks: Sequence["Task"]) -> None:
+    def __init__(self, what: str, tasks: Sequence[Task]) -> None:
         self._what, self._tasks, self._bytes = what, len(tasks), sum(one.bytes for one in tasks)
         self._done = self._done_bytes = self._read = 0
         self._started = self._logged = time.monotonic()
@@ -26,7 +24,7 @@ class Pace:
         self._read += size
         self.tick()
 
-    def done(self, task: "Task") -> None:
+    def done(self, task: Task) -> None:
         """This task is finished, or given up."""
         self._done += 1
         self._done_bytes += task.bytes

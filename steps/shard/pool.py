@@ -26,10 +26,10 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Protocol
 
 from steps.shard.pace import INTERVAL, Pace
 from steps.shard.plan import Plan
+from steps.shard.work import Task, begin
 from trainyard.common.errors import DataError, TrainyardError
 
 log = logging.getLogger(__name__)
@@ -37,19 +37,6 @@ log = logging.getLogger(__name__)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 SPAWN = multiprocessing.get_context("spawn")
-
-
-class Task(Protocol):
-    """A raw object to be read, or a unit to be packed."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-    def begin(self, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
-        """Do all of it but to wait for the disk, which the function that is returned does."""
 
 
 class Pool:
@@ -145,7 +132,7 @@ def _each(
             hold = _Hold(advance, before and before[1], plan.shard_bytes)
             with _named(task, plan.output):
                 try:
-                    rest = task.begin(plan, hold.advance)
+                    rest = begin(task, plan, hold.advance)
                 except DataError as error:
                     rest = partial(str, error)
             if before:

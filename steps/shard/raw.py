@@ -2,15 +2,11 @@
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainyard.common.errors import DataError
-
-if TYPE_CHECKING:
-    from steps.shard.plan import Plan
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +33,6 @@ class RawObject:
     def folder(self) -> str:
         """The first part of its name."""
         return self.name.split("/")[0]
-
-    def begin(self, plan: "Plan", advance: Callable[[int], None]) -> Callable[[], None]:
-        """See ``reading.sort``."""
-        from steps.shard import reading  # the job that waits for its workers needs no pandas
-
-        return reading.sort(self, plan, advance)
 
 
 def find(folder: Path, settings: str) -> list[RawObject]:

@@ -1,10 +1,7 @@
 """What is packed by one process: a range of the records' hashes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-from steps.shard.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +27,3 @@ class Unit:
     def identity(self) -> dict[str, Any]:
         """What a record must have been made of to count for it now."""
         return {"unit": self.name, "slots": self.slots, "corpus": self.corpus}
-
-    def begin(self, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
-        """See ``packing.pack``."""
-        from steps.shard import packing
-
-        return packing.pack(self, plan, advance)
