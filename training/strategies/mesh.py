@@ -58,7 +58,7 @@ class Mesh(Single):
         if self.data_world > 1:
             self._shard()
         ties.check(model, self.names)
-        self.pipeline = Pipeline(self) if self.stages > 1 else None
+        self.pipeline = Pipeline(self, self.mesh) if self.stages > 1 else None
         self.optimizer = optimizers.build(config, model)
 
     def _shard(self) -> None:
