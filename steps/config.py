@@ -1,12 +1,11 @@
 """Settings that several steps share."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from steps.arguments import Settings
 
-class Section(BaseModel):
-    """A part of a recipe: unknown fields are errors, and nothing changes once it is read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+Section = Settings
+"""A part of a recipe."""
 
 
 class ProcessingCompute(Section):

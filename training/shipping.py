@@ -12,7 +12,10 @@ from pathlib import Path
 EVERYWHERE = ("trainyard/__init__.py", "trainyard/common/")
 """What every container and every artifact holds."""
 
-EVERY_STEP = (*EVERYWHERE, "steps/edge.py", "steps/container.sh", "steps/installed.py")
+EVERY_STEP = (
+    *EVERYWHERE,
+    *("steps/edge.py", "steps/container.sh", "steps/installed.py", "steps/arguments.py"),
+)
 """What runs any step's ``steps/<step>/job.py``."""
 
 ROOMS = {

@@ -1,6 +1,6 @@
 """Score the trained model, the champion and the baselines on the test split.
 
-python steps/evaluate/job.py [--baseline_units N] [--champion ARN] [--slice NAME]
+python steps/evaluate/job.py [--baseline_units N] [--champion ARN] [--slices NAME …]
 """
 
 import argparse
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from conditions.champion import UNRESOLVED
+from steps.arguments import typed
 from steps.edge import run
 from steps.evaluate.archive import Trained, open_archive
 from steps.evaluate.champion import open_champion
@@ -21,6 +22,7 @@ from steps.evaluate.latency import latency
 from steps.evaluate.leakage import leakage
 from steps.evaluate.near import near_duplicates
 from steps.evaluate.scores import Scores, write
+from steps.evaluate.settings import EvaluateSettings
 from training.cores import fit_threads
 from training.data.dataset import Dataset
 from training.scores import Metrics
@@ -91,7 +93,7 @@ def _scored(options: argparse.Namespace, challenger: Trained, test: Dataset) -> 
         header = _header(name, options.champion if champion else None, one, test)
         header["groups_ordered"] = ordered
         # The challenger's workload for both: it says what the slices are.
-        write(path, challenger.workload.scores(one.model, test, options.slice), header)
+        write(path, challenger.workload.scores(one.model, test, options.slices), header)
         return challenger.workload.metrics(Scores(path))
 
     return {
@@ -157,12 +159,10 @@ def _without_nan(value: Any) -> Any:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--baseline_units", type=int, default=50_000_000)
     parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
     parser.add_argument("--near_duplicates", action="store_true", help="look for them in train")
-    parser.add_argument("--slice", action="append", default=[], help="scores tell it apart")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    return typed(parser, arguments, EvaluateSettings)
 
 
 def main(arguments: list[str] | None = None) -> None:

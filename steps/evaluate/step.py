@@ -3,8 +3,10 @@
 from sagemaker.core.workflow.properties import PropertyFile
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
+from steps.arguments import words
 from steps.context import StepContext
 from steps.evaluate.config import EvaluateConfig
+from steps.evaluate.settings import EvaluateSettings
 from steps.processing import input_folder, output_uri, processing_step
 
 EVALUATION = PropertyFile(name="Evaluation", output_name="evaluation", path="evaluation.json")
@@ -26,21 +28,16 @@ def evaluate_step(
     ``pipelines.approval.champion``.
     ``near_duplicates``: whether the gate asks for them.
     """
-    slices = [argument for name in config.slices for argument in ("--slice", name)]
-    champion = context.parameters["ChampionArn"]
     return processing_step(
         context,
         "Evaluate",
         image=image,
         compute=config,
         arguments=[
-            "--baseline_units",
-            str(config.baseline_units),
-            "--champion",
-            champion,
-            *slices,
+            *words(config, EvaluateSettings),
+            *("--champion", context.parameters["ChampionArn"]),
             *(["--near_duplicates"] if near_duplicates else []),
-        ],  # fmt: skip
+        ],
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
             input_folder("train", output_uri(shard, "train")),

@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from steps.arguments import typed
 from steps.edge import run
 from steps.shard import manifests, progress, raw, survey
 from steps.shard.plan import SPLITS, Plan
@@ -30,6 +31,7 @@ from steps.shard.pool import Pool, room_on
 from steps.shard.progress import Packed, Read
 from steps.shard.quarantine import NAMED, check_share, summary
 from steps.shard.raw import RawObject
+from steps.shard.settings import ShardSettings
 from steps.shard.survey import STEM, Survey
 from steps.shard.unit import Unit
 from steps.shard.work import Task
@@ -207,40 +209,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         metavar="JSON",
         help="the workload's settings; in several pieces, since one has at most 256 characters",
     )
-    parser.add_argument("--key", help="column whose value decides the split (none: the record)")
-    parser.add_argument("--validation_share", type=_share, default=0.05)
-    parser.add_argument("--test_share", type=_share, default=0.05)
-    parser.add_argument("--shard_mb", type=_positive, default=64, help="largest shard, 10^6 bytes")
-    parser.add_argument("--max_bad_share", type=_share, default=0.001)
-    parser.add_argument("--unique", nargs="*", metavar="COLUMN", help="of duplicates; none: keep")
-    parser.add_argument("--by_folder", action="store_true", help="no sample of two first folders")
-    parser.add_argument("--processes", type=_count, default=cores())
     parser.add_argument("--tokenizer", type=Path, help="a Hugging Face tokenizer.json")
     parser.add_argument("--input", type=Path, help="a folder that every instance sees")
     parser.add_argument("--output", type=Path, help="a folder that every instance may write to")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.validation_share + options.test_share >= 1:
-        parser.error("--validation_share and --test_share leave nothing to train on")
+    options = typed(parser, arguments, ShardSettings)
+    options.processes = options.processes or cores()
     return options
-
-
-def _share(text: str) -> float:
-    if not 0 <= float(text) <= 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a share between 0 and 1")
-    return float(text)
-
-
-def _positive(text: str) -> float:
-    if not 0 < float(text) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
-    return float(text)
-
-
-def _count(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected at least 1")
-    return int(text)
 
 
 def main(arguments: list[str] | None = None) -> None:

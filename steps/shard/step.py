@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
+from steps.arguments import words
 from steps.context import StepContext
 from steps.processing import input_folder, processing_step
 from steps.shard.config import ShardConfig
+from steps.shard.settings import ShardSettings
 
 OUTPUTS = ("train", "validation", "test", "quarantine")
 
@@ -24,7 +26,7 @@ def shard_step(
     ``quarantine`` takes the records that could not be read, and a summary for each instance.
     """
     inputs = [input_folder("raw", context.parameters["InputUri"])]
-    arguments = [*workload_arguments, *_arguments(config)]
+    arguments = [*workload_arguments, *words(config, ShardSettings)]
     if tokenizer_uri:
         inputs.append(input_folder("tokenizer", tokenizer_uri))
         arguments += ["--tokenizer", "/opt/ml/processing/input/tokenizer/tokenizer.json"]
@@ -40,18 +42,3 @@ def shard_step(
         display_name="Shard the data",
         description="Split raw records by a hash, pack them into shards, quarantine the bad ones",
     )
-
-
-def _arguments(config: ShardConfig) -> list[str]:
-    """The settings as the job reads them."""
-    arguments = []
-    for name in ("validation_share", "test_share", "shard_mb", "max_bad_share"):
-        arguments += [f"--{name}", str(getattr(config, name))]
-    for name in ("key", "processes"):
-        if getattr(config, name) is not None:
-            arguments += [f"--{name}", str(getattr(config, name))]
-    if config.unique is not None:
-        arguments += ["--unique", *config.unique]
-    if config.by_folder:
-        arguments.append("--by_folder")
-    return arguments

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from steps import edge
+from steps.arguments import add, read
 from training.config import TrainConfig
 from training.restart import Attempt, refuse_what_failed
 from training.start import CHANNEL, Start, check_differences, check_step, opened, read_start
@@ -38,8 +37,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--start_from", default="", help="StartFrom as JSON; none: fresh weights")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)  # SMP's; it reads them itself
-    for name, field in TrainConfig.model_fields.items():
-        parser.add_argument(f"--{name}", help=(field.description or "").replace("%", "%%"))
+    add(parser, TrainConfig)
     return parser.parse_args(arguments)
 
 
@@ -49,22 +47,10 @@ def read_config(options: argparse.Namespace) -> TrainConfig:
     Raises:
         TrainingError: one is wrong or missing; names it, its value, what was expected.
     """
-    given = {n: getattr(options, n) for n in TrainConfig.model_fields}
     try:
-        return TrainConfig.model_validate({n: v for n, v in given.items() if v is not None})
-    except ValidationError as error:
-        raise TrainingError("\n".join(map(_describe, error.errors()))) from None
-
-
-def _describe(problem: dict[str, Any]) -> str:
-    """One problem of pydantic's; a check across several hyperparameters names them itself."""
-    message = problem["msg"].removeprefix("Value error, ")
-    if not problem["loc"]:
-        return f"hyperparameters: {message}"
-    name = problem["loc"][0]
-    if problem["type"] == "missing":
-        return f"hyperparameter {name}: is missing; add --{name}"
-    return f"hyperparameter {name}: is {problem['input']!r}; expected: {message}"
+        return read(options, TrainConfig, "hyperparameter")
+    except ValueError as error:
+        raise TrainingError(str(error)) from None
 
 
 def train(options: argparse.Namespace, steps: list[int]) -> None:

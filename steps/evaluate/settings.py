@@ -1,0 +1,17 @@
+"""What the evaluate job is told of the recipe."""
+
+from pydantic import Field
+
+from steps.arguments import Settings
+
+
+class EvaluateSettings(Settings):
+    """Each field is a setting of the recipe's section ``evaluate``, and an argument of the job."""
+
+    baseline_units: int = Field(default=50_000_000, ge=1)
+    """Units (tokens, rows) of the train split that the baselines are fitted on, at most."""
+
+    slices: tuple[str, ...] = ()
+    """Parts of the test split that the gate may look at one by one. A language model knows
+    ``source`` (the first folder of the raw data: shard.by_folder), the tabular workload its
+    categories."""

@@ -1,0 +1,49 @@
+"""What the shard job is told of the recipe."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from steps.arguments import Settings
+
+
+class ShardSettings(Settings):
+    """Each field is a setting of the recipe's section ``shard``, and an argument of the job."""
+
+    validation_share: float = Field(default=0.05, gt=0, lt=0.5)
+    """Share of the keys that go to the validation split."""
+
+    test_share: float = Field(default=0.05, gt=0, lt=0.5)
+    """Share of the keys that go to the test split, which training never sees."""
+
+    shard_mb: float = Field(default=64, gt=0, le=4096)
+    """The largest shard, in MB (10^6 bytes); none is smaller than half of it unless there are too
+    few data. A core needs about 12 times as much memory."""
+
+    max_bad_share: float = Field(default=0.001, ge=0, le=1)
+    """Share of the records that may be bad before the step fails; they are quarantined."""
+
+    key: str | None = None
+    """Column whose value decides the split: equal values never stand in two splits. None: the
+    record as a whole decides."""
+
+    processes: int | None = Field(default=None, ge=1)
+    """Raw objects, and units of records, that an instance works on at once. None: one a core."""
+
+    unique: tuple[str, ...] | None = None
+    """Columns in which two duplicates are equal; of those in all raw objects one stays. None: what
+    the workload says. []: duplicates stay, but of a file under two names one is read."""
+
+    by_folder: bool = False
+    """Whether the first folder below data.input is a part of a record, so that no sample holds
+    records of two of them: an evaluation can be sliced by ``source``. False: it does not matter
+    where a record lies."""
+
+    @model_validator(mode="after")
+    def _some_training_data(self) -> Self:
+        if self.validation_share + self.test_share >= 0.8:
+            raise ValueError(
+                f"validation_share {self.validation_share} + test_share {self.test_share} leave "
+                "less than 20 % of the data to train on; lower one of them"
+            )
+        return self
