@@ -36,7 +36,7 @@ class Subject:
     """KMS key of what an upsert writes."""
 
     job_role: str | None = None
-    """Of several roles that jobs assume, the one that is asked about (ARN)."""
+    """ARN of the role that is asked about, where jobs assume several."""
 
     @cached_property
     def values(self) -> Values:

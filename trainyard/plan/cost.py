@@ -1,7 +1,7 @@
 """What the next execution may take and cost: ranges with their grounds, never one number.
 
-Of a step that ran before on the same machines, the shortest and the longest run; of every step
-that runs, the limit: its MaxRuntimeInSeconds, for which it may run and no longer. Not counted:
+A step that ran before on the same machines is told by its shortest and its longest run, every step
+that runs by its limit: its MaxRuntimeInSeconds, for which it may run and no longer. Not counted are
 S3, logs, data transfer, FSx, and attempts that a retry policy starts again.
 """
 
@@ -41,7 +41,7 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one step."""
+    """What one step may take and cost."""
 
     step: str
     machines: str
@@ -73,7 +73,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """Of the whole execution, if every branch of a condition ran."""
+    """What the whole execution may take and cost, if every branch of a condition ran."""
 
     seen: Range
     limit: float | None

@@ -4,7 +4,7 @@
 <state>/jobs/<name>/nodes.json  node -> process id of its main process on this machine
 <state>/jobs/<name>/algo-1/...  a node's directories
 
-Of a job that has ended only job.json is left: the rest goes, as an instance does.
+Only job.json is left of a job that has ended: the rest goes, as an instance does.
 """
 
 import contextlib

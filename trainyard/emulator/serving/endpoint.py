@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of a container."""
+    """A container's answer to a request."""
 
     status: int
     body: bytes
