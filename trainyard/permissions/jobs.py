@@ -136,7 +136,8 @@ class Collector:
                 self.needs.trackers.add(self.text(value, name))
 
     def log(self) -> None:
-        self.needs.log_groups.add(step_type(self.step.type).job.log_group)
+        if job := step_type(self.step.type).job:
+            self.needs.log_groups.add(job.log_group)
 
 
 def _processing(c: Collector, a: Mapping[str, Any]) -> None:

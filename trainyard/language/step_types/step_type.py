@@ -68,7 +68,9 @@ class StepType:
     """The shape of its Arguments where they are no request."""
 
     describe: str | None = None
-    """The shape of botocore's model that its properties have, as the SDK names it."""
+    """The shape of botocore's model that its properties have, as the SDK names it.
+
+    Without it, and without ``properties``, the step offers nothing to others."""
 
     listing: str | None = None
     """A second such shape, whose members are properties too."""
@@ -85,7 +87,7 @@ class StepType:
     opened: tuple[str, ...] = ()
     """Properties that are JSON in a string, into which a reference may reach."""
 
-    made_up: str | None = None
+    made_up: str = ""
     """The required member of ``request`` that the service makes up; the SDK trims it."""
 
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -113,8 +115,8 @@ class StepType:
     metadata: str = ""
     """Its member in the Metadata of an execution's step; empty where that is ``name``."""
 
-    role: str | None = None
-    """The member of Arguments with the role that its work assumes; None: the pipeline's does it."""
+    role: str = ""
+    """The member of Arguments with the role that its work assumes; empty: the pipeline's does."""
 
     job: Job | None = None
     """The kind of job that it starts."""
