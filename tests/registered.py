@@ -14,7 +14,8 @@ import boto3
 from pipelines.corpora.stdlib import pack
 from pipelines.start import start
 from tests.conftest import CHECKOUT, clean_environment
-from trainyard.runs.execution import DONE, Execution
+from trainyard.language.statuses import ENDED
+from trainyard.runs.execution import Execution
 from trainyard.runs.summary import model_package
 
 GROUP = BUCKET = "trainyard-laptop"
@@ -124,7 +125,7 @@ def register(emulator, state: Path, checkout: Path) -> Registered:
 def another(champion: str = "none", **parameters: str) -> str:
     """ARN of a package that one more run of the pipeline registers."""
     execution = Execution(start(GROUP, parameters, champion=champion))
-    while (found := execution.describe())["PipelineExecutionStatus"] not in DONE:
+    while (found := execution.describe())["PipelineExecutionStatus"] not in ENDED:
         time.sleep(0.1)
     arn = model_package(execution.steps())
     assert arn, found

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any
 
@@ -15,9 +16,9 @@ from conditions.arguments import arguments
 from conditions.provenance import UNKNOWN, record
 from pipelines.compiling.assets import Asset
 from pipelines.compiling.provenance import FOLDER, FORMAT, blanked
-from pipelines.verify.evidence import Evidence
+from pipelines.verify.evidence import Absent, Evidence
 from steps.gate.config import GateConfig, threshold_parameter
-from training.formats import older
+from training.formats import READERS, older
 from trainyard.common.errors import DataError
 
 PROVENANCE = "provenance.json"
@@ -69,19 +70,21 @@ def package(evidence: Evidence) -> str:
 
 
 def provenance(evidence: Evidence) -> str:
-    """provenance.json is the file whose hash the registry holds, in the form that is read here.
+    """provenance.json is the file whose hash the registry holds.
 
     Raises:
-        DataError: it is of another form, so nothing of the package can be judged here.
+        DataError: it is of an older form, so nothing of the package can be judged here.
     """
     uri = evidence.metadata["provenance_uri"]
     found = hashlib.sha256(evidence.read(uri)).hexdigest()
     same("SHA-256 of provenance.json", found, evidence.metadata["provenance_sha256"], "the package")
-    if (form := evidence.provenance.get("format")) != FORMAT:
-        raise DataError(
-            f"{evidence.arn}: its {PROVENANCE} is of format {form!r}, {older(PROVENANCE, form)}; "
-            f"this version verifies and approves format {FORMAT}"
-        )
+    with suppress(Absent):  # what is no record at all: the checks that read it say so
+        form = evidence.provenance.get("format")
+        if form in [*READERS[PROVENANCE]]:
+            raise DataError(
+                f"{evidence.arn}: its {PROVENANCE} is of format {form}, {older(PROVENANCE, form)}; "
+                f"this version verifies and approves format {FORMAT}"
+            )
     return _short(found)
 
 
