@@ -13,9 +13,9 @@ from conditions.evidence import Compared
 from conditions.table import Field, GateCheck
 
 
-def margins(name: str, doc: str, **bound: float) -> Field:
-    """The field of a comparison: metric → margin."""
-    return Field(name=name, form="margins", doc=doc, **bound)
+def margins(name: str, doc: str, *, gt: float | None = None, ge: float | None = None) -> Field:
+    """The field of a comparison: metric → margin, above ``gt`` or at least ``ge``."""
+    return Field(name=name, form="margins", doc=doc, gt=gt, ge=ge)
 
 
 def row(check: GateCheck, of: Compared, threshold: float, **found: Any) -> Check:
@@ -53,4 +53,4 @@ def above(check: GateCheck, of: Compared, bound: float) -> Check:
 
 def signed(check: GateCheck, demands: Demands, sign: int) -> Iterator[tuple[str, float]]:
     """(metric, threshold) of what the recipe says of each metric."""
-    return ((metric, sign * margin) for metric, margin in demands[check.margins.name].items())
+    return ((metric, sign * margin) for metric, margin in demands[check.fields[0].name].items())

@@ -17,8 +17,8 @@ class Demands:
     """Field → its value, of every field of the table; margins are in the metric's unit."""
     directions: Mapping[str, Direction] = field(default_factory=dict)
     """Metric → which values are better, of the primary metric and of all that are compared."""
-    primary_metric: str | None = None
-    """What must beat a baseline."""
+    primary_metric: str = ""
+    """What must beat a baseline, where one is named."""
     champion: str = UNRESOLVED
     """ARN of the model package to compare with, ``none`` or ``unresolved``."""
     look: int = 0

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from conditions.check import Slice
+from trainyard.common.errors import GateError
 
 if TYPE_CHECKING:  # numpy, pyarrow and SciPy: not where no scores are read
     from conditions.group_sums import GroupSums
@@ -31,9 +32,20 @@ class Evidence:
 
     evaluation: Any
     """evaluation.json, from outside."""
-    sums: "GroupSums | None" = None
-    """Given to checks that need ``scores``."""
+    scores: "GroupSums | None" = None
+    """None where no check needs them."""
     compared: Mapping[str, Compared] = field(default_factory=dict)
     """Metric → the two models on it; given to checks that need ``champion``."""
     slices: list[Slice] = field(default_factory=list)
     """For gate.json."""
+
+    @property
+    def sums(self) -> "GroupSums":
+        """The scores of single examples, added up.
+
+        Raises:
+            GateError: the check that asks has not declared that it needs ``scores``.
+        """
+        if self.scores is None:
+            raise GateError("a check looks at the scores, but its entry does not say so in needs")
+        return self.scores

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from conditions.documents import Gate, Observed
 from trainyard.common import whole_file
 from trainyard.common.hashes import file_sha256, file_sha256_or_none
 
@@ -19,7 +20,7 @@ UNKNOWN = "unknown"
 """In the registry, where a value is a string and never missing."""
 
 
-def write(root: Path, gate: Mapping[str, Any]) -> None:
+def write(root: Path, gate: Gate) -> None:
     """Write provenance.json and record.json of the verdict ``gate``, whose file is written.
 
     ``root``: /opt/ml. Evidence that is missing is null; the gate has rejected it by then.
@@ -27,12 +28,17 @@ def write(root: Path, gate: Mapping[str, Any]) -> None:
     inputs, output = root / "processing/input", root / "processing/output/gate"
     known = _read(inputs / "provenance/provenance.json")
     evaluation = inputs / "evaluation/evaluation.json"
-    found = known | observed(
-        _read(evaluation),
-        gate,
-        file_sha256_or_none(evaluation),
-        file_sha256_or_none(output / "gate.json"),
-        {table.name: file_sha256(table) for table in sorted((inputs / "scores").glob("*.parquet"))},
+    found = known | dict(
+        observed(
+            _read(evaluation),
+            gate,
+            file_sha256_or_none(evaluation),
+            file_sha256_or_none(output / "gate.json"),
+            {
+                table.name: file_sha256(table)
+                for table in sorted((inputs / "scores").glob("*.parquet"))
+            },
+        )
     )
     whole = json.dumps(found, indent=1, allow_nan=False)
     output.mkdir(parents=True, exist_ok=True)
@@ -43,11 +49,11 @@ def write(root: Path, gate: Mapping[str, Any]) -> None:
 
 def observed(
     evaluation: Any,
-    gate: Mapping[str, Any],
+    gate: Gate,
     evaluation_sha256: str | None,
     gate_sha256: str | None,
     scores_sha256: Mapping[str, str],
-) -> dict[str, Any]:
+) -> Observed:
     """What only the run knows.
 
     Args:
@@ -69,8 +75,8 @@ def observed(
         "evaluation_sha256": evaluation_sha256,
         "gate_sha256": gate_sha256,
         "scores_sha256": dict(scores_sha256) or _tables(evaluation),
-        "verdict": gate.get("verdict"),
-        "champion": gate.get("champion"),
+        "verdict": gate["verdict"],
+        "champion": gate["champion"],
     }
 
 

@@ -45,7 +45,7 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
     except GateError as error:
         return _undecided(demands, str(error))
-    evidence = Evidence(evaluation=evaluation, sums=sums)
+    evidence = Evidence(evaluation=evaluation, scores=sums)
     return ScoreChecks(
         checks=_made(evidence, demands),
         slices=evidence.slices,
@@ -164,8 +164,8 @@ def _refuse_disagreement(evaluation: Any, sums: GroupSums, *, has_champion: bool
     for metric, (challenger, champion, weight) in sums.totals.items():
         _refuse_other_value(metric, challenger / weight, evaluation, "metrics", metric, "value")
         if has_champion:
-            path = ("champion", "metrics", metric, "value")
-            _refuse_other_value(f"the champion's {metric}", champion / weight, evaluation, *path)
+            where = ("champion", "metrics", metric, "value")
+            _refuse_other_value(f"the champion's {metric}", champion / weight, evaluation, *where)
 
 
 def _refuse_other_value(what: str, scored: float, evaluation: Any, *path: str) -> None:

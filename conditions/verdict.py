@@ -2,31 +2,20 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Unpack
 
 from conditions.check import Check, measured
+from conditions.documents import Gate, Known, Outcome
 from conditions.table import kinds
 
 REASON_LENGTH = 700
 """Characters. A step's FailureReason holds 1,024, with the report's address before it."""
-KEYS = {
-    "champion": None,
-    "cold_start": None,
-    "confidence": None,
-    "look": None,
-    "examples": None,
-    "groups": None,
-    "slices": (),
-    "champion_artifact_sha256": None,
-}
-"""What ``verdict`` is told besides, and what stands there when nobody knows."""
 
 
-def verdict(evaluation: Any, checks: Sequence[Check], **known: Any) -> dict[str, Any]:
+def verdict(evaluation: Any, checks: Sequence[Check], **known: Unpack[Known]) -> Gate:
     """gate.json: every key always there; ``pass`` only when every check passed.
 
-    An evaluation without a dataset fingerprint, and a gate without checks, reject. ``known``: some
-    of ``KEYS``.
+    An evaluation without a dataset fingerprint, and a gate without checks, reject.
     """
     reasons = [check.reason for check in checks if not check.passed]
     if not checks:
@@ -49,7 +38,15 @@ def verdict(evaluation: Any, checks: Sequence[Check], **known: Any) -> dict[str,
             name: _values(evaluation, "baselines", name)
             for name in _mapping(evaluation, "baselines")
         },
-    } | {key: known.get(key, unknown) for key, unknown in KEYS.items()}
+        "champion": known.get("champion"),
+        "cold_start": known.get("cold_start"),
+        "confidence": known.get("confidence"),
+        "look": known.get("look"),
+        "examples": known.get("examples"),
+        "groups": known.get("groups"),
+        "slices": known.get("slices", []),
+        "champion_artifact_sha256": known.get("champion_artifact_sha256"),
+    }
 
 
 def _joined(reasons: Iterable[str]) -> str:
@@ -58,7 +55,7 @@ def _joined(reasons: Iterable[str]) -> str:
     return text if len(text) <= REASON_LENGTH else f"{text[: REASON_LENGTH - 2]} …"
 
 
-def _outcome(checks: Sequence[Check], kind: str) -> str:
+def _outcome(checks: Sequence[Check], kind: str) -> Outcome:
     """``pass``, ``reject``, or ``none`` where there is no check of this kind."""
     found = [check.passed for check in checks if check.kind == kind]
     return ("pass" if all(found) else "reject") if found else "none"

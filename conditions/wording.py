@@ -22,7 +22,7 @@ def entry(kind: str | None) -> GateCheck | None:
 
 def measured(row: Row, gate: Mapping[str, Any]) -> str:
     """The value of a check, or why it has none."""
-    against = (check.kind for check in checks() if "champion" in check.needs)
+    against = [check.kind for check in checks() if "champion" in check.needs]
     if row["value"] is None and row.get("kind") in against and gate.get("champion") == NONE:
         return f"no champion, cold_start: {gate.get('cold_start')}"
     return _number(row["value"])

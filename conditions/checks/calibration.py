@@ -24,7 +24,7 @@ def _judge(evidence: Evidence, demands: Demands) -> list[Check]:
     ]
 
 
-CALIBRATION = GateCheck(
+CALIBRATION: GateCheck = GateCheck(
     kind="calibration",
     fields=(
         Field(

@@ -36,7 +36,7 @@ def _refuse(values: Values) -> str | None:
     )
 
 
-INFLUENCE = GateCheck(
+INFLUENCE: GateCheck = GateCheck(
     kind="influence",
     fields=(
         Field(

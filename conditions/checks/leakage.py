@@ -49,14 +49,12 @@ def _share(
     demand: str,
     missing: str,
 ) -> Check:
-    known = found is not None and looked_at is not None and 0 <= found <= looked_at and looked_at
+    share = None
+    if found is not None and looked_at and 0 <= found <= looked_at:
+        share = found / looked_at
+        demand = f"{demand} ({found:g} of {looked_at:g}) may be at most {allowed:g}"
     return at_most(
-        kind="leakage",
-        metric=metric,
-        value=found / looked_at if known else None,
-        most=allowed,
-        demand=f"{demand} ({found:g} of {looked_at:g}) may be at most {allowed:g}" if known else "",
-        missing=missing,
+        kind="leakage", metric=metric, value=share, most=allowed, demand=demand, missing=missing
     )
 
 

@@ -15,7 +15,7 @@ def non_inferior(compared: Compared, margin: float) -> Check:
     return above(NON_INFERIORITY, compared, -margin)
 
 
-NON_INFERIORITY = GateCheck(
+NON_INFERIORITY: GateCheck = GateCheck(
     kind="non_inferiority",
     fields=(
         margins(

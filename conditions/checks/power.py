@@ -27,7 +27,7 @@ def powerful(compared: Compared, power: float, effect: float) -> Check:
     )
 
 
-POWER = GateCheck(
+POWER: GateCheck = GateCheck(
     kind="power",
     fields=(
         margins(

@@ -28,7 +28,7 @@ def _groups(evidence: Evidence, demands: Demands) -> list[Check]:
     return [_at_least(GROUPS, "effective_groups", least, demands["min_groups"])]
 
 
-EXAMPLES = GateCheck(
+EXAMPLES: GateCheck = GateCheck(
     kind="sample_size",
     fields=(
         Field(
@@ -47,7 +47,7 @@ EXAMPLES = GateCheck(
     order=30,
     shown=60,
 )
-GROUPS = GateCheck(
+GROUPS: GateCheck = GateCheck(
     kind="sample_size",
     judge=_groups,
     declared=lambda check, values: bool(compared_metrics(values)),

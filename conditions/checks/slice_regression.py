@@ -28,7 +28,7 @@ def _judge(evidence: Evidence, demands: Demands) -> Iterator[Check]:
         yield check
 
 
-SLICE_REGRESSION = GateCheck(
+SLICE_REGRESSION: GateCheck = GateCheck(
     kind="slice_regression",
     fields=(
         margins(

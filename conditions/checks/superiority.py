@@ -11,7 +11,7 @@ def superior(compared: Compared, margin: float) -> Check:
     return above(SUPERIORITY, compared, margin)
 
 
-SUPERIORITY = GateCheck(
+SUPERIORITY: GateCheck = GateCheck(
     kind="superiority",
     fields=(
         margins(

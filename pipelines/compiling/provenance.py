@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from conditions.documents import OriginRecord
 from pipelines.compiling.assets import Asset
 from pipelines.recipe.account import Account
 from pipelines.recipe.config import Recipe
@@ -83,7 +84,11 @@ def sealed(
     resolved = recipe.model_dump_json(by_alias=True, indent=1).encode()
     every = steps_of(json.loads(definition)["Steps"])
     steps = {step.name: step.document for step in every if step.type != "Condition"}
-    record = {
+    code = {
+        name: {a.uri: a.sha256 for a in assets if a.uri in json.dumps(step)}
+        for name, step in steps.items()
+    }
+    record: OriginRecord = {
         "format": FORMAT,
         "pipeline": recipe.pipeline.name,
         "workload": recipe.workload.name,
@@ -102,13 +107,9 @@ def sealed(
         "seed": recipe.train.loop.seed,
         "training": {"code_sha256": training.code_sha256, "start_from": training.start},
         "images": {name: _image(uri) for name, step in steps.items() for uri in _images(step)},
-        "code": {
-            name: {a.uri: a.sha256 for a in assets if a.uri in json.dumps(step)}
-            for name, step in steps.items()
-        },
+        "code": {name: folders for name, folders in code.items() if folders},
         "definition_sha256": hashlib.sha256(definition.encode()).hexdigest(),
     }
-    record["code"] = {name: code for name, code in record["code"].items() if code}
     text = json.dumps(record, indent=1).encode()
     files = {"provenance.json": text, "recipe.json": resolved}
     asset = Asset(account.bucket, f"{prefix}/{FOLDER}", files)

@@ -6,6 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from conditions.documents import Gate
 from conditions.wording import demanded, limits, measured
 from pipelines.showing.documents import read_gate
 from trainyard.runs.display import Display, Steps
@@ -21,7 +22,7 @@ def gate_table(execution: Execution, steps: Steps) -> Table | None:
     return checks_table(gate) if gate else None
 
 
-def checks_table(gate: Mapping[str, Any]) -> Table:
+def checks_table(gate: Gate) -> Table:
     """A row for each check in gate.json."""
     table = Table(box=None, pad_edge=False)
     table.add_column("gate")

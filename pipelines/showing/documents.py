@@ -2,20 +2,21 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
+from conditions.documents import Gate
+from steps.evaluate.document import Evaluation
 from trainyard.runs.display import Steps
 from trainyard.runs.execution import Execution
 
 PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 
 
-def read_gate(execution: Execution, steps: Steps) -> dict[str, Any] | None:
+def read_gate(execution: Execution, steps: Steps) -> Gate | None:
     """gate.json; None where the run has none."""
     return execution.output_json(steps["Gate"], "gate", "gate.json") if "Gate" in steps else None
 
 
-def read_evaluation(execution: Execution, steps: Steps) -> dict[str, Any] | None:
+def read_evaluation(execution: Execution, steps: Steps) -> Evaluation | None:
     """evaluation.json; None where the run has none."""
     if "Evaluate" not in steps:
         return None

@@ -3,15 +3,17 @@
 The entry of a check in the table says which one shows it. None where there is nothing to draw.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from conditions.documents import Gate
 from conditions.table import Picture, checks
 from conditions.wording import entry
+from steps.evaluate.document import Evaluation
 from trainyard.runs.plots import BAD, GOOD, MODEL, OTHER, picture, picture_of
 
 INTERVAL = 1.96  # standard errors on each side that hold 95 % of a normal distribution
@@ -22,13 +24,11 @@ LINES = ("--", "-.", ":")
 FARTHEST = 2.0
 """Times what is demanded; what is farther off is drawn there."""
 
-Document = Mapping[str, Any]
-"""gate.json or evaluation.json."""
 Row = tuple[str, dict[str, Any], str]
 """Label, what has ``value``, ``low`` and ``high``, colour."""
 
 
-def metrics_picture(gate: Document, evaluation: Document | None) -> str | None:
+def metrics_picture(gate: Gate, evaluation: Evaluation | None) -> str | None:
     """For each metric with a threshold: the model, champion, baselines, and what was demanded."""
     shown = [check for check in _shown(gate, "metrics") if check["threshold"] is not None]
     metrics = _metrics(shown)
@@ -50,7 +50,7 @@ def metrics_picture(gate: Document, evaluation: Document | None) -> str | None:
     return picture_of(draw, (7, len(metrics) * (1.1 + 0.4 * len(names))))
 
 
-def champion_picture(gate: Document, evaluation: Document | None = None) -> str | None:
+def champion_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
     """How much better the challenger is than the champion, in all and on the worst slices.
 
     A panel for each metric; the champion is the line at 0, better is to the right.
@@ -73,7 +73,7 @@ def champion_picture(gate: Document, evaluation: Document | None = None) -> str 
     return picture_of(draw, (7, 0.34 * sum(heights)))
 
 
-def budgets_picture(gate: Document, evaluation: Document | None = None) -> str | None:
+def budgets_picture(gate: Gate, evaluation: Evaluation | None = None) -> str | None:
     """The checks that are about no metric, each as a multiple of what is demanded of it."""
     rows = [
         (_told(check), times, GOOD if check["passed"] else BAD)
@@ -121,13 +121,13 @@ def _draw_demands(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
 
 
-def _value(evaluation: Document, name: str, metric: str) -> float | None:
+def _value(evaluation: Evaluation, name: str, metric: str) -> float | None:
     if name == "model":
         return evaluation["metrics"].get(metric, {}).get("value")
     return evaluation["baselines"].get(name, {}).get(metric)
 
 
-def _shown(gate: Document, name: Picture) -> list[dict[str, Any]]:
+def _shown(gate: Gate, name: Picture) -> list[dict[str, Any]]:
     """The checks that a picture shows, as far as they could be made.
 
     A gate.json of an early version names no kinds: it had thresholds alone.
@@ -145,7 +145,7 @@ def _metrics(shown: Sequence[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(check["metric"] for check in shown))
 
 
-def _rows(gate: Document, shown: Sequence[dict[str, Any]], metric: str) -> list[Row]:
+def _rows(gate: Gate, shown: Sequence[dict[str, Any]], metric: str) -> list[Row]:
     of_metric = [check for check in shown if check["metric"] == metric]
     by_slice = {check.kind for check in checks() if "slices" in check.needs}
     whole = [check for check in of_metric if check["kind"] not in by_slice]
@@ -205,7 +205,7 @@ def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
     }
 
 
-PICTURES: dict[Picture, Callable[[Document, Document | None], str | None]] = {
+PICTURES: dict[Picture, Callable[[Gate, Evaluation | None], str | None]] = {
     "metrics": metrics_picture,
     "champion": champion_picture,
     "budgets": budgets_picture,

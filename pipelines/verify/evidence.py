@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from conditions.documents import Provenance
 from trainyard.common.errors import ServiceError
 from trainyard.language.parameters import values
 from trainyard.language.steps import steps_of
@@ -71,8 +72,8 @@ class Evidence:
         return found[0]
 
     @cached_property
-    def provenance(self) -> dict[str, Any]:
-        """provenance.json."""
+    def provenance(self) -> Provenance:
+        """provenance.json; what is in it was written by whoever may write to the bucket."""
         return self.json(self.metadata["provenance_uri"])
 
     @cached_property

@@ -18,6 +18,7 @@ from steps.arguments import typed
 from steps.edge import run
 from steps.evaluate.archive import Trained, open_archive
 from steps.evaluate.champion import open_champion
+from steps.evaluate.document import Champion, Evaluation
 from steps.evaluate.latency import latency
 from steps.evaluate.leakage import leakage
 from steps.evaluate.near import near_duplicates
@@ -40,7 +41,10 @@ def evaluate(options: argparse.Namespace) -> None:
     train, test = Dataset(inputs / "train"), Dataset(inputs / "test")
     _check_trained_on(train, challenger)
     workload, description = challenger.workload, challenger.description
-    evaluation = _scored(options, challenger, test) | {
+    metrics, champion = _scored(options, challenger, test)
+    evaluation: Evaluation = {
+        "metrics": metrics,
+        "champion": champion,
         "baselines": workload.baselines(train, test, options.baseline_units),
         "dataset": _dataset(train, test)
         | {f"{name}_manifests_sha256": _manifests(inputs / name) for name in ("train", "test")},
@@ -81,7 +85,9 @@ def _check_trained_on(train: Dataset, challenger: Trained) -> None:
         )
 
 
-def _scored(options: argparse.Namespace, challenger: Trained, test: Dataset) -> dict[str, Any]:
+def _scored(
+    options: argparse.Namespace, challenger: Trained, test: Dataset
+) -> tuple[Metrics, Champion]:
     """Write the scores of challenger and champion; the metrics are read off the files."""
     folder = options.root / "processing/input/champion"
     champion, failed = open_champion(folder, options.champion, challenger)
@@ -96,14 +102,11 @@ def _scored(options: argparse.Namespace, challenger: Trained, test: Dataset) -> 
         write(path, challenger.workload.scores(one.model, test, options.slices), header)
         return challenger.workload.metrics(Scores(path))
 
-    return {
-        "metrics": score("challenger", challenger),
-        "champion": {
-            "arn": options.champion,
-            "metrics": score("champion", champion) if champion else {},
-            "artifact": champion.artifact if champion else None,
-            "error": failed,
-        },
+    return score("challenger", challenger), {
+        "arn": options.champion,
+        "metrics": score("champion", champion) if champion else {},
+        "artifact": champion.artifact if champion else None,
+        "error": failed,
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from conditions import provenance
 from conditions.arguments import demands, parser
+from conditions.documents import Gate
 from conditions.evidence import Evidence
 from conditions.table import rows_of
 from conditions.verdict import verdict
@@ -34,7 +35,7 @@ def gate(options: argparse.Namespace) -> None:
     print(f"{result['verdict']}: {result['reason']}", flush=True)
 
 
-def judge(options: argparse.Namespace) -> dict[str, Any]:
+def judge(options: argparse.Namespace) -> Gate:
     """What gate.json holds.
 
     Raises:

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conditions.documents import Observed
 from conditions.provenance import UNKNOWN, observed, record, write
+from tests.documents import keys_that_differ
+
+
+class Known(Observed):
+    """What the test's definition knows, and what the run adds."""
+
+    commit: str
+    recipe: dict
+    seed: int
+
 
 EVALUATION = {
     "artifact": {"sha256": "a" * 64, "bytes": 10},
@@ -46,6 +57,7 @@ def test_the_record_binds_evidence_verdict_and_origin(tmp_path):
     assert (found["artifact_sha256"], found["artifact_bytes"]) == ("a" * 64, 10)
     assert (found["checkpoint_step"], found["commit"]) == (7, "abc")
     assert (found["verdict"], found["champion"]) == ("pass", "arn")
+    assert not keys_that_differ(found, Known)
     assert told["provenance_sha256"] == hashlib.sha256(text).hexdigest()
     assert (told["seed"], told["checkpoint_step"], told["recipe_sha256"]) == ("0", "7", "f" * 64)
 

@@ -2,13 +2,17 @@
 
 import copy
 import json
+from dataclasses import fields
+from typing import get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conditions.check import Check
 from conditions.checks.baseline import against_baseline
 from conditions.checks.threshold import against_threshold
+from conditions.documents import Gate
 from conditions.verdict import verdict
 
 KEYS = {
@@ -67,6 +71,11 @@ anything = st.recursive(
     ),
     max_leaves=15,
 )
+
+
+def test_the_document_says_which_keys_there_are():
+    assert set(get_type_hints(Gate)) == KEYS
+    assert {field.name for field in fields(Check)} == CHECK_KEYS
 
 
 def judge(evaluation) -> dict:

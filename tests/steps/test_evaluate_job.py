@@ -16,8 +16,10 @@ from steps.evaluate import latency as latency_module
 from steps.evaluate import leakage as leakage_module
 from steps.evaluate import scores as scores_module
 from steps.evaluate.archive import open_archive
+from steps.evaluate.document import Evaluation
 from steps.evaluate.leakage import leakage
 from steps.evaluate.scores import Scores, write
+from tests.documents import keys_that_differ
 from tests.steps.test_jobs import RAGGED, TOYS, shard, train
 from tests.training.test_cores import ALL, neighbours
 from training.cores import Waited
@@ -79,6 +81,7 @@ def test_challenger_and_champion_are_scored_on_the_same_rows(inputs, tmp_path):
     evaluation, folder = evaluated(inputs, tmp_path, "--champion", ARN, change=crown(inputs))
     ours, theirs = (pq.read_table(folder / f"{n}.parquet") for n in ("challenger", "champion"))
     assert ours.equals(theirs)
+    assert not keys_that_differ(evaluation, Evaluation)
     assert evaluation["champion"] == {
         "arn": ARN,
         "metrics": evaluation["metrics"],

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from conditions.documents import OriginRecord
 from pipelines.compiling.commit import changes_sha256
 from pipelines.compiling.compiled import Definition
 from pipelines.compiling.provenance import blanked
 from pipelines.definition import build
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
+from tests.documents import keys_that_differ
 from tests.pipelines.test_definition import steps
 
 
@@ -42,6 +44,10 @@ def test_another_commit_of_the_same_code_changes_the_gates_input_and_nothing_els
     assert first.body == compiled("a" * 40).body
     assert blanked(first.body) == blanked(second.body)
     assert record(first) | {"commit": "b" * 40} == record(second)
+
+
+def test_the_record_has_the_keys_that_its_type_says(first):
+    assert not keys_that_differ(record(first), OriginRecord)
 
 
 def test_the_record_binds_the_definition_that_names_it(first):
