@@ -54,6 +54,8 @@ def answer(
     else:
         known = "|".join(each.name for each in roles())
         raise DefinitionError(f"what to print? give --role {known}, or --template")
+    if not any(policy["Statement"] for policy in shown):
+        errors.print("nothing is needed; IAM takes no policy without statements", highlight=False)
     forced = {k: v for p in shown for k, v in forced_wildcards(p).items()}
     for action, reason in sorted(forced.items()):
         errors.print(f"{action} on *: {reason}", highlight=False, markup=False)

@@ -176,6 +176,7 @@ def _training(c: Collector, a: Mapping[str, Any]) -> None:
     c.network(a.get("VpcConfig"))
     c.trackers(a.get("Environment"))
     c.trackers(a.get("HyperParameters"))
+    _source(c, a.get("HyperParameters"), "sagemaker_submit_directory")
 
 
 def _channel(c: Collector, channel: Mapping[str, Any]) -> None:
@@ -188,12 +189,20 @@ def _channel(c: Collector, channel: Mapping[str, Any]) -> None:
     c.read(source["S3DataSource"]["S3Uri"], field)
 
 
+def _source(c: Collector, values: Mapping[str, Any] | None, name: str) -> None:
+    """The archive of code that the toolkits of SDK 2's frameworks download; it may be in quotes."""
+    uri = c.text((values or {}).get(name, ""), name).strip('"')
+    if uri.startswith("s3://"):
+        c.read(uri, name)
+
+
 def _model(c: Collector, a: Mapping[str, Any]) -> None:
     for container in [*a.get("Containers", ()), a.get("PrimaryContainer")]:
         if container:
             c.image(container.get("Image"), "PrimaryContainer.Image")
             if uri := container.get("ModelDataUrl"):
                 c.read(uri, "PrimaryContainer.ModelDataUrl")
+            _source(c, container.get("Environment"), "SAGEMAKER_SUBMIT_DIRECTORY")
     c.network(a.get("VpcConfig"))
 
 

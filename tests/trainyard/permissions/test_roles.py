@@ -291,6 +291,15 @@ def test_any_definition_with_conditions_lambdas_models_and_parameters():
     assert serve["Images"]["Resource"] == [repository]
 
 
+def test_the_code_of_script_mode_is_read_from_where_a_hyperparameter_says():
+    train = {"Name": "Train", "Type": "Training", "Arguments": training("true")}
+    source = {"sagemaker_submit_directory": '"s3://code/v1/a.tar.gz"'}
+    train["Arguments"]["HyperParameters"] = source
+    reads = [s["Resource"] for s in derive(subject_of([train]), "job")["Statement"]
+             if s["Sid"] == "Read"]  # fmt: skip
+    assert "arn:aws:s3:::code/v1/a.tar.gz" in reads[0]
+
+
 @pytest.mark.parametrize(
     ("steps", "more", "told"),
     [

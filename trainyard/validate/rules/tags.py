@@ -23,7 +23,7 @@ def _keys(job: Job) -> list[str]:
     "warning",
     over=whole,
     why="their costs go to nobody, and a role that may only touch tagged jobs is refused",
-    fix="tag the jobs (aws.tags in the recipe); the role needs sagemaker:AddTags",
+    fix="tag the jobs (aws.tags in a recipe); the role needs sagemaker:AddTags",
     source="Billing user guide, cost allocation tags; "
     "aws-samples/sagemaker-custom-project-templates#41, aws-cdk#32294 #26012",
 )
