@@ -11,8 +11,9 @@ from typing import Any
 
 from pipelines.verify.checks import Mismatch, difference
 from pipelines.verify.evidence import Absent, Evidence
-from trainyard.language.evaluation import evaluate, read_json
+from trainyard.language.evaluation import evaluate, read_json, told_by
 from trainyard.language.expressions import ExpressionError, Value, lookup
+from trainyard.language.steps import property_file
 
 BY_SERVICE = (
     *("ModelPackageName", "ModelPackageVersion", "ModelPackageArn", "CreationTime", "CreatedBy"),
@@ -83,14 +84,7 @@ class Ran:
 
     def variable(self, name: str) -> str:
         """Those that name the execution; times are told by no service."""
-        arn = self._evidence.metadata["execution"]
-        pipeline = arn.partition("/execution/")[0]
-        known = {
-            "PipelineExecutionArn": arn,
-            "PipelineExecutionId": arn.rpartition("/")[2],
-            "PipelineArn": pipeline,
-            "PipelineName": pipeline.rpartition("/")[2],
-        }
+        known = told_by(self._evidence.metadata["execution"])
         if name not in known:
             raise ExpressionError(f"Execution.{name} is not known after the run")
         return known[name]
@@ -104,15 +98,8 @@ class Ran:
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         """As the file lies there now."""
-        files = self._evidence.declared[step].get("PropertyFiles", ())
-        found = {file["PropertyFileName"]: file for file in files}
-        if name not in found:
-            raise ExpressionError(f"step {step} declares no property file {name!r}")
-        try:
-            folder = self._evidence.output(step, found[name]["OutputName"])
-        except Absent as why:
-            raise ExpressionError(str(why)) from None
-        return self.s3_file(f"{folder}/{found[name]['FilePath']}", path)
+        folder, file = property_file(self._evidence.declared[step], name)
+        return self.s3_file(f"{self.property(step, folder)}/{file}", path)
 
     def s3_file(self, uri: str, path: str) -> Any:
         """As the object is now."""

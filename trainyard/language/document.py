@@ -8,6 +8,9 @@ from typing import Any
 from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.steps import Step
 
+VERSION = "2020-12-01"
+"""Of the language; every definition names it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Document:

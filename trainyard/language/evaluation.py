@@ -71,6 +71,17 @@ class Scope(Protocol):
         ...
 
 
+def told_by(arn: str) -> dict[str, str]:
+    """The variables that an execution's ARN tells."""
+    pipeline, _, number = arn.partition("/execution/")
+    return {
+        "PipelineName": pipeline.rpartition("/")[2],
+        "PipelineArn": pipeline,
+        "PipelineExecutionId": number,
+        "PipelineExecutionArn": arn,
+    }
+
+
 class Start:
     """The scope of a run that has not started: parameters are known, the rest is not yet.
 

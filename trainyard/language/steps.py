@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.language.expressions import known_references
+from trainyard.language.expressions import ExpressionError, known_references
 from trainyard.language.step_types import step_type
 
 BRANCHES = {"IfSteps": True, "ElseSteps": False}
@@ -102,3 +102,21 @@ def _is_step(document: Any) -> bool:
         and isinstance(document.get("Type"), str)
         and isinstance(document.get("Arguments") or {}, dict)
     )
+
+
+def property_file(document: Mapping[str, Any], name: str) -> tuple[str, str]:
+    """The property that says in which folder a step's property file lies, and its name there.
+
+    ``document`` is the step as it stands in a valid definition.
+
+    Raises:
+        ExpressionError: it declares no such file.
+    """
+    files = {file["PropertyFileName"]: file for file in document.get("PropertyFiles") or ()}
+    if name not in files:
+        raise ExpressionError(
+            f"step {document['Name']!r} declares no property file {name!r}; "
+            f"there are {sorted(files)}"
+        )
+    output = files[name]["OutputName"]
+    return f"ProcessingOutputConfig.Outputs['{output}'].S3Output.S3Uri", files[name]["FilePath"]

@@ -18,8 +18,9 @@ the step's name in it has changed over the years, so a pattern cannot hold more 
 from collections.abc import Iterator
 
 from trainyard.common.errors import DefinitionError
-from trainyard.language.expressions import JSON_GET, expressions, lookup, parse_get
+from trainyard.language.expressions import GET, JSON_GET, expressions, parse_get
 from trainyard.language.step_types import step_type
+from trainyard.language.steps import property_file
 from trainyard.permissions.jobs import Collector, Needs, key_arn, key_statements, refuse_uncovered
 from trainyard.permissions.statements import Statement, minimal
 from trainyard.permissions.subject import Subject
@@ -127,15 +128,10 @@ def _json_files(subject: Subject) -> Iterator[str]:
         if "S3Uri" in body:
             yield values.text(body["S3Uri"], "Std:JsonGet")
             continue
-        file = parse_get(body["PropertyFile"]["Get"])
-        step = values.step(file.name)
-        where = f"step {step.name}: property file {file.path}"
-        found = {f["PropertyFileName"]: f for f in step.document.get("PropertyFiles", ())}
-        if file.path not in found:
-            raise DefinitionError(f"{where}: is not declared; there are {sorted(found)}")
-        output = f"ProcessingOutputConfig.Outputs['{found[file.path]['OutputName']}']"
-        uri = lookup(step.arguments, f"{output}.S3Output.S3Uri", where)
-        yield f"{values.text(uri, where)}/{found[file.path]['FilePath']}"
+        file = parse_get(body["PropertyFile"][GET])
+        folder, name = property_file(values.step(file.name).document, file.path)
+        where = f"step {file.name}: property file {file.path}"
+        yield f"{values.text({GET: f'Steps.{file.name}.{folder}'}, where)}/{name}"
 
 
 def _model_data(subject: Subject) -> Iterator[str]:

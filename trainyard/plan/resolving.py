@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
+from trainyard.language.evaluation import Start, Unknown, evaluate, told_by, unknowns
 from trainyard.language.expressions import ExpressionError, lookup
 from trainyard.plan.fields import reference, steps
 from trainyard.plan.history import History, Run, StepRun
@@ -31,13 +31,7 @@ class Past(Start):
         self._history = history
 
     def variable(self, name: str) -> Any:
-        known = {
-            "StartDateTime": self._run.started.isoformat(),
-            "PipelineName": self._run.arn.split("/")[1],
-            "PipelineArn": self._run.arn.partition("/execution/")[0],
-            "PipelineExecutionId": self._run.id,
-            "PipelineExecutionArn": self._run.arn,
-        }
+        known = {**told_by(self._run.arn), "StartDateTime": self._run.started.isoformat()}
         return known[name] if name in known else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:
@@ -89,7 +83,7 @@ class Next(Start):
         if name == "PipelineName":
             return self._pipeline
         if name == "PipelineArn" and self._history.runs:
-            return self._history.runs[0].arn.partition("/execution/")[0]
+            return told_by(self._history.runs[0].arn)[name]
         return Unknown(f"its {reference(f'Execution.{name}').strip('{}')} is new in every run")
 
     def property(self, step: str, path: str) -> Any:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.document import Document
+from trainyard.language.document import VERSION, Document
 from trainyard.language.parameters import TYPES, is_a
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.language.steps import entries, steps_of
@@ -14,7 +14,6 @@ from trainyard.validate.functions import odd_member
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
 from trainyard.validate.shapes import service_shapes
 
-VERSION = "2020-12-01"
 TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")
 """Top-level members that SDK 3.27's ``Pipeline.definition`` writes."""
 SDK_FORM = "SDK 3.27: Pipeline.definition"

@@ -9,12 +9,12 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag.parameters import Parameter, parse_parameter
 from trainyard.emulator.jobs import images
 from trainyard.emulator.steps import NOT_RUN, RUNNERS
+from trainyard.language.document import VERSION
 from trainyard.language.expressions import ExpressionError, is_expression, references
 from trainyard.language.statuses import TRIGGERS
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import entries
 
-VERSION = "2020-12-01"
 _NAME = re.compile(r"[A-Za-z0-9\-_]{1,64}")
 
 
@@ -29,10 +29,6 @@ class Step:
     depends_on: dict[str, str] = field(default_factory=dict)
     """Step that it waits for -> trigger."""
     branch: tuple[str, bool] | None = None
-
-    def property_file(self, name: str) -> dict | None:
-        files = self.document.get("PropertyFiles") or []
-        return next((file for file in files if file.get("PropertyFileName") == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +136,8 @@ def _check_references(definition: Definition, step: Step) -> None:
             )
         if reference.kind == "PropertyFiles":
             target = definition.steps[reference.name]
-            if target.property_file(reference.path) is None:
+            files = target.document.get("PropertyFiles") or []
+            if reference.path not in [file.get("PropertyFileName") for file in files]:
                 message = f"step {step.name!r} refers to property file {reference.path!r}"
                 raise invalid(f"{message}, which step {target.name!r} does not declare")
 

@@ -8,8 +8,9 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag.definition import Definition
 from trainyard.emulator.jobs.transfers import ClientFault, join_key, split_uri
 from trainyard.emulator.objects import ObjectStore
-from trainyard.language.evaluation import read_json
+from trainyard.language.evaluation import read_json, told_by
 from trainyard.language.expressions import ExpressionError, Value, lookup
+from trainyard.language.steps import property_file
 
 
 class ExecutionScope:
@@ -40,40 +41,31 @@ class ExecutionScope:
 
     def variable(self, name: str) -> str:
         answer = self._record["answer"]
-        arn = answer["PipelineExecutionArn"]
         values = {
+            **told_by(answer["PipelineExecutionArn"]),
             "StartDateTime": _iso(answer["CreationTime"]),
             "CurrentDateTime": _iso(datetime.now(UTC).timestamp()),
             "PipelineName": self._record["pipeline"],
-            "PipelineArn": answer["PipelineArn"],
-            "PipelineExecutionId": arn.rpartition("/")[2],
-            "PipelineExecutionArn": arn,
         } | {name: value for name, value in self._names.items() if value}
         if name not in values:
             raise ExpressionError(f"Execution.{name} exists only in a step of that job's type")
         return values[name]
 
     def property(self, step: str, path: str) -> Any:
-        return lookup(self._properties(step), path, f"Get 'Steps.{step}.{path}'")
+        described = self._describe(self._record["steps"][step]["Metadata"])
+        return lookup(described, path, f"Get 'Steps.{step}.{path}'")
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         where = f"property file {name!r} of step {step!r}"
-        declared = self._definition.steps[step].property_file(name) or {}
-        outputs = self._properties(step).get("ProcessingOutputConfig", {}).get("Outputs", [])
-        uri = next(
-            o["S3Output"]["S3Uri"] for o in outputs if o["OutputName"] == declared["OutputName"]
-        )
+        folder, file = property_file(self._definition.steps[step].document, name)
         try:
-            data = self._read(join_key(uri, declared["FilePath"]))
+            data = self._read(join_key(self.property(step, folder), file))
         except ExpressionError as error:
             raise ExpressionError(f"{where}: {error}") from None
         return read_json(data, path, where)
 
     def s3_file(self, uri: str, path: str) -> Any:
         return read_json(self._read(uri), path, uri)
-
-    def _properties(self, step: str) -> dict:
-        return self._describe(self._record["steps"][step]["Metadata"])
 
     def _read(self, uri: str) -> bytes:
         try:

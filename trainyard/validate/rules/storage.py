@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 
 from trainyard.language.document import Document
-from trainyard.language.expressions import is_expression
+from trainyard.language.expressions import JOIN, expressions
 from trainyard.language.steps import Step
 from trainyard.validate.rules.jobs import (
     Job,
@@ -42,9 +42,9 @@ def _locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _beginning(value: Any) -> tuple[str, bool] | None:
-    if not (isinstance(value, dict) and isinstance(value.get("Std:Join"), dict)):
+    if not (isinstance(value, dict) and isinstance(value.get(JOIN), dict)):
         return (value, True) if isinstance(value, str) else None
-    parts, on = as_list(value["Std:Join"].get("Values")), value["Std:Join"].get("On", "")
+    parts, on = as_list(value[JOIN].get("Values")), value[JOIN].get("On", "")
     known = list(takewhile(lambda part: isinstance(part, str), parts))
     if not known or not isinstance(on, str):
         return None
@@ -139,10 +139,7 @@ def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
 
 def _has_expression(value: Any) -> bool:
     """Whether anything in ``value`` differs from run to run."""
-    if isinstance(value, dict) and "Std:Join" in value:
-        body = value["Std:Join"] if isinstance(value["Std:Join"], dict) else {}
-        return any(_has_expression(part) for part in as_list(body.get("Values")))
-    return is_expression(value)
+    return any(JOIN not in expression for expression, _ in expressions(value))
 
 
 @rule(
