@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 
 from tests.trainyard.emulator.standin import signed
 from trainyard.emulator.s3 import listing
+from trainyard.emulator.s3.buckets import Buckets
+from trainyard.emulator.s3.objects import Objects
+from trainyard.emulator.s3.routes import ROUTES, operation
 
 MIB = 1 << 20
 KEY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -346,3 +349,14 @@ def test_virtual_host_style_client(endpoint, s3, fresh: str):
     except EndpointConnectionError:
         pytest.skip("this machine does not resolve <name>.localhost")
     assert body(answer) == b"data"
+
+
+@pytest.mark.parametrize("room", [Objects, Buckets])
+def test_every_public_method_is_an_operation_that_is_registered(room: type):
+    public = {f for name, f in vars(room).items() if callable(f) and not name.startswith("_")}
+    assert public and public <= set(ROUTES.values())
+
+
+def test_an_operation_that_another_answers_is_refused():
+    with pytest.raises(ValueError, match="PUT \\? on a object is answered twice"):
+        operation("object", "PUT")(lambda *_: None)

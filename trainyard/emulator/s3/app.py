@@ -9,21 +9,15 @@ from werkzeug import Request, Response
 from trainyard.emulator.api import ACCOUNT, ApiError
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.s3 import xml
-from trainyard.emulator.s3.buckets import READABLE, Buckets
+from trainyard.emulator.s3.buckets import Buckets
 from trainyard.emulator.s3.multipart import Uploads
 from trainyard.emulator.s3.objects import Objects
+from trainyard.emulator.s3.routes import Level, find, sub_of
 
 log = logging.getLogger(__name__)
 
 # bucket.localhost and bucket.s3.localhost; an address or plain localhost means path style
 _VIRTUAL_HOST = re.compile(r"(?P<bucket>.+?)(\.s3)?\.localhost(:\d+)?")
-
-_SUBRESOURCES = frozenset(
-    "accelerate acl analytics attributes cors delete encryption intelligent-tiering inventory "
-    "legal-hold lifecycle location logging metrics notification object-lock ownershipControls "
-    "policy policyStatus publicAccessBlock replication requestPayment restore retention select "
-    "tagging torrent uploads versioning versions website".split()
-)
 
 
 class S3:
@@ -44,53 +38,10 @@ class S3:
             return xml.error(failure, request.path)
 
     def _route(self, request: Request, bucket: str, key: str) -> Response:
-        sub = next((name for name in request.args if name in _SUBRESOURCES), None)
-        if not bucket:
-            if request.method == "GET":
-                return self._buckets.all()
-            raise _unimplemented(request, sub)
-        return (
-            self._object(request, bucket, key, sub) if key else self._bucket(request, bucket, sub)
-        )
-
-    def _bucket(self, request: Request, bucket: str, sub: str | None) -> Response:
-        match request.method, sub:
-            case "GET", _ if sub in READABLE:
-                return self._buckets.get(request, bucket, sub)
-            case "HEAD", None:
-                return self._buckets.head(bucket)
-            case "PUT", None:
-                return self._buckets.create(bucket)
-            case "DELETE", None:
-                return self._buckets.delete(bucket)
-            case "POST", "delete":
-                return self._buckets.delete_objects(request, bucket)
-        raise _unimplemented(request, sub)
-
-    def _object(self, request: Request, bucket: str, key: str, sub: str | None) -> Response:
-        objects = self._objects
-        match request.method, sub, "uploadId" in request.args:
-            case "GET", None, False:
-                return objects.get(request, bucket, key)
-            case "HEAD", None, False:
-                return objects.head(request, bucket, key)
-            case "PUT", None, False:
-                return objects.put(request, bucket, key)
-            case "DELETE", None, False:
-                return objects.delete(request, bucket, key)
-            case "GET", "tagging", False:
-                return objects.tags(bucket, key)
-            case "POST", "uploads", False:
-                return objects.start_upload(request, bucket, key)
-            case "PUT", None, True:
-                return objects.put_part(request, bucket, key)
-            case "POST", None, True:
-                return objects.complete_upload(request, bucket, key)
-            case "DELETE", None, True:
-                return objects.abort_upload(request, bucket, key)
-            case "GET", None, True:
-                return objects.list_parts(request, bucket, key)
-        raise _unimplemented(request, sub)
+        level: Level = "object" if key else "bucket" if bucket else "service"
+        if answer := find(level, request):
+            return answer(self._objects if key else self._buckets, request, bucket, key)
+        raise _unimplemented(request)
 
 
 def virtual_bucket(request: Request) -> str:
@@ -119,7 +70,8 @@ def _check_owner(request: Request) -> None:
         raise ApiError("AccessDenied", f"Every bucket here belongs to {ACCOUNT}, not {owner}.", 403)
 
 
-def _unimplemented(request: Request, sub: str | None) -> ApiError:
+def _unimplemented(request: Request) -> ApiError:
+    sub = sub_of(request)
     what = f"{request.method} ?{sub}" if sub else request.method
     message = f"The emulator's S3 does not implement {what} on {request.path}."
     return ApiError("NotImplemented", message, 501)  # S3's own status; botocore does not retry it

@@ -8,6 +8,7 @@ from trainyard.emulator.api import REGION, ApiError
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.s3 import listing, xml
 from trainyard.emulator.s3.multipart import Uploads
+from trainyard.emulator.s3.routes import operation, sub_of
 
 _OWNER = [("ID", "emulator"), ("DisplayName", "emulator")]
 
@@ -29,8 +30,6 @@ _EMPTY = {  # sub-resources whose "off" is an empty document
     "notification": "NotificationConfiguration",
     "accelerate": "AccelerateConfiguration",
 }
-READABLE = frozenset({None, "uploads", "location", "acl", *_UNSET, *_EMPTY})
-"""Sub-resources that :meth:`Buckets.get` answers; None is the list of objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,8 @@ class Buckets:
     store: ObjectStore
     uploads: Uploads
 
-    def all(self) -> Response:
+    @operation("service", "GET")
+    def all(self, request: Request, bucket: str, key: str) -> Response:
         names = [
             ("Bucket", [("Name", name), ("CreationDate", xml.timestamp(created))])
             for name, created in self.store.buckets()
@@ -46,47 +46,65 @@ class Buckets:
         tree = [("Owner", _OWNER), ("Buckets", names)]
         return xml.document("ListAllMyBucketsResult", tree)
 
-    def create(self, bucket: str) -> Response:
+    @operation("bucket", "PUT")
+    def create(self, request: Request, bucket: str, key: str) -> Response:
         self.store.create_bucket(bucket)
         return Response(headers={"Location": f"/{bucket}"})
 
-    def head(self, bucket: str) -> Response:
+    @operation("bucket", "HEAD")
+    def head(self, request: Request, bucket: str, key: str) -> Response:
         self._need(bucket)
         return Response(headers={"x-amz-bucket-region": REGION})
 
-    def delete(self, bucket: str) -> Response:
+    @operation("bucket", "DELETE")
+    def delete(self, request: Request, bucket: str, key: str) -> Response:
         self.store.delete_bucket(bucket)
         return Response(status=204)
 
-    def get(self, request: Request, bucket: str, sub: str | None) -> Response:
+    @operation("bucket", "GET")
+    def list_objects(self, request: Request, bucket: str, key: str) -> Response:
         self._need(bucket)
-        if sub == "uploads":
-            return self._list_uploads(request, bucket)
-        if sub == "location":  # us-east-1 answers an empty constraint
-            return xml.document("LocationConstraint", [])
-        if sub == "acl":
-            return xml.document("AccessControlPolicy", _private())
-        if sub in _UNSET:
-            raise ApiError(_UNSET[sub], f"The bucket {bucket} has no {sub} configuration.", 404)
-        if sub in _EMPTY:
-            return xml.document(_EMPTY[sub], [])
         if request.args.get("list-type") == "2":
             return listing.objects_v2(self.store, bucket, request)
         return listing.objects_v1(self.store, bucket, request)
 
-    def delete_objects(self, request: Request, bucket: str) -> Response:
+    @operation("bucket", "GET", "location")
+    def location(self, request: Request, bucket: str, key: str) -> Response:
+        self._need(bucket)  # us-east-1 answers an empty constraint
+        return xml.document("LocationConstraint", [])
+
+    @operation("bucket", "GET", "acl")
+    def acl(self, request: Request, bucket: str, key: str) -> Response:
+        self._need(bucket)
+        return xml.document("AccessControlPolicy", _private())
+
+    @operation("bucket", "GET", *_UNSET)
+    def unset(self, request: Request, bucket: str, key: str) -> Response:
+        self._need(bucket)
+        sub = sub_of(request)
+        raise ApiError(_UNSET[sub], f"The bucket {bucket} has no {sub} configuration.", 404)
+
+    @operation("bucket", "GET", *_EMPTY)
+    def empty(self, request: Request, bucket: str, key: str) -> Response:
+        self._need(bucket)
+        return xml.document(_EMPTY[sub_of(request)], [])
+
+    @operation("bucket", "POST", "delete")
+    def delete_objects(self, request: Request, bucket: str, key: str) -> Response:
         self._need(bucket)
         wanted = xml.parse(request.get_data())
         quiet = wanted.findtext("Quiet") == "true"
         tree = []
         for element in wanted.iter("Object"):
-            key = xml.text(element, "Key")
-            self.store.delete(bucket, key)
+            named = xml.text(element, "Key")
+            self.store.delete(bucket, named)
             if not quiet:
-                tree.append(("Deleted", [("Key", key)]))
+                tree.append(("Deleted", [("Key", named)]))
         return xml.document("DeleteResult", tree)
 
-    def _list_uploads(self, request: Request, bucket: str) -> Response:
+    @operation("bucket", "GET", "uploads")
+    def list_uploads(self, request: Request, bucket: str, key: str) -> Response:
+        self._need(bucket)
         prefix = request.args.get("prefix", "")
         tree: list = [("Bucket", bucket), ("Prefix", prefix), ("IsTruncated", False)]
         for upload in self.uploads.of_bucket(bucket, prefix):

@@ -23,6 +23,7 @@ from trainyard.emulator.objects import (
 from trainyard.emulator.s3 import xml
 from trainyard.emulator.s3.body import Upload as Body
 from trainyard.emulator.s3.multipart import MAX_PARTS, Uploads
+from trainyard.emulator.s3.routes import operation
 
 _META = "x-amz-meta-"
 _CHECKSUM = "x-amz-checksum-"
@@ -47,6 +48,7 @@ class Objects:
 
     # reading
 
+    @operation("object", "GET")
     def get(self, request: Request, bucket: str, key: str) -> Response:
         info, fd = self.store.open(bucket, key)
         try:
@@ -61,6 +63,7 @@ class Objects:
         response.response = _Reader(fd, start, stop)
         return response
 
+    @operation("object", "HEAD")
     def head(self, request: Request, bucket: str, key: str) -> Response:
         info = self.store.head(bucket, key)
         response = self._describe(request, info)
@@ -85,6 +88,7 @@ class Objects:
 
     # writing
 
+    @operation("object", "PUT")
     def put(self, request: Request, bucket: str, key: str) -> Response:
         if "x-amz-copy-source" in request.headers:
             return self._copy(request, bucket, key)
@@ -120,18 +124,21 @@ class Objects:
             "CopyObjectResult", _copied(info.etag, xml.timestamp(info.last_modified))
         )
 
+    @operation("object", "DELETE")
     def delete(self, request: Request, bucket: str, key: str) -> Response:
         self.store.delete(bucket, key, if_match=request.headers.get("If-Match"))
         return Response(status=204)
 
     # multipart
 
+    @operation("object", "POST", "uploads")
     def start_upload(self, request: Request, bucket: str, key: str) -> Response:
         self._check_target(bucket, key)
         upload = self.uploads.create(bucket, key, *_kept(request))
         tree = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
         return xml.document("InitiateMultipartUploadResult", tree)
 
+    @operation("object", "PUT", "uploadId")
     def put_part(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
         number = _part_number(request.args.get("partNumber", ""))
@@ -154,6 +161,7 @@ class Objects:
             for chunk in reader:
                 blob.write(chunk)
 
+    @operation("object", "POST", "uploadId")
     def complete_upload(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
         wanted = xml.parse(request.get_data())
@@ -166,10 +174,12 @@ class Objects:
         ]
         return xml.document("CompleteMultipartUploadResult", tree)
 
+    @operation("object", "DELETE", "uploadId")
     def abort_upload(self, request: Request, bucket: str, key: str) -> Response:
         self.uploads.abort(self.uploads.find(request.args["uploadId"], bucket, key))
         return Response(status=204)
 
+    @operation("object", "GET", "uploadId")
     def list_parts(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
         after = int(request.args.get("part-number-marker") or 0)
@@ -196,7 +206,8 @@ class Objects:
 
     # tags
 
-    def tags(self, bucket: str, key: str) -> Response:
+    @operation("object", "GET", "tagging")
+    def tags(self, request: Request, bucket: str, key: str) -> Response:
         pairs = self.store.head(bucket, key).headers.get("x-amz-tagging", "")
         tags = [pair.partition("=") for pair in pairs.split("&") if pair]
         tree = [("Tag", [("Key", unquote(k)), ("Value", unquote(v))]) for k, _, v in tags]
