@@ -7,6 +7,7 @@ from typing import Any
 from trainyard.common.errors import DefinitionError
 from trainyard.language.evaluation import Start, Unknown, evaluate, join
 from trainyard.language.expressions import ExpressionError, as_text, lookup
+from trainyard.language.parameters import declared
 from trainyard.language.steps import Step, steps_of
 
 _HASH = re.compile(r"[0-9a-f]{16,}")  # a folder named by its content: another one at each change
@@ -16,8 +17,8 @@ class Values(Start):
     """What expressions of one definition can be, with parameters at their defaults."""
 
     def __init__(self, name: str, document: Mapping[str, Any]) -> None:
-        parameters = document.get("Parameters") or ()
-        super().__init__({p["Name"]: p["DefaultValue"] for p in parameters if "DefaultValue" in p})
+        given = declared(document).items()
+        super().__init__({n: p["DefaultValue"] for n, p in given if "DefaultValue" in p})
         self.name = name
         self.steps: tuple[Step, ...] = tuple(steps_of(document["Steps"]))
         self._by_name = {step.name: step for step in self.steps}

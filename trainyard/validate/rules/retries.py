@@ -44,7 +44,7 @@ def retries_on_unsupported_step(step: Step) -> Iterator[Violation]:
 def unknown_retry_cause(step: Step) -> Iterator[Violation]:
     for path, policy in _policies(step):
         for index, cause in enumerate(_causes(policy)):
-            if cause not in CAUSES:
+            if cause not in list(CAUSES):  # a list compares whatever stands there
                 where = f"{path}.ExceptionType[{index}]"
                 problem = f"{cause!r} is no exception type"
                 fix = nearest(str(cause), list(CAUSES))

@@ -1,5 +1,6 @@
 """Every rule: what breaks it is found, what does not is left alone."""
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -81,9 +82,10 @@ def test_what_is_known_only_at_run_time_breaks_no_rule():
 
 
 @pytest.mark.parametrize("junk", [None, 7, {}, ["x"]], ids=repr)
-def test_junk_in_the_arguments_is_no_crash(junk: Any):
+def test_junk_in_the_arguments_or_the_retries_is_no_crash(junk: Any):
     definition = valid()
     for step in definition["Steps"]:
         if step["Name"] in ("Shard", "Train", "Tune", "Score"):
-            for _ in replaced(step["Arguments"], junk):
+            own = {"RetryPolicies": step.get("RetryPolicies", [])}
+            for _ in itertools.chain(replaced(step["Arguments"], junk), replaced(own, junk)):
                 list(findings(document(definition)))
