@@ -80,7 +80,7 @@ def provenance(evidence: Evidence) -> str:
     same("SHA-256 of provenance.json", found, evidence.metadata["provenance_sha256"], "the package")
     with suppress(Absent):  # what is no record at all: the checks that read it say so
         form = evidence.provenance.get("format")
-        if form in [*READERS[PROVENANCE]]:
+        if form in list(READERS[PROVENANCE]):
             raise DataError(
                 f"{evidence.arn}: its {PROVENANCE} is of format {form}, {older(PROVENANCE, form)}; "
                 f"this version verifies and approves format {FORMAT}"
