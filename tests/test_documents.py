@@ -1,0 +1,116 @@
+"""What the documents name is there: links, files, commands and their options, make's targets."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import CHECKOUT
+
+DOCUMENTS = [
+    path
+    for pattern in ("*.md", "docs/*.md", "infra/*.md", "benchmarks/*.md")
+    for path in sorted(CHECKOUT.glob(pattern))
+]
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`]+)`")
+COMMAND = re.compile(r"python -m ((?:[a-z_]\w*\.)*[a-z_]\w*)(?: ([a-z]+)\b)?")
+OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
+PACKAGES = ("pipelines", "steps", "training", "trainyard", "benchmarks", "scripts", "tests")
+
+each_document = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: str(path.relative_to(CHECKOUT))
+)
+
+
+@cache
+def prose(document: Path) -> str:
+    """The document without its fenced blocks."""
+    return FENCE.sub("", document.read_text(encoding="utf-8"))
+
+
+@cache
+def anchors(document: Path) -> set[str]:
+    """The names that GitHub gives to the document's headings."""
+    headings = re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def commands(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (module, verb of ``trainyard``) of each command of ours; without a verb ""."""
+    for module, verb in COMMAND.findall(text):
+        if module.partition(".")[0] in PACKAGES:
+            yield module, verb if module == "trainyard" else ""
+    for verb in re.findall(r"^(?:\$ )?trainyard ([a-z]+)", text, re.MULTILINE):
+        yield "trainyard", verb
+
+
+def file_of(module: str, verb: str) -> Path:
+    """The module that ``python -m`` would run."""
+    if verb:
+        return CHECKOUT / f"trainyard/commands/{verb}.py"
+    plain = CHECKOUT / f"{module.replace('.', '/')}"
+    return plain / "__main__.py" if plain.is_dir() else plain.with_suffix(".py")
+
+
+@each_document
+def test_what_is_linked_is_there(document: Path):
+    wrong = []
+    for target in LINK.findall(prose(document)):
+        path, _, anchor = target.partition("#")
+        if path.startswith(("http:", "https:", "mailto:")):
+            continue
+        found = (document.parent / path).resolve() if path else document
+        lost = anchor and found.suffix == ".md" and found.exists() and anchor not in anchors(found)
+        if not found.exists() or lost:
+            wrong.append(target)
+    assert not wrong
+
+
+@each_document
+def test_the_files_that_are_named_are_there(document: Path):
+    rooms = {path.name for path in CHECKOUT.iterdir() if path.is_dir()}
+    named = {
+        word
+        for code in CODE.findall(prose(document))
+        for word in code.split()
+        if re.fullmatch(r"[\w.*-]+(/[\w.*-]+)*/?", word) and word.partition("/")[0] in rooms
+        if "/" in word
+    }
+    assert [name for name in sorted(named) if not [*CHECKOUT.glob(name.rstrip("/"))]] == []
+
+
+@each_document
+def test_the_commands_that_are_named_are_there(document: Path):
+    named = {*commands(document.read_text(encoding="utf-8"))}
+    assert [command for command in sorted(named) if not file_of(*command).is_file()] == []
+
+
+@each_document
+def test_the_options_that_are_named_are_there(document: Path):
+    wrong = []
+    for line in document.read_text(encoding="utf-8").splitlines():
+        roots = {module.partition(".")[0] for module, _ in commands(line)}
+        known = " ".join(sources(root) for root in roots | {"steps"} if roots)
+        wrong += [
+            option
+            for option in OPTION.findall(line)
+            if roots and f"--{option}" not in known
+            if option.removeprefix("no-").replace("-", "_") not in known
+        ]
+    assert wrong == []
+
+
+@cache
+def sources(room: str) -> str:
+    """All Python of a room."""
+    paths = sorted((CHECKOUT / room).rglob("*.py"))
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
+
+
+def test_the_readme_is_short():
+    assert len((CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
