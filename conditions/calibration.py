@@ -25,7 +25,7 @@ FINE = 1024
 REACH = 16.0
 """Logits beyond are counted at it: 1.1e-7, finer than a float32 tells from 1."""
 BLOCKS = 256
-"""Of groups, which are resampled; 6 MB in all."""
+"""Groups are counted in so many blocks, which are resampled; 6 MB in all."""
 RESAMPLES = 999
 SEED = 20261121
 
@@ -85,7 +85,7 @@ def _fine(probability: Floats) -> NDArray[np.int64]:
 
 
 def _parts(examples: Floats) -> NDArray[np.int64]:
-    """Where each of at most ``PARTS`` parts begins, so that they hold about as many examples."""
+    """The beginning of each of at most ``PARTS`` parts, which hold about as many examples each."""
     below = np.cumsum(examples) - examples
     part = (below * PARTS / examples.sum()).astype(np.int64)
     return np.flatnonzero(np.diff(part, prepend=-1))

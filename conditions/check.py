@@ -33,7 +33,7 @@ class Check:
     high: float | None = None
     """One-sided upper limit."""
     confidence: float | None = None
-    """Of each limit alone; both together hold with 2 × confidence - 1."""
+    """Each limit alone holds with it; both together with 2 × confidence - 1."""
     slice: str | None = None
     """``column=value`` of the slice that the check is about."""
     challenger: float | None = None
@@ -57,7 +57,7 @@ class Slice:
     """One-sided limits, each at 1 - α ÷ tested slices (Bonferroni): where even ``high`` is below
     the threshold, Holm's test finds the regression, too."""
     p_value: float | None
-    """Of "not worse by more than the margin", adjusted by Holm; None where it was not tested."""
+    """The p-value of "not worse by more than the margin", adjusted by Holm; None: not tested."""
     passed: bool
 
 

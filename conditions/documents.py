@@ -28,7 +28,7 @@ class Known(TypedDict, total=False):
     slices: list[dict[str, Any]]
     """The fields of ``conditions.check.Slice``, the worst slice of each metric first."""
     champion_artifact_sha256: str | None
-    """Of the champion's model.tar.gz, as its table of scores says."""
+    """It names the champion's model.tar.gz, as its table of scores says."""
 
 
 class Gate(Known):
@@ -43,15 +43,15 @@ class Gate(Known):
     kinds: dict[str, Outcome]
     """Every kind in the table of checks."""
     dataset_fingerprint: str | None
-    """Of train and test together."""
+    """It names train and test together."""
     train_fingerprint: str | None
     test_fingerprint: str | None
     artifact_sha256: str | None
-    """Of the model.tar.gz that was judged."""
+    """It names the model.tar.gz that was judged."""
     metrics: dict[str, float | None]
     """Metric of the test split → value, in its own unit."""
     champion_metrics: dict[str, float | None]
-    """The same of the champion; empty without one."""
+    """Metric → the champion's value; empty without one."""
     baselines: dict[str, dict[str, float | None]]
     """Baseline → metric → value."""
 
@@ -65,7 +65,7 @@ class RecipeRecord(TypedDict):
     overrides: list[str]
     """``field.path=value`` of each ``--set``."""
     sha256: str
-    """Of the recipe as it was resolved, recipe.json."""
+    """The hash of recipe.json, the recipe as it was resolved."""
 
 
 class OriginRecord(TypedDict):
@@ -80,7 +80,7 @@ class OriginRecord(TypedDict):
     account: dict[str, Any]
     commit: str
     changes_sha256: str | None
-    """Of what differed from the commit; null for nothing."""
+    """The hash of what differed from the commit; null: nothing did."""
     recipe: RecipeRecord
     lock: dict[str, str | None]
     """File that says which packages are installed → its hash; null: there is none."""
@@ -92,7 +92,7 @@ class OriginRecord(TypedDict):
     code: dict[str, dict[str, str]]
     """Step → S3 URI of a folder that it runs → hash of the folder."""
     definition_sha256: str
-    """Of the definition with the name of this record blanked."""
+    """The hash of the definition with the name of this record blanked."""
 
 
 class Observed(TypedDict):
@@ -101,16 +101,16 @@ class Observed(TypedDict):
     artifact_sha256: str | None
     artifact_bytes: int | None
     packages_sha256: str | None
-    """Of packages.txt in the artifact: what was installed where the model was trained."""
+    """The hash of the artifact's packages.txt: what was installed where the model was trained."""
     checkpoint_step: int | None
     """Optimizer steps that the weights have seen."""
     identity: str | None
-    """Of the training, by the code that it really ran."""
+    """The name of the training, by the code that it really ran."""
     dataset_fingerprint: str | None
     train_fingerprint: str | None
     test_fingerprint: str | None
     train_manifests_sha256: str | None
-    """Of every byte of the split's manifests."""
+    """The hash of every byte of the split's manifests."""
     test_manifests_sha256: str | None
     evaluation_sha256: str | None
     gate_sha256: str | None

@@ -21,7 +21,7 @@ class Compared:
     champion: float
     improvement: "Improvement"
     confidence: float
-    """Of each of its limits."""
+    """Each of the improvement's limits holds with it."""
     in_order: bool = False
     """Whether the groups have an order, and neighbours count as alike."""
 

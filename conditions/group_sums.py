@@ -24,7 +24,7 @@ from trainyard.common.errors import GateError
 BINS = 2**16
 BLOCKS = 2**10
 SLICE_BLOCKS = 2**9
-"""Of each slice; there may be many slices."""
+"""Each slice's groups are folded into so few: there may be many slices."""
 MAX_SLICES = 1000
 """Values of all slice columns together: 8 KB a metric each."""
 NO_VALUE = "(none)"
@@ -48,7 +48,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Sums:
-    """Of one metric over bins of examples: group bins, or (slice, block) pairs."""
+    """One metric, added up over bins of examples: group bins, or (slice, block) pairs."""
 
     difference: Floats
     """By how much the challenger's sum is better."""
@@ -72,7 +72,7 @@ def no_sums(bins: int) -> Sums:
 
 
 def in_order(groups: Iterable[Ints]) -> Ints:
-    """Where each bin of ordered groups begins, at most ``BINS``, ascending: all of few groups."""
+    """The first group of each bin of ordered groups, ascending; at most ``BINS``."""
     starts = np.zeros(0, np.int64)
     for batch in groups:
         starts = np.union1d(starts, batch)
@@ -87,7 +87,7 @@ class GroupSums:
 
     wanted: Wanted
     starts: Ints | None = None
-    """Of groups that have an order: see ``in_order``."""
+    """The first group of each bin, of groups that have an order; see ``in_order``."""
     examples: int = 0
     per_bin: Ints = field(default_factory=lambda: np.zeros(BINS, np.int64))
     """Examples in each group bin."""
@@ -125,7 +125,7 @@ class GroupSums:
         return sums.difference.reshape(shape).sum(0), sums.weight.reshape(shape).sum(0)
 
     def of_slice(self, metric: str, column: str, value: str) -> tuple[Floats, Floats]:
-        """The same of the slice's own blocks."""
+        """(difference, weight) of each of the slice's own blocks."""
         first = self.slices[column, value] * SLICE_BLOCKS
         sums, blocks = self.slice_metrics[metric], slice(first, first + SLICE_BLOCKS)
         return sums.difference[blocks], sums.weight[blocks]
@@ -151,7 +151,7 @@ class GroupSums:
             self.calibration.add(bins, *batch.predictions)
 
     def _bins(self, groups: Ints) -> tuple[Ints, Ints]:
-        """Of each row: its bin, and its slice's block."""
+        """The bin of each row, and the block of its slice."""
         if self.starts is None:
             bins = hashed(groups)
             return bins, bins % SLICE_BLOCKS

@@ -52,7 +52,7 @@ class Student:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """Where a group's difference follows its weight: long documents are the worse, say.
+    """The limit where a group's difference follows its weight: long documents are the worse, say.
 
     The value is then a line over the weights, and as uncertain as the weights' own mean, which has
     a long tail: ``slope`` × the reach of Σ weight² / Σ weight. Noise in the differences hides that
@@ -62,7 +62,7 @@ class Sized:
     rest: float
     """Standard error of what does not follow the weights."""
     weights: Student
-    """Of |slope| × Σ weight² / Σ weight."""
+    """How far |slope| × Σ weight² / Σ weight may lie off."""
 
     def reach(self, confidence: float) -> float:
         """See ``Student``; the two parts are independent, so their squares add up."""
@@ -82,8 +82,8 @@ class Sized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Some:
-    """Of some groups of many. A few that lack what is rare are alike, and their own error small;
-    but they lie no further off than so many of all groups may."""
+    """The limit of a few groups of many. A few that lack what is rare are alike, and their own
+    error is small; but they lie no further off than so many of all groups may."""
 
     own: Student
     all_: Student
@@ -198,11 +198,12 @@ def sized(residual: Floats, weight: Floats, effective: float) -> tuple[Sized | N
 
 
 def ordered(moved: Floats) -> Student:
-    """Of groups in an order, whose neighbours are alike: days. ``moved``: (groups,), not all equal.
+    """The limit of groups in an order, whose neighbours are alike: days.
 
-    Equally weighted cosines, as many as pay (Lazarus, Lewis, Stock & Watson, Journal of Business &
-    Economic Statistics 36, 2018): each is an independent glance at the variance over long times,
-    so Student's t with as many degrees of freedom is right for few groups, too.
+    ``moved``: (groups,), not all equal. Equally weighted cosines, as many as pay (Lazarus, Lewis,
+    Stock & Watson, Journal of Business & Economic Statistics 36, 2018): each is an independent
+    glance at the variance over long times, so Student's t with as many degrees of freedom is right
+    for few groups, too.
     """
     groups = len(moved)
     count = max(2, int(SMOOTH * groups ** (2 / 3)))

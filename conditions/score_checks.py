@@ -63,9 +63,9 @@ def _made(evidence: Evidence, demands: Demands) -> list[Check]:
             metric: compared(evidence.sums, metric, demands.limits_at)
             for metric in compared_metrics(demands.values)
         }
-        return [row for check in found for row in check.judge(evidence, demands)]
+        return [row for check in found for row in check.made(evidence, demands)]
     alone = [check for check in found if "champion" not in check.needs]
-    checks = [row for check in alone for row in check.judge(evidence, demands)]
+    checks = [row for check in alone for row in check.made(evidence, demands)]
     policy = demands["cold_start"]
     return checks + undecided(
         demands, COLD_START.format(policy), passed=policy == "pass", compared_only=True
@@ -88,11 +88,7 @@ def undecided(demands: Demands, reason: str, *, passed: bool, compared_only: boo
     found = sorted(against, key=lambda check: check.shown)
     if not compared_only:
         found += [check for check in reversed(asked) if check not in against]
-    return [
-        check.row(metric, threshold, value=None, passed=passed, reason=reason)
-        for check in found
-        for metric, threshold in check.expected(demands)
-    ]
+    return [row for check in found for row in check.unmade(demands, passed=passed, reason=reason)]
 
 
 def _undecided(demands: Demands, reason: str) -> ScoreChecks:

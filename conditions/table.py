@@ -17,6 +17,7 @@ import conditions.checks
 from conditions.check import Check, Direction
 from conditions.demands import Demands
 from conditions.evidence import Evidence
+from trainyard.common.errors import GateError
 
 Need = Literal["scores", "champion", "slices", "predictions", "near_duplicates"]
 """What a check takes beside evaluation.json's own numbers. ``champion``: its scores, too, and
@@ -71,12 +72,13 @@ class GateCheck:
     refuse: Callable[[Values], str | None] = lambda values: None
     """What is wrong with the recipe's values together; None for nothing."""
     needs: frozenset[Need] = frozenset()
-    expected: Callable[[Demands], Iterable[tuple[str, float]]] = lambda demands: ()
-    """(metric, threshold) of each row, for rows that could not be made. Of checks with needs."""
+    expected: Callable[[Demands], Iterable[tuple[str, float]]] | None = None
+    """(metric, threshold) of each of its rows, for scores that are missing or bad, when no row can
+    be made: then they reject. Each check that needs scores has it."""
     direction: Direction = "lower"
-    """Of these rows."""
+    """Which values are better, in the rows that ``row`` makes."""
     name: str = "max_{metric}"
-    """Of these rows."""
+    """The name of these rows."""
     limit: Limit | None = None
     """None: the value itself is compared, by its direction."""
     picture: Picture | None = None
@@ -86,6 +88,32 @@ class GateCheck:
     """Place among the rows of gate.json, within what has equal needs, and among the arguments."""
     shown: int = LAST
     """Place of the kind in gate.json and in the Verdict step."""
+
+    def __post_init__(self) -> None:
+        if "scores" in self.needs and self.expected is None:
+            raise GateError(
+                f"gate check {self.kind}: needs scores and has no expected: bad scores would pass"
+            )
+
+    def made(self, evidence: Evidence, demands: Demands) -> list[Check]:
+        """Its rows.
+
+        Raises:
+            GateError: it makes none, which nothing could reject, or one of another kind.
+        """
+        rows = list(self.judge(evidence, demands))
+        if not rows or any(row.kind != self.kind for row in rows):
+            kinds = [row.kind for row in rows]
+            raise GateError(f"gate check {self.kind}: made rows of kinds {kinds}; expected its own")
+        return rows
+
+    def unmade(self, demands: Demands, *, passed: bool, reason: str) -> list[Check]:
+        """Its rows where the scores are missing, bad, or nothing to compare with."""
+        expected = self.expected(demands) if self.expected else ()
+        return [
+            self.row(metric, threshold, value=None, passed=passed, reason=reason)
+            for metric, threshold in expected
+        ]
 
     @property
     def stage(self) -> int:

@@ -26,7 +26,7 @@ def without_leakage(evaluation: Any, what: str, allowed: float) -> Check:
 
 
 def without_near_duplicates(evaluation: Any, allowed: float) -> Check:
-    """Of at most so large a share of the test examples nearly the same stands in train.
+    """Nearly the same as a test example stands in train for at most so large a share of them.
 
     ``steps.evaluate.near`` says what is near, and how sure that is.
     """

@@ -20,7 +20,7 @@ INTERVAL = 1.96  # standard errors on each side that hold 95 % of a normal distr
 SLICES = 10
 """Drawn for each metric, the worst first."""
 LINES = ("--", "-.", ":")
-"""Of what is demanded of an improvement, by the kind of check."""
+"""Line styles of what is demanded of an improvement, by the kind of check."""
 FARTHEST = 2.0
 """Times what is demanded; what is farther off is drawn there."""
 

@@ -22,7 +22,7 @@ class Champion(TypedDict):
     """What the challenger is compared with."""
 
     arn: str
-    """Of its model package; ``none`` or ``unresolved`` where there is none."""
+    """The ARN of its model package; ``none`` or ``unresolved`` where there is none."""
     metrics: dict[str, Metric]
     artifact: Artifact | None
     error: str | None
@@ -33,14 +33,14 @@ class Dataset(TypedDict):
     """What was measured on. Hashes are SHA-256 in hexadecimal."""
 
     fingerprint: str
-    """Of train and test together."""
+    """It names train and test together."""
     train_fingerprint: str
     test_fingerprint: str
     train_samples: int
     test_samples: int
     test_records: int
     train_manifests_sha256: str
-    """Of every byte of the split's manifests."""
+    """The hash of every byte of the split's manifests."""
     test_manifests_sha256: str
 
 
@@ -80,7 +80,7 @@ class Latency(TypedDict):
 
 
 class Training(TypedDict):
-    """Where the weights come from."""
+    """What the artifact says of how the weights were made."""
 
     identity: str
     stretches: list[dict[str, object]]
@@ -109,7 +109,7 @@ class Evaluation(TypedDict):
     dataset: Dataset
     leakage: Leakage
     near_duplicates: NotRequired[NearDuplicates]
-    """Where the recipe asks for them: reading all of train takes time."""
+    """They are looked for where the recipe asks for them: reading all of train takes time."""
     latency: Latency
     artifact: Artifact
     scores: dict[str, Artifact]

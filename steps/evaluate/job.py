@@ -69,7 +69,7 @@ def evaluate(options: argparse.Namespace) -> None:
 def _near(
     options: argparse.Namespace, workload: Workload, train: Dataset, test: Dataset
 ) -> dict[str, Any]:
-    """Where it was asked for: reading the train split as a whole takes time."""
+    """What was found, if it was asked for: reading the train split as a whole takes time."""
     if not options.near_duplicates:
         return {}
     found = near_duplicates(workload.sketches(train), workload.sketches(test))
@@ -131,7 +131,7 @@ def _tables(folder: Path) -> dict[str, Any]:
 
 
 def _manifests(folder: Path) -> str:
-    """Of all manifests, byte by byte: the fingerprint is of what samples depend on alone."""
+    """The hash of all manifests, byte by byte: a fingerprint is of what samples depend on alone."""
     files = sorted(folder.glob("manifest-*.json"))
     return _together(*(f"{file.name} {file_sha256(file)}" for file in files))
 

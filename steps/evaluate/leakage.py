@@ -62,7 +62,7 @@ def _spill(folder: Path, blocks: Iterable[Block]) -> None:
 
 
 def _overlap(sides: dict[str, Path], kind: str) -> list[int]:
-    """Of the test split: rows, those of them in train, distinct ids, those of them in train."""
+    """Counts in the test split: rows, those in train, distinct ids, those of them in train."""
     total = np.zeros(4, np.int64)
     for part in range(PARTS):
         ids = np.fromfile(_part(sides["test"], kind, part), np.int64)

@@ -1,4 +1,4 @@
-"""Of which test examples nearly the same stands in the train split.
+"""The test examples of which nearly the same stands in the train split.
 
 Sketches (MinHash) that are equal in one of BANDS bands are compared as a whole: of examples that
 have ALIKE of their shingles in common, this finds 99.98 % (Leskovec, Rajaraman & Ullman, Mining of

@@ -46,7 +46,7 @@ def judge(options: argparse.Namespace) -> Gate:
     evidence = Evidence(evaluation=read_evaluation(inputs / "evaluation/evaluation.json"))
     asked = rows_of(demanded)
     alone = [check for check in asked if "scores" not in check.needs]
-    found = [row for check in alone for row in check.judge(evidence, demanded)]
+    found = [row for check in alone for row in check.made(evidence, demanded)]
     if len(alone) == len(asked):
         return verdict(evidence.evaluation, found)
     from conditions import score_checks  # numpy, pyarrow and SciPy: not where nothing needs them

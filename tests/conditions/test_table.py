@@ -5,10 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from conditions.table import checks, fields
+from conditions.check import at_most
+from conditions.demands import Demands
+from conditions.evidence import Evidence
+from conditions.table import GateCheck, checks, fields
 from conditions.wording import demanded, limits, measured
 from steps.gate.config import GateConfig
 from tests.conftest import CHECKOUT
+from trainyard.common.errors import GateError
+
+ROW = {"kind": "other", "metric": "m", "value": 1.0, "most": 2.0, "demand": "", "missing": ""}
 
 TOY = """
 from conditions.check import at_most, measured
@@ -115,6 +121,17 @@ def test_entries_agree_with_each_other():
             assert "scores" in check.needs, f"{check.kind}: is not read without scores"
         if check.picture == "champion":
             assert check.margins and check.limit
+
+
+def test_a_check_that_nothing_could_reject_is_refused():
+    with pytest.raises(GateError, match="toy: needs scores and has no expected"):
+        GateCheck(kind="toy", judge=lambda *_: [], needs=frozenset({"scores"}))
+    evidence, demands = Evidence(evaluation={}), Demands(values={})
+    with pytest.raises(GateError, match=r"toy: made rows of kinds \[\]; expected its own"):
+        GateCheck(kind="toy", judge=lambda *_: []).made(evidence, demands)
+    other = GateCheck(kind="toy", judge=lambda *_: [at_most(**ROW)])
+    with pytest.raises(GateError, match="kinds \\['other'\\]"):
+        other.made(evidence, demands)
 
 
 def test_a_row_of_a_kind_that_the_table_lacks_is_told_by_its_direction():

@@ -32,7 +32,7 @@ def latest(job: Mapping[str, Any]) -> dict[str, float]:
 
 
 def metrics_table(execution: Execution, steps: Mapping[str, Step]) -> Table | None:
-    """The same for a terminal; None where no training job has any."""
+    """A table of these metrics for a terminal; None where no training job has any."""
     found = training_metrics(execution, steps)
     if not found:
         return None
