@@ -125,8 +125,7 @@ def _check_json_get(body: Any) -> None:
     split_path(given["Path"])
     if "PropertyFile" in given:
         file = given["PropertyFile"]
-        text = file.get(GET) if isinstance(file, dict) else None
-        if parse_get(text).kind != "PropertyFiles":
+        if not is_expression(file) or parse_get(file.get(GET)).kind != "PropertyFiles":
             raise ExpressionError(f"{JSON_GET}: {file} names no property file of a step")
 
 

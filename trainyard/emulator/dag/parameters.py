@@ -23,7 +23,7 @@ def parse_parameter(entry: Any) -> Parameter:
     if not isinstance(name, str) or not name:
         raise _invalid(f"parameter {entry!r} has no Name")
     kind = entry.get("Type")
-    if kind not in TYPES:
+    if kind not in list(TYPES):  # a list compares whatever stands there
         raise _invalid(f"parameter {name!r} has Type {kind!r}: expected one of {list(TYPES)}")
     parameter = Parameter(name, kind, entry.get("DefaultValue"), tuple(entry.get("EnumValues", ())))
     if parameter.default is not None:

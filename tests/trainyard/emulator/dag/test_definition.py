@@ -145,6 +145,7 @@ def test_an_unknown_image_is_refused_with_step_and_image() -> None:
     ("parameters", "message"),
     [
         ([{"Name": "x", "Type": "Number"}], "'x' has Type 'Number'"),
+        ([{"Name": "x", "Type": {"Get": "Parameters.y"}}], "'x' has Type {'Get'"),
         ([{"Name": "x", "Type": "String"}] * 2, "duplicate parameter name 'x'"),
         ([{"Name": "x", "Type": "Integer", "DefaultValue": "1"}], "DefaultValue '1' is no Integer"),
         ([{"Name": "x", "Type": "Float", "DefaultValue": True}], "is no Float"),
