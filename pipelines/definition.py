@@ -28,10 +28,10 @@ from pipelines.approval.ledger import PARAMETER as LOOK
 from pipelines.cli import RecipeOption, SetOption
 from pipelines.compiling.assets import step_code
 from pipelines.compiling.commit import changes_sha256, current_commit
-from pipelines.compiling.compiled import Definition
+from pipelines.compiling.compiled import CompiledPipeline
 from pipelines.compiling.images import inference_image, processing_image, training_image
 from pipelines.compiling.policies import cache_config, retry_policies
-from pipelines.compiling.provenance import NOWHERE, Origin, blank_uri, sealed
+from pipelines.compiling.provenance import NOWHERE, Origin, blank_uri, with_provenance
 from pipelines.compiling.session import CompileSession
 from pipelines.compiling.starting import start_of, started
 from pipelines.recipe.account import Account, resolve
@@ -63,7 +63,7 @@ def build(
     commit: str,
     source: Path | None,
     origin: Origin = NOWHERE,
-) -> Definition:
+) -> CompiledPipeline:
     """Compile ``recipe`` for ``account``: a pure function of its arguments and the checkout.
 
     Args:
@@ -103,10 +103,10 @@ def build(
     )
     compiled = json.dumps(json.loads(pipeline.definition()), indent=1)
     code = [asset for _, asset in sorted(session.assets.items())]
-    body, record = sealed(
+    body, record = with_provenance(
         compiled, recipe, account, commit, origin, CHECKOUT, code, prefix, training
     )
-    return Definition(
+    return CompiledPipeline(
         name=recipe.pipeline.name,
         description=recipe.pipeline.description,
         region=account.region,
@@ -133,7 +133,7 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, training: str) 
         recipe.shard,
         image=processing(recipe.shard),
         workload_arguments=["--workload", recipe.workload.name]
-        + ["--workload_config", *pieces(_packed_with(recipe))],
+        + ["--workload_config", *split_argument(_packed_with(recipe))],
         tokenizer_uri=recipe.workload.tokenizer,
     )
     train = train_step(
@@ -193,18 +193,18 @@ def _packed_with(recipe: Recipe) -> str:
     return chosen
 
 
-def pieces(text: str, longest: int = 256) -> list[str]:
+def split_argument(text: str, longest: int = 256) -> list[str]:
     """``text`` as arguments of at most 256 characters (botocore: ContainerArgument).
 
     None begins with "-", which would make it an option.
     """
-    pieces = []
+    parts = []
     while text:
         ends = (end for end in range(longest, 0, -1) if text[end : end + 1] != "-")
         end = next(ends, longest)
-        pieces.append(text[:end])
+        parts.append(text[:end])
         text = text[end:]
-    return pieces
+    return parts
 
 
 def _parameters(recipe: Recipe, no_champion: str) -> dict[str, Parameter | str | int | float]:
@@ -257,7 +257,7 @@ def train_parts(recipe: Recipe, source: Path | None) -> Parts:
     return known.model_copy(update={"start": start_of(recipe)})
 
 
-def from_recipe(path: Path, overrides: Sequence[str] = ()) -> Definition:
+def from_recipe(path: Path, overrides: Sequence[str] = ()) -> CompiledPipeline:
     """Read, resolve and compile: what every verb that builds a definition does."""
     recipe = started(load(path, overrides))
     source = path.parent / recipe.workload.source if recipe.workload.source else None

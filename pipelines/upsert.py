@@ -18,7 +18,7 @@ import typer
 from pipelines.approval.champion import champion_parameters
 from pipelines.approve import approve_after
 from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption
-from pipelines.compiling.compiled import Definition
+from pipelines.compiling.compiled import CompiledPipeline
 from pipelines.deploying import lock, records, saved, spending
 from pipelines.deploying.storage import ensure_bucket, sync
 from pipelines.rules import check
@@ -45,7 +45,7 @@ class Upserted:
 
 
 def upsert(
-    definition: Definition,
+    definition: CompiledPipeline,
     *,
     plan: saved.Saved | None = None,
     lock_seconds: float = LOCK_SECONDS,
@@ -86,7 +86,7 @@ def upsert(
         return Upserted("updated" if now else "created", uploaded)
 
 
-def _validate(definition: Definition) -> None:
+def _validate(definition: CompiledPipeline) -> None:
     """Refuse what the service would refuse later; show what it would only make expensive."""
     findings = check(definition.body)
     wrong = [line(finding) for finding in findings if finding.severity == "error"]
@@ -97,7 +97,7 @@ def _validate(definition: Definition) -> None:
 
 
 def _refuse_over_budget(
-    sagemaker: Any, definition: Definition, wanted: State, *, exists: bool
+    sagemaker: Any, definition: CompiledPipeline, wanted: State, *, exists: bool
 ) -> None:
     """Look at the run that start would start, as a plan does; nothing is uploaded yet."""
     if definition.budget.usd_per_run is None:
@@ -120,13 +120,13 @@ def _refuse_if_moved(before: Deployed | None, now: Deployed | None) -> None:
         raise PlanError(f"pipeline {before.state.name}: somebody deleted it; try again")
 
 
-def _make_buckets(s3: Any, definition: Definition) -> None:
+def _make_buckets(s3: Any, definition: CompiledPipeline) -> None:
     for bucket in sorted({asset.bucket for asset in definition.assets}):
         if ensure_bucket(s3, bucket, definition.region):
             console.print(f"created bucket {bucket}")
 
 
-def _upload_code(s3: Any, definition: Definition) -> int:
+def _upload_code(s3: Any, definition: CompiledPipeline) -> int:
     _make_buckets(s3, definition)
     return sum(
         sync(s3, asset.bucket, asset.key, asset.files, kms_key=definition.kms_key)
@@ -206,7 +206,7 @@ def main(
 
 def _compiled(
     recipe: Path | None, overrides: Any, plan: Path | None
-) -> tuple[Definition, saved.Saved | None]:
+) -> tuple[CompiledPipeline, saved.Saved | None]:
     planned = saved.read(plan) if plan else None  # a torn file is told before the SDK is loaded
     if planned and recipe is None:
         recipe, overrides = planned.recipe, planned.overrides

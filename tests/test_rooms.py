@@ -40,7 +40,7 @@ LIGHT = [
     "pipelines.verify.__main__",
     "pipelines.approve",
     "training.config",
-    "training.metrics",
+    "training.metric_line",
     "pipelines.showing.page",
     "trainyard.runs.watch",
     "trainyard.runs.report",

@@ -1,14 +1,15 @@
 """What runs on the cluster. Nothing here imports SageMaker's SDK, boto3, or the steps.
 
 config.py      the loop's settings (no torch: recipes are checked with it)
-metrics.py     the metric line, and the expressions that SageMaker reads it with (no torch)
+metric_line.py the metric line, and the expressions that SageMaker reads it with (no torch)
 data/          shards: manifest, writer, reader, the order of samples
 workloads/     what is trained: records → samples, model, loss, metrics, baselines
 strategies/    how ranks share a step: single, DDP, the mesh, DeepSpeed, Horovod, SMDDP, SMP
 loop.py        the training loop; optimizers.py: AdamW, LAMB, schedules, averaged weights
 clock.py       where a step's time goes; devices.py: a device's peak, and memory
 reports.py     metric lines and their history; trackers.py: TensorBoard, MLflow; profiler.py: traces
-checkpoint.py  sharded checkpoints, the newest complete one is resumed; whole.py: for an old torch
+checkpoint.py  sharded checkpoints, the newest complete one is resumed; whole_checkpoint.py: those
+               of an old torch
 restart.py     which attempt under torchrun this is; watchdog.py: who is missing
 artifact.py    the model as it is handed on: safetensors plus config.json
 scaling.py     what more ranks bring: starts the job itself, travels with none

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from training import marker, whole
+from training import marker, whole_checkpoint
 from training.lineage import Lineage
 from training.marker import Marker
 from training.start import Start
@@ -240,7 +240,7 @@ class Checkpoints:
         from torch.distributed import checkpoint as dcp
 
         if not hasattr(dcp, "HuggingFaceStorageWriter"):
-            return whole.write(target, self._staged, self._ranks.rank)
+            return whole_checkpoint.write(target, self._staged, self._ranks.rank)
         sizes = {name: _local(tensor).nbytes for name, tensor in self._staged.items()}
         every = {n: size for part in self._gather(sizes) for n, size in part.items()}
         writer = dcp.HuggingFaceStorageWriter(
@@ -320,7 +320,7 @@ class Checkpoints:
         from torch.distributed import checkpoint as dcp
 
         if not hasattr(dcp, "HuggingFaceStorageReader"):
-            return whole.read(folder, state)
+            return whole_checkpoint.read(folder, state)
         dcp.load(
             state,
             storage_reader=dcp.HuggingFaceStorageReader(str(folder)),

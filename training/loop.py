@@ -32,7 +32,7 @@ Report = Callable[[dict[str, float]], None]
 def order(config: TrainConfig, train: Dataset) -> Order:
     """The order of the samples that ``config.shuffle`` asks for."""
     if config.shuffle == "windowed":
-        sizes = train.union.samples
+        sizes = train.merged.samples
         return windowed(train.fingerprint, config.seed, sizes, config.window_samples)
     return uniform(train.fingerprint, config.seed, len(train))
 

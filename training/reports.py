@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from training.metrics import metric_line
+from training.metric_line import metric_line
 from training.trackers import Tracker
 from trainyard.common import whole_file
 

@@ -50,7 +50,7 @@ OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
 WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"
     for name in (
-        *("clock", "devices", "metrics", "profiler", "reports", "scaling", "trackers"),
+        *("clock", "devices", "metric_line", "profiler", "reports", "scaling", "trackers"),
         *("restart", "watchdog", "inference", "serving", "scores", "shipping", "formats"),
     )
 )

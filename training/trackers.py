@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from training.config import TrainConfig
-from training.metrics import NAMES
+from training.metric_line import NAMES
 from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)

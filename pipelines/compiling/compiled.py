@@ -9,7 +9,7 @@ from trainyard.plan.deployed import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class CompiledPipeline:
     """A pipeline, compiled: what upsert uploads, byte for byte."""
 
     name: str

@@ -62,7 +62,7 @@ def blanked(definition: str) -> str:
     return _NAMED.sub(rf"\g<1>{BLANK}/", definition)
 
 
-def sealed(
+def with_provenance(
     definition: str,
     recipe: Recipe,
     account: Account,

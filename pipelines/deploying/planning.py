@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from pipelines.approval import ledger
 from pipelines.approval.champion import champion_parameters
 from pipelines.approval.ledger import Look
-from pipelines.compiling.compiled import Definition
+from pipelines.compiling.compiled import CompiledPipeline
 from pipelines.compiling.starting import told
 from pipelines.deploying import records
 from pipelines.deploying.lock import Lock
@@ -36,7 +36,7 @@ NEW_DATA = (
 """What to do about data that was overwritten."""
 
 
-def make(definition: Definition) -> Plan:
+def make(definition: CompiledPipeline) -> Plan:
     """Compare ``definition`` with what is deployed.
 
     Raises:
@@ -57,7 +57,7 @@ def make(definition: Definition) -> Plan:
         return ours(definition, replace(plan, overwritten=found, drift=drift, remarks=remarks))
 
 
-def ours(definition: Definition, plan: Plan) -> Plan:
+def ours(definition: CompiledPipeline, plan: Plan) -> Plan:
     """The plan with what the definition itself says: the recipe's budget, and how it begins."""
     budget = check_budget(definition.budget, plan.costs, plan.prices)
     return replace(plan, begins=dict(told(plan.wanted.document)), budget=budget)
@@ -73,7 +73,7 @@ def _look(s3: Any, document: Mapping[str, Any], told: Mapping[str, str]) -> Look
         raise
 
 
-def _drift(s3: Any, definition: Definition, there: Deployed) -> Drift:
+def _drift(s3: Any, definition: CompiledPipeline, there: Deployed) -> Drift:
     where = records.place(definition)
     found = records.listed(s3, where)
     if there.state.fingerprint in found.recorded:
@@ -90,7 +90,7 @@ def _drift(s3: Any, definition: Definition, there: Deployed) -> Drift:
 class _CodeNotes:
     """Which files of a code folder changed: those of the checkout against those in S3."""
 
-    def __init__(self, s3: Any, definition: Definition) -> None:
+    def __init__(self, s3: Any, definition: CompiledPipeline) -> None:
         self._s3 = s3
         self._assets = {asset.uri: asset for asset in definition.assets}
         self._kms_key = definition.kms_key

@@ -13,7 +13,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from pipelines.compiling.compiled import Definition
+from pipelines.compiling.compiled import CompiledPipeline
 from trainyard.common.errors import PlanError
 from trainyard.plan.deployed import State
 from trainyard.service import error_code
@@ -59,7 +59,7 @@ class Records:
         return max(self.recorded, key=self.recorded.__getitem__, default=None)
 
 
-def place(definition: Definition) -> Place:
+def place(definition: CompiledPipeline) -> Place:
     """Beside the code of the pipeline: ``<root>/code/…`` and ``<root>/definitions/…``."""
     asset = definition.assets[0]
     root = asset.prefix.removesuffix("/code")

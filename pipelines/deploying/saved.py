@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.compiling.compiled import Definition
+from pipelines.compiling.compiled import CompiledPipeline
 from trainyard.common import whole_file
 from trainyard.common.errors import PlanError
 from trainyard.common.hashes import json_sha256
@@ -39,7 +39,7 @@ class Saved:
 
     made: datetime
 
-    def refuse_if_not_of(self, definition: Definition) -> None:
+    def refuse_if_not_of(self, definition: CompiledPipeline) -> None:
         """Compare what this checkout compiles to with what was planned.
 
         Raises:
@@ -90,7 +90,7 @@ def said(diff: Diff) -> str:
     return "; ".join(words[:SHOWN]) + ("; …" if len(words) > SHOWN else "")
 
 
-def as_json(plan: Plan, definition: Definition) -> dict[str, Any]:
+def as_json(plan: Plan, definition: CompiledPipeline) -> dict[str, Any]:
     """The plan as ``--json`` prints it, with the code of the definition that was planned."""
     return plan.as_json() | {"assets": _assets(definition.assets)}
 
@@ -100,7 +100,7 @@ def _assets(assets: Sequence[Any]) -> dict[str, str]:
 
 
 def write(
-    path: Path, plan: Plan, definition: Definition, recipe: Path, overrides: Sequence[str]
+    path: Path, plan: Plan, definition: CompiledPipeline, recipe: Path, overrides: Sequence[str]
 ) -> None:
     """Write ``plan`` of ``definition``, made of ``recipe`` with ``overrides``, at once.
 

@@ -13,13 +13,15 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
     """A check of split ``train`` or ``test``: fingerprint and sizes; ``deep``: every byte."""
 
     def check(evidence: Evidence) -> str:
-        from training.data.union import Union  # pyarrow and numpy: for those who ask
+        from training.data.merged_manifests import (
+            MergedManifests,  # pyarrow and numpy: for those who ask
+        )
 
         uri = evidence.job_inputs("Evaluate").get(name, {}).get("S3Uri", "")
-        union: Union = _union(evidence, uri)
+        merged: MergedManifests = _merged(evidence, uri)
         expected = evidence.provenance.get(f"{name}_fingerprint")
-        same(f"fingerprint of the {name} split", union.fingerprint, expected, "provenance.json")
-        names, manifests = _check_files(evidence, uri, union, deep), _manifests(evidence, uri)
+        same(f"fingerprint of the {name} split", merged.fingerprint, expected, "provenance.json")
+        names, manifests = _check_files(evidence, uri, merged, deep), _manifests(evidence, uri)
         alone(evidence, uri, {*names, *manifests})
         lines = [
             f"{n} {hashlib.sha256(evidence.read(f'{uri}/{n}')).hexdigest()}" for n in manifests
@@ -27,19 +29,21 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
         same(f"SHA-256 of the manifests of the {name} split",
              hashlib.sha256("\n".join(lines).encode()).hexdigest(),
              evidence.provenance.get(f"{name}_manifests_sha256"), "provenance.json")  # fmt: skip
-        return f"{union.fingerprint[:SHOWN]}, {len(names)} files" + (", every byte" if deep else "")
+        return f"{merged.fingerprint[:SHOWN]}, {len(names)} files" + (
+            ", every byte" if deep else ""
+        )
 
     return check
 
 
-def _union(evidence: Evidence, uri: str):
+def _merged(evidence: Evidence, uri: str):
     from training.data.columns import parse_manifest
-    from training.data.union import unite
+    from training.data.merged_manifests import merge
 
     names = _manifests(evidence, uri)
     try:
         parsed = {n: parse_manifest(f"{uri}/{n}", evidence.read(f"{uri}/{n}")) for n in names}
-        return unite(uri, parsed)
+        return merge(uri, parsed)
     except DataError as error:
         raise Mismatch(str(error)) from None
 
@@ -48,13 +52,13 @@ def _manifests(evidence: Evidence, uri: str) -> list[str]:
     return [n for n in evidence.listed(uri) if n.startswith("manifest-") and n.endswith(".json")]
 
 
-def _check_files(evidence: Evidence, uri: str, union, deep: bool) -> list[str]:
+def _check_files(evidence: Evidence, uri: str, merged, deep: bool) -> list[str]:
     """The files that the manifests name; each is there, of its size, and with its bytes."""
     from training.data.verify import file_names
 
     there, named = evidence.listed(uri), []
-    for file, sizes, hashes in zip(union.files, union.bytes, union.sha256, strict=True):
-        for name, size, sha256 in zip(file_names(file, union), sizes, hashes, strict=True):
+    for file, sizes, hashes in zip(merged.files, merged.bytes, merged.sha256, strict=True):
+        for name, size, sha256 in zip(file_names(file, merged), sizes, hashes, strict=True):
             same(f"size of shard {uri}/{name}", there.get(name, "missing"), int(size),
                  "its manifest")  # fmt: skip
             if deep:

@@ -97,7 +97,7 @@ def _ranks(axis: Axes, splits: Mapping[str, np.ndarray]) -> None:
 
 def _balance(axis: Axes, datasets: Mapping[str, Dataset]) -> None:
     for colour, (split, dataset) in zip(COLOURS, datasets.items(), strict=False):
-        sizes = np.sort(dataset.union.bytes.sum(axis=1))[::-1] / 1e6
+        sizes = np.sort(dataset.merged.bytes.sum(axis=1))[::-1] / 1e6
         axis.plot(np.linspace(0, 1, len(sizes)), sizes, color=colour, label=split, marker=".")
     axis.set_ylim(bottom=0)
     axis.set(ylabel="MB", xlabel="share of the shards, largest first")

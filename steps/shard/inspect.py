@@ -54,7 +54,7 @@ def open_splits(folder: Path) -> dict[str, Dataset]:
     """
     if any(folder.glob("manifest-*.json")):
         dataset = Dataset(folder)
-        return {dataset.union.split: dataset}
+        return {dataset.merged.split: dataset}
     folders = sorted({path.parent for path in folder.glob("*/manifest-*.json")})
     if not folders:
         raise DataError(
@@ -62,7 +62,7 @@ def open_splits(folder: Path) -> dict[str, Dataset]:
             "name the output folder of a finished shard step"
         )
     found = sorted(map(Dataset, folders), key=len, reverse=True)
-    return {dataset.union.split: dataset for dataset in found}
+    return {dataset.merged.split: dataset for dataset in found}
 
 
 def counts_table(datasets: dict[str, Dataset]) -> Table:
@@ -72,11 +72,11 @@ def counts_table(datasets: dict[str, Dataset]) -> Table:
     for column in (*columns, "MB", "largest ÷ mean"):
         table.add_column(column, justify="left" if column == "split" else "right")
     for name, dataset in datasets.items():
-        union = dataset.union
-        size = union.bytes.sum(axis=1)
-        left_out = [sum(union.raw[name]) for name in ("duplicates", "quarantined")]
-        counts = [len(dataset), dataset.records, len(union.raw["name"]), *left_out]
-        counts.append(len(union.files))
+        merged = dataset.merged
+        size = merged.bytes.sum(axis=1)
+        left_out = [sum(merged.raw[name]) for name in ("duplicates", "quarantined")]
+        counts = [len(dataset), dataset.records, len(merged.raw["name"]), *left_out]
+        counts.append(len(merged.files))
         balance = f"{size.max() / size.mean():.2f}"
         table.add_row(
             name, *(f"{count:,}" for count in counts), f"{size.sum() / 1e6:,.1f}", balance
@@ -110,16 +110,16 @@ def verified(name: str, dataset: Dataset) -> bool:
         TextColumn(f"verifying {name}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     )  # fmt: skip
     with Progress(*columns, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(name, total=int(dataset.union.bytes.sum()))
+        task = progress.add_task(name, total=int(dataset.merged.bytes.sum()))
         damaged: list[Damage] = list(
-            verify(dataset.folder, dataset.union, lambda size: progress.advance(task, size))
+            verify(dataset.folder, dataset.merged, lambda size: progress.advance(task, size))
         )
     for damage in damaged:
         console.print(f"[red]damaged[/] {damage.file}: {damage.reason}")
-    for file in litter(dataset.folder, dataset.union):
+    for file in litter(dataset.folder, dataset.merged):
         console.print(f"[yellow]not part of the dataset[/] {file}: no manifest names it")
     if not damaged:
-        console.print(f"{name}: {dataset.union.bytes.size:,} files, every hash is right")
+        console.print(f"{name}: {dataset.merged.bytes.size:,} files, every hash is right")
     return not damaged
 
 

@@ -32,8 +32,8 @@ from steps.shard.progress import Packed, Read
 from steps.shard.quarantine import NAMED, check_share, summary
 from steps.shard.raw import RawObject
 from steps.shard.settings import ShardSettings
+from steps.shard.shard_object import ShardObject
 from steps.shard.survey import STEM, Survey
-from steps.shard.unit import Unit
 from steps.shard.work import Task
 from training.workloads import read_settings
 from trainyard.common import whole_file
@@ -101,7 +101,7 @@ def _read(
     return done
 
 
-def _pack(units: list[Unit], plan: Plan, pool: Pool) -> dict[Unit, Packed]:
+def _pack(units: list[ShardObject], plan: Plan, pool: Pool) -> dict[ShardObject, Packed]:
     """Pack the units that were not; all records."""
     done = progress.already_packed(units, plan, pool.processes)
     if done:
@@ -121,21 +121,21 @@ def _work_off(what: str, missing: Sequence[Task], pool: Pool) -> None:
         raise DataError("; ".join(damaged[:NAMED]) + more)
 
 
-def _own(units: list[Unit], cluster: Cluster) -> list[Unit]:
+def _own(units: list[ShardObject], cluster: Cluster) -> list[ShardObject]:
     """What this instance packs of the units that all instances know."""
     hosts = sorted(cluster.hosts)
     return units[hosts.index(cluster.current_host) :: len(hosts)]
 
 
 def _stand(
-    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[Unit, Packed], plan: Plan
+    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan
 ) -> bool:
     built = manifests.build(done, found, packed, plan)
     return manifests.stand(manifests.contents(built, plan, plan.host))
 
 
 def _finish(
-    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[Unit, Packed], plan: Plan
+    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan
 ) -> None:
     whole_file.write(plan.output / f"quarantine/summary-{plan.host}.json", summary(done))
     built = manifests.build(done, found, packed, plan)

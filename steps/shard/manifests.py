@@ -7,8 +7,8 @@ from pathlib import Path
 from steps.shard.plan import SPLITS, Plan
 from steps.shard.progress import Packed, Read
 from steps.shard.raw import RawObject
+from steps.shard.shard_object import ShardObject
 from steps.shard.survey import Survey
-from steps.shard.unit import Unit
 from training.data.manifest import (
     Files,
     Manifest,
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def build(
-    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[Unit, Packed], plan: Plan
+    done: Mapping[RawObject, Read], found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan
 ) -> list[Manifest]:
     """One for each split; raw objects and units stand in the order of their names."""
     lost = dict(zip(found.names, found.lost, strict=True))
@@ -34,7 +34,7 @@ def build(
 
 
 def _build(
-    raw: list[Raw], units: int, packed: Mapping[Unit, Packed], plan: Plan, split: str
+    raw: list[Raw], units: int, packed: Mapping[ShardObject, Packed], plan: Plan, split: str
 ) -> Manifest:
     packing = plan.packing
     shards = Shards(values={n: Files() for n, f in packing.fields.items() if f.shape is None})

@@ -17,13 +17,13 @@ from steps.shard.duplicates import firsts
 from steps.shard.plan import SPLITS, Plan
 from steps.shard.progress import Packed, Part
 from steps.shard.readers.batch import encoded
+from steps.shard.shard_object import ShardObject
 from steps.shard.survey import STEM, Survey, paths, ranges
-from steps.shard.unit import Unit
 from training.data.writer import ShardWriter
 from trainyard.common.errors import DataError, TrainingError
 
 
-def pack(unit: Unit, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
+def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
     """Gather the unit's records, and begin to write its last shards.
 
     The function that is returned waits until all of them are on the disk, and writes the progress
@@ -51,7 +51,7 @@ def pack(unit: Unit, plan: Plan, advance: Callable[[int], None]) -> Callable[[],
     return finish
 
 
-def gathered(unit: Unit, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+def gathered(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """(columns of the packing, index into SPLITS of each record), in the order of the hashes."""
     survey = _survey(plan.progress, unit.corpus)
     files = paths(survey, plan)
@@ -79,7 +79,7 @@ def gathered(unit: Unit, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np.ndarra
 class _Outlet:
     """What one unit gives to one split."""
 
-    def __init__(self, unit: Unit, plan: Plan, split: str) -> None:
+    def __init__(self, unit: ShardObject, plan: Plan, split: str) -> None:
         self._packer = plan.packing.packer()
         fields = plan.packing.fields
         self._writer = ShardWriter(plan.output / split, unit.stem, fields, plan.shard_bytes)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from steps.shard.plan import SPLITS, Plan
 from steps.shard.raw import RawObject
-from steps.shard.unit import Unit
+from steps.shard.shard_object import ShardObject
 from training.data.manifest import Shards
 from trainyard.common import whole_file
 from trainyard.common.hashes import file_sha256
@@ -146,10 +146,12 @@ def with_runs(done: Mapping[RawObject, Read], plan: Plan, processes: int) -> dic
         return dict(item for item, good in found if good)
 
 
-def already_packed(units: Sequence[Unit], plan: Plan, processes: int) -> dict[Unit, Packed]:
+def already_packed(
+    units: Sequence[ShardObject], plan: Plan, processes: int
+) -> dict[ShardObject, Packed]:
     """The units that an earlier run packed, and whose files still are what it wrote."""
 
-    def checked(unit: Unit) -> Packed | None:
+    def checked(unit: ShardObject) -> Packed | None:
         one = read(Packed, unit.stem, unit.identity, plan.progress)
         whole = one and all(_is(plan.output / name, sha256) for name, sha256 in one.files())
         return one if whole else None
@@ -166,7 +168,7 @@ def remove_leftovers(objects: Iterable[RawObject], plan: Plan) -> None:
     _remove(own, [plan.output / "quarantine"])
 
 
-def remove_half_packed(units: Iterable[Unit], plan: Plan) -> None:
+def remove_half_packed(units: Iterable[ShardObject], plan: Plan) -> None:
     """The same of units."""
     folders = [plan.progress, *(plan.output / split for split in SPLITS)]
     _remove({unit.stem for unit in units}, folders)

@@ -14,7 +14,7 @@ from typing import Any
 from steps.shard.plan import Plan
 from steps.shard.progress import Record
 from steps.shard.raw import RawObject, stem
-from steps.shard.unit import Unit
+from steps.shard.shard_object import ShardObject
 
 STEM = "survey"
 END = 2**64  # of the hashes
@@ -42,7 +42,7 @@ class Survey(Record):
     bytes: dict[str, int]
     """Of the content that stays, by first folder, or under "" all of it."""
 
-    def units(self, plan: Plan) -> list[Unit]:
+    def units(self, plan: Plan) -> list[ShardObject]:
         """All of them, of all instances."""
         made = []
         for folder, size in sorted(self.bytes.items()):
@@ -51,7 +51,7 @@ class Survey(Record):
             for number in range(count):
                 name = f"{folder}/" * bool(folder) + f"{number:06d}-of-{count:06d}"
                 made.append(
-                    Unit(
+                    ShardObject(
                         name=name,
                         folder=folder,
                         number=number,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from steps.shard.plan import Plan
 from steps.shard.raw import RawObject
-from steps.shard.unit import Unit
+from steps.shard.shard_object import ShardObject
 
-Task = RawObject | Unit
+Task = RawObject | ShardObject
 
 
 def begin(task: Task, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
@@ -14,7 +14,7 @@ def begin(task: Task, plan: Plan, advance: Callable[[int], None]) -> Callable[[]
 
     See ``reading.sort`` and ``packing.pack``: the job that waits for its workers needs no Arrow.
     """
-    if isinstance(task, Unit):
+    if isinstance(task, ShardObject):
         from steps.shard import packing
 
         return packing.pack(task, plan, advance)

@@ -209,7 +209,7 @@ def _open_data(root: Path, workload: "Workload", *, loaded: bool) -> dict[str, "
     for split, dataset in data.items():
         if read_ranks()[1] == 0:
             dataset.check()
-        made_for = dataset.union.workload
+        made_for = dataset.merged.workload
         if (made_for, dataset.fields) != (packing.info, packing.fields):
             raise DataError(
                 f"the {split} shards hold samples {_kind(dataset.fields)} made for {made_for}; "

@@ -27,7 +27,7 @@ from sagemaker.train.distributed import MPI, SMP, DistributedConfig, Torchrun
 from steps.context import StepContext
 from steps.processing import output_uri
 from steps.train.config import CHECKPOINTS, TrainStepConfig
-from training.metrics import METRICS
+from training.metric_line import METRICS
 from training.start import CHANNEL
 from trainyard.common.errors import DefinitionError
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.compiling.locked import read
-from pipelines.definition import build, pieces
+from pipelines.definition import build, split_argument
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
 from trainyard.common.errors import RecipeError
@@ -349,7 +349,7 @@ def test_the_train_step_installs_what_its_trackers_need(overrides, expected):
 
 @given(st.text('-a{"', max_size=2000).filter(lambda text: "-" * 200 not in text))
 def test_settings_are_cut_into_arguments_that_a_container_may_have(text: str):
-    parts = pieces(text)
+    parts = split_argument(text)
     assert "".join(parts) == text
     assert all(0 < len(part) <= 256 for part in parts)
     assert not any(part.startswith("-") for part in parts[1:])

@@ -14,7 +14,7 @@ from typing import Any
 import boto3
 
 from pipelines.compiling.assets import Asset
-from pipelines.compiling.compiled import Definition
+from pipelines.compiling.compiled import CompiledPipeline
 from pipelines.upsert import upsert
 from trainyard.common.errors import TrainyardError
 from trainyard.plan import deployed
@@ -39,7 +39,7 @@ def clean_aws(environment: Mapping[str, str], monkeypatch: Any) -> tuple[Any, An
     return s3, sagemaker
 
 
-def definition(value: str, tags: dict[str, str] | None = None) -> Definition:
+def definition(value: str, tags: dict[str, str] | None = None) -> CompiledPipeline:
     """A pipeline of two steps, in which ``value`` stands everywhere."""
     code = Asset("bkt", "prefix/small/code", {"a.txt": value.encode(), "b.txt": b"b"})
     steps = [
@@ -64,7 +64,7 @@ def definition(value: str, tags: dict[str, str] | None = None) -> Definition:
         for name in ("One", "Two")
     ]
     body = {"Version": "2020-12-01", "Metadata": {}, "Parameters": [], "Steps": steps}
-    return Definition(
+    return CompiledPipeline(
         name=NAME,
         description=f"description {value}",
         region="us-east-1",

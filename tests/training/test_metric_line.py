@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.training.trainings import history
 from training import devices
 from training.clock import PARTS
-from training.metrics import METRICS, NAMES, metric_line
+from training.metric_line import METRICS, NAMES, metric_line
 
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 10**9)
 

@@ -10,9 +10,9 @@ import numpy as np
 from training.data.columns import parse_manifest
 from training.data.gather import gather
 from training.data.manifest import Samples, row_dtype
+from training.data.merged_manifests import merge
 from training.data.storage import place
 from training.data.tables import Opened, Tables
-from training.data.union import unite
 from training.data.writer import variable
 from trainyard.common.errors import DataError
 
@@ -51,11 +51,11 @@ class Dataset:
             name: parse_manifest(f"{where}/{name}", content)
             for name, content in where.manifests().items()
         }
-        self.folder, self.union = folder, unite(where, manifests)
-        self.fields, self.fingerprint = self.union.fields, self.union.fingerprint
-        self.starts = np.concatenate(([0], np.cumsum(self.union.samples)))
+        self.folder, self.merged = folder, merge(where, manifests)
+        self.fields, self.fingerprint = self.merged.fields, self.merged.fingerprint
+        self.starts = np.concatenate(([0], np.cumsum(self.merged.samples)))
         self._variable, self._dtype = variable(self.fields), row_dtype(self.fields)
-        self._tables = Tables(where, self.union, self.starts)
+        self._tables = Tables(where, self.merged, self.starts)
         if not len(self):
             raise DataError(
                 f"{folder}: 0 samples; the raw data gave too little for this split "
@@ -68,12 +68,12 @@ class Dataset:
     @property
     def records(self) -> int:
         """Raw records that went into this split."""
-        return sum(source.records for source in self.union.sources)
+        return sum(source.records for source in self.merged.sources)
 
     @property
     def statistics(self) -> list[dict[str, Any]]:
         """What the workload counted in each unit, in the order of their names."""
-        return [source.statistics for source in self.union.sources]
+        return [source.statistics for source in self.merged.sources]
 
     def read(self, indices: Sequence[int] | np.ndarray) -> Samples:
         """Samples by global index, in the order asked for, in memory of their own.
@@ -110,7 +110,7 @@ class Dataset:
         read to its end.
         """
         order = self._packed()
-        counts, sources = self.union.samples[order], self.union.source[order]
+        counts, sources = self.merged.samples[order], self.merged.source[order]
         ends = np.cumsum(counts)
         shift = self.starts[order] - (ends - counts)  # from a place in this order to an index
         for start in range(0, len(self), size):
@@ -122,7 +122,7 @@ class Dataset:
 
     def source_name(self, source: int) -> str:
         """The unit's name; it begins with a raw folder's where records were kept apart by it."""
-        return self.union.told["name"][source]
+        return self.merged.told["name"][source]
 
     def check(self) -> None:
         """Look whether every shard is there with its size; cheap, reads no shard.
@@ -140,14 +140,14 @@ class Dataset:
         Raises:
             DataError: they take more than half of this machine's memory.
         """
-        self._tables.hold(np.arange(len(self.union.names)) if shards is None else shards)
+        self._tables.hold(np.arange(len(self.merged.names)) if shards is None else shards)
 
     def _packed(self) -> np.ndarray:
         """The shards in the order in which ``stream`` reads them."""
-        names, files = self.union.told["name"], self.union.names.tolist()
+        names, files = self.merged.told["name"], self.merged.names.tolist()
         keys = [
             (names[source], len(file), file)  # stems are equal: a longer number is a higher one
-            for source, file in zip(self.union.source.tolist(), files, strict=True)
+            for source, file in zip(self.merged.source.tolist(), files, strict=True)
         ]
         return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 

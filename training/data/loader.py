@@ -66,7 +66,7 @@ class Loader:
         self._given, self._asked = 0, 0  # samples of this rank
         pinned = torch.device(device).type == "cuda"
         self._chunks = _Chunks(dataset, order, position, global_batch, rank, world, pinned)
-        size = max(1, int(dataset.union.bytes.sum()) // len(dataset) * micro_batch)
+        size = max(1, int(dataset.merged.bytes.sum()) // len(dataset) * micro_batch)
         self._most = micro_batch * max(1, 1 << (CHUNK // size).bit_length() >> 1)
         self._next = micro_batch
         self._pool = ThreadPoolExecutor(1, "loader")

@@ -13,8 +13,8 @@ from tokenize import TokenError
 import numpy as np
 
 from training.data.manifest import row_dtype
+from training.data.merged_manifests import MergedManifests
 from training.data.storage import Place, missing
-from training.data.union import Union
 from training.data.writer import npy, variable
 from trainyard.common.errors import DataError
 
@@ -52,18 +52,18 @@ class Tables:
     Safe to use from several threads.
     """
 
-    def __init__(self, where: Place, union: Union, starts: np.ndarray) -> None:
-        self._place, self._union, self._starts = where, union, starts
-        self._variable = variable(union.fields)
-        self._dtype = row_dtype(union.fields)
+    def __init__(self, where: Place, merged: MergedManifests, starts: np.ndarray) -> None:
+        self._place, self._merged, self._starts = where, merged, starts
+        self._variable = variable(merged.fields)
+        self._dtype = row_dtype(merged.fields)
         self._dtypes = [self._dtype]  # of the elements of a shard's files
         for name in self._variable:
-            self._dtypes.append(np.dtype(union.fields[name].dtype).newbyteorder("<"))
+            self._dtypes.append(np.dtype(merged.fields[name].dtype).newbyteorder("<"))
         # What the limit is in: bytes in memory, or maps.
         self._weights = (
-            union.bytes.sum(axis=1)
+            merged.bytes.sum(axis=1)
             if where.in_memory
-            else np.full(len(union.names), union.bytes.shape[1])
+            else np.full(len(merged.names), merged.bytes.shape[1])
         )
         self._least = self._limit = MEMORY if where.in_memory else _most_maps()
         self._lock = threading.Lock()
@@ -124,14 +124,14 @@ class Tables:
             DataError: one is missing, or has another size.
         """
         sizes = self._place.sizes()
-        for shard, expected in enumerate(self._union.bytes.tolist()):
+        for shard, expected in enumerate(self._merged.bytes.tolist()):
             for name, size in zip(self._names(shard), expected, strict=True):
                 if name not in sizes:
                     raise missing(self._place, name)
                 self._check_size(name, sizes[name], size)
 
     def _nothing(self) -> Opened:
-        return Opened(np.full(len(self._union.names), CLOSED))
+        return Opened(np.full(len(self._merged.names), CLOSED))
 
     def _closed(self, shards: np.ndarray) -> np.ndarray:
         closed = shards[self._opened.origins[shards] == CLOSED]
@@ -151,13 +151,13 @@ class Tables:
         return future.result() if future else self._read(shard)
 
     def _read(self, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        sizes = self._union.bytes[shard].tolist()
+        sizes = self._merged.bytes[shard].tolist()
         entries = zip(self._names(shard), sizes, self._dtypes, strict=True)
         rows, *values = (self._array(*entry) for entry in entries)
-        if len(rows) != self._union.samples[shard]:
+        if len(rows) != self._merged.samples[shard]:
             raise DataError(
                 f"{self._place}/{self._names(shard)[0]}: holds {len(rows)} samples, its "
-                f"manifest says {self._union.samples[shard]}; shard the data again"
+                f"manifest says {self._merged.samples[shard]}; shard the data again"
             )
         return rows, values
 
@@ -198,7 +198,7 @@ class Tables:
             )
 
     def _names(self, shard: int) -> list[str]:
-        file = self._union.names[shard].decode()
+        file = self._merged.names[shard].decode()
         stem = file.removesuffix(".npy")
         return [file, *(f"{stem}.{name}.npy" for name in self._variable)]
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.data.union import Union
+from training.data.merged_manifests import MergedManifests
 from training.data.writer import variable
 from trainyard.common.hashes import file_sha256
 
@@ -20,7 +20,9 @@ class Damage:
     reason: str
 
 
-def verify(folder: Path, union: Union, advance: Callable[[int], None]) -> Iterator[Damage]:
+def verify(
+    folder: Path, merged: MergedManifests, advance: Callable[[int], None]
+) -> Iterator[Damage]:
     """Hash every file of the split.
 
     Args:
@@ -28,8 +30,8 @@ def verify(folder: Path, union: Union, advance: Callable[[int], None]) -> Iterat
     """
     expected = [
         (name, int(size), sha256.tobytes().hex())
-        for file, sizes, hashes in zip(union.files, union.bytes, union.sha256, strict=True)
-        for name, size, sha256 in zip(file_names(file, union), sizes, hashes, strict=True)
+        for file, sizes, hashes in zip(merged.files, merged.bytes, merged.sha256, strict=True)
+        for name, size, sha256 in zip(file_names(file, merged), sizes, hashes, strict=True)
     ]
     with ThreadPoolExecutor(THREADS) as pool:
         found = pool.map(lambda entry: _check(folder / entry[0], *entry[1:], advance), expected)
@@ -38,16 +40,16 @@ def verify(folder: Path, union: Union, advance: Callable[[int], None]) -> Iterat
                 yield Damage(name, reason)
 
 
-def litter(folder: Path, union: Union) -> list[str]:
+def litter(folder: Path, merged: MergedManifests) -> list[str]:
     """Shards in the folder that belong to no manifest: what a killed or an earlier run left."""
-    named = {name for file in union.files for name in file_names(file, union)}
+    named = {name for file in merged.files for name in file_names(file, merged)}
     return sorted(path.name for path in folder.glob("*.npy") if path.name not in named)
 
 
-def file_names(file: str, union: Union) -> list[str]:
+def file_names(file: str, merged: MergedManifests) -> list[str]:
     """All files of the shard ``file``: its rows, then the values of variable-width fields."""
     stem = file.removesuffix(".npy")
-    return [file, *(f"{stem}.{name}.npy" for name in variable(union.fields))]
+    return [file, *(f"{stem}.{name}.npy" for name in variable(merged.fields))]
 
 
 def _check(path: Path, size: int, sha256: str, advance: Callable[[int], None]) -> str | None:

@@ -54,7 +54,8 @@ def test_a_step_carries_its_own_job_and_no_other_step():
 
 def test_the_shard_step_carries_what_packs_samples_and_nothing_that_trains():
     carried = set(step_code(CHECKOUT, "shard", None))
-    assert {"steps/shard/unit.py", "steps/shard/readers/__init__.py", "training/data/writer.py",
+    assert {"steps/shard/shard_object.py", "steps/shard/readers/__init__.py",
+            "training/data/writer.py",
             "training/workloads/language_model/packing.py"} <= carried  # fmt: skip
     declaring = {f"steps/shard/{name}.py" for name in ("step", "config", "inspect", "histograms")}
     training = {

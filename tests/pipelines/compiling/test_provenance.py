@@ -9,7 +9,7 @@ import pytest
 
 from conditions.documents import OriginRecord
 from pipelines.compiling.commit import changes_sha256
-from pipelines.compiling.compiled import Definition
+from pipelines.compiling.compiled import CompiledPipeline
 from pipelines.compiling.provenance import blanked
 from pipelines.definition import build
 from pipelines.recipe.account import resolve
@@ -18,22 +18,22 @@ from tests.documents import keys_that_differ
 from tests.pipelines.test_definition import steps
 
 
-def compiled(commit: str, *overrides: str) -> Definition:
+def compiled(commit: str, *overrides: str) -> CompiledPipeline:
     recipe = load(Path("recipes/laptop.yaml"), overrides)
     return build(recipe, resolve(recipe.aws), commit=commit, source=None)
 
 
 @pytest.fixture(scope="module")
-def first() -> Definition:
+def first() -> CompiledPipeline:
     return compiled("a" * 40)
 
 
 @pytest.fixture(scope="module")
-def second() -> Definition:
+def second() -> CompiledPipeline:
     return compiled("b" * 40)
 
 
-def record(definition: Definition) -> dict:
+def record(definition: CompiledPipeline) -> dict:
     [asset] = [a for a in definition.assets if "provenance.json" in a.files]
     return json.loads(asset.files["provenance.json"])
 

@@ -135,7 +135,7 @@ def test_instances_fill_one_prefix(shard, tmp_path):
     together = Dataset(tmp_path / "train")
     manifests = read_manifests(tmp_path / "train")
     assert len(manifests) == 3 and sum(bool(one.sources) for one in manifests.values()) == 2
-    assert together.union.raw["name"] == sorted(files)
+    assert together.merged.raw["name"] == sorted(files)
     assert len(list((tmp_path / "quarantine").glob("*.jsonl"))) == 1
     alone = shard(files, *limit)
     assert together.fingerprint == Dataset(alone / "processing/output/train").fingerprint
@@ -152,7 +152,7 @@ def test_instances_share_a_folder(tmp_path):
     manifests = read_manifests(tmp_path / "out/train")
     assert list(manifests) == [f"manifest-{host}.json" for host in hosts]
     assert [len(manifest.sources) for manifest in manifests.values()] == [1, 1, 0]
-    assert Dataset(tmp_path / "out/train").union.raw["name"] == sorted(files)
+    assert Dataset(tmp_path / "out/train").merged.raw["name"] == sorted(files)
     assert len(list((tmp_path / "out/quarantine").glob("*.jsonl"))) == 1
     assert not (tmp_path / "out/scratch").exists()
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.compiling.assets import Asset
-from pipelines.compiling.compiled import Definition
+from pipelines.compiling.compiled import CompiledPipeline
 from pipelines.compiling.images import training_image
 from pipelines.compiling.locked import read
 from pipelines.definition import build
@@ -32,17 +32,17 @@ SMP = ["train.loop.strategy=smp", "images.pytorch_version=2.5.1", "images.python
 STRATEGIES = ["single", "ddp", "fsdp", "deepspeed", "horovod", "smddp", "smp"]
 
 
-def compiled(*overrides: str) -> Definition:
+def compiled(*overrides: str) -> CompiledPipeline:
     recipe = load(PROD, [PLAIN, *overrides])
     return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
 
 
-def train(definition: Definition) -> dict:
+def train(definition: CompiledPipeline) -> dict:
     body = json.loads(definition.body)
     return next(step["Arguments"] for step in body["Steps"] if step["Name"] == "Train")
 
 
-def distributed(definition: Definition) -> dict:
+def distributed(definition: CompiledPipeline) -> dict:
     """What AWS's driver reads: how the ranks are started."""
     [file] = [
         content

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from training.data.columns import parse_manifest
 from training.data.manifest import Field, Files, Manifest, Raw, Shards, Source, manifest_json
-from training.data.union import _distinct, unite
+from training.data.merged_manifests import _distinct, merge
 from trainyard.common.errors import DataError
 
 FIELDS = {"x": Field(dtype="uint16", shape=(3,)), "text": Field(dtype="uint8", shape=None)}
@@ -89,10 +89,10 @@ def test_every_name_of_whatever_width_comes_back(names: list[str]):
     written = Manifest(split="train", fields=FIELDS, workload={}, sources=SOURCES, shards=table)
     columns = parse_manifest("m", manifest_json(written))
     assert [name.decode() for name in columns.files.tolist()] == names
-    union = unite("here", {"m": columns})
-    assert sorted(union.files) == sorted(names)
+    merged = merge("here", {"m": columns})
+    assert sorted(merged.files) == sorted(names)
     bytes_ = dict(zip(names, table.bytes, strict=True))
-    assert [bytes_[name] for name in union.files] == union.bytes[:, 0].tolist()
+    assert [bytes_[name] for name in merged.files] == merged.bytes[:, 0].tolist()
 
 
 NUMBERS = (
@@ -246,4 +246,4 @@ def test_shards_of_one_name_are_of_two_runs(width: int):
     names = [f"{row:0{width - 4}d}.npy" for row in (7, 8, 7)]
     changed["shards"]["file"] = " ".join(names)
     with pytest.raises(DataError, match=f"two manifests name {names[0]} with different hashes"):
-        unite("here", {"m": read(changed)})
+        merge("here", {"m": read(changed)})

@@ -64,7 +64,7 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 def make_order(dataset: Dataset, kind: str, seed: int = 0) -> Order:
     if kind == "uniform":
         return uniform(dataset.fingerprint, seed, len(dataset))
-    return windowed(dataset.fingerprint, seed, dataset.union.samples, 40)
+    return windowed(dataset.fingerprint, seed, dataset.merged.samples, 40)
 
 
 @settings(max_examples=40)
@@ -146,7 +146,7 @@ def test_chunks_grow_to_their_size_and_no_further(dataset, monkeypatch):
     monkeypatch.setattr(Dataset, "read", lambda self, i: asked.append(len(i)) or read(self, i))
     with Loader(dataset, make_order(dataset, "uniform"), global_batch=3, micro_batch=3) as loader:
         take(loader, 300)
-    sample = dataset.union.bytes.sum() / len(dataset)
+    sample = dataset.merged.bytes.sum() / len(dataset)
     assert 1000 < max(asked) * sample <= 2000
     assert sum(asked) <= 900 + (module.AHEAD + 1) * max(asked)
 
@@ -232,10 +232,10 @@ def test_an_error_of_the_thread_is_raised_each_time_that_its_batch_is_asked_for(
     write_dataset(tmp_path, make(SAMPLES), FIELDS)
     dataset = Dataset(tmp_path, loaded=loaded)
     order = Order(len(dataset), lambda epoch: lambda positions: positions)
-    shard = len(dataset.union.files) - 2
-    (tmp_path / dataset.union.files[shard]).unlink()
+    shard = len(dataset.merged.files) - 2
+    (tmp_path / dataset.merged.files[shard]).unlink()
     good = int(dataset.starts[shard])
-    order.shards_from = lambda position: np.arange(len(dataset.union.files))
+    order.shards_from = lambda position: np.arange(len(dataset.merged.files))
     with Loader(dataset, order, global_batch=1, micro_batch=1) as loader:
         given = []
         with pytest.raises(DataError, match="missing; copy it again"):

@@ -53,7 +53,7 @@ def test_the_loader_reads_each_object_once_an_epoch(prefix, tmp_path, emulator, 
     order = (
         uniform(local.fingerprint, 0, 120)
         if kind == "uniform"
-        else windowed(local.fingerprint, 0, local.union.samples, 30)
+        else windowed(local.fingerprint, 0, local.merged.samples, 30)
     )
     with Loader(remote, order, global_batch=8, micro_batch=4) as loader:
         for number, batch in enumerate(itertools.islice(loader, 75)):
@@ -64,7 +64,7 @@ def test_the_loader_reads_each_object_once_an_epoch(prefix, tmp_path, emulator, 
 
 def test_what_is_missing_is_named(prefix, tmp_path):
     remote = Dataset(prefix)
-    name = remote.union.files[3]
+    name = remote.merged.files[3]
     remove(prefix, name)
     for act in (remote.check, lambda: remote.read(np.arange(120))):
         with pytest.raises(DataError, match=f"{prefix}/{name}: .* missing; copy it again"):
@@ -77,7 +77,7 @@ def test_what_is_missing_is_named(prefix, tmp_path):
 
 def test_a_cut_object_is_named(prefix, tmp_path):
     remote = Dataset(prefix)
-    name = remote.union.files[3]
+    name = remote.merged.files[3]
     bucket, _, key = prefix.removeprefix("s3://").partition("/")
     body = (tmp_path / name).read_bytes()[:-1]
     boto3.client("s3").put_object(Bucket=bucket, Key=f"{key}/{name}", Body=body)

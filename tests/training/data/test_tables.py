@@ -70,7 +70,7 @@ def test_damage_is_found_when_the_shard_is_opened(folder, loaded, name, damage, 
     with pytest.raises(DataError, match=expected) as failure:
         everything(dataset)
     assert str(folder / name) in str(failure.value)
-    [shard] = np.flatnonzero(dataset.union.files == "algo-1-00003.npy")
+    [shard] = np.flatnonzero(dataset.merged.files == "algo-1-00003.npy")
     others = np.delete(np.arange(SAMPLES), np.arange(*dataset.starts[shard : shard + 2]))
     assert len(rows(dataset.read(others))) == len(others)
 
@@ -124,7 +124,7 @@ def test_threads_may_read_at_once_while_shards_are_closed(folder, monkeypatch, l
 def test_what_is_held_is_read_ahead_and_all_else_forgotten(folder):
     dataset = Dataset(folder, loaded=True)
     expected = rows(everything(Dataset(folder)))
-    shards = len(dataset.union.files)
+    shards = len(dataset.merged.files)
     first, second = np.arange(shards // 2), np.arange(shards // 2 - 2, shards)
     dataset.hold(first)
     dataset.read(dataset.starts[first])
@@ -158,7 +158,7 @@ def test_what_is_held_is_read_once_before_it_is_asked_for(folder, monkeypatch):
 def test_an_error_while_reading_ahead_comes_with_the_sample(folder):
     dataset = Dataset(folder, loaded=True)
     (folder / "algo-1-00003.npy").unlink()
-    dataset.hold(np.arange(len(dataset.union.files)))
+    dataset.hold(np.arange(len(dataset.merged.files)))
     with pytest.raises(DataError, match="algo-1-00003.npy: .* missing"):
         everything(dataset)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pipelines import definition
 from pipelines.compiling.assets import Asset
-from pipelines.compiling.compiled import Definition
+from pipelines.compiling.compiled import CompiledPipeline
 from pipelines.definition import build
 from pipelines.deploying.planning import changed_files, ours
 from pipelines.recipe.account import resolve
@@ -128,15 +128,15 @@ class Studio:
         (self.checkout / "steps/requirements.txt").write_text("")
         (self.checkout / "locks").mkdir()
         (self.checkout / "locks/packages.txt").write_text("")
-        self._compiled: dict[Change, Definition] = {}
+        self._compiled: dict[Change, CompiledPipeline] = {}
         self.base = self.compiled(Change())
 
-    def compiled(self, change: Change) -> Definition:
+    def compiled(self, change: Change) -> CompiledPipeline:
         if change not in self._compiled:
             self._compiled[change] = self._compile(change)
         return self._compiled[change]
 
-    def _compile(self, change: Change) -> Definition:
+    def _compile(self, change: Change) -> CompiledPipeline:
         checkout = self.checkout.with_name("changed")
         shutil.copytree(self.checkout, checkout)
         change.edit(checkout)
@@ -171,7 +171,7 @@ class Studio:
     def draw(self, change: Change) -> str:
         return "".join(f"{line.plain.rstrip()}\n" for line in picture(self.plan(change)))
 
-    def _note(self, wanted: Definition) -> Callable[[str, str], str]:
+    def _note(self, wanted: CompiledPipeline) -> Callable[[str, str], str]:
         """As ``plan`` does it, with the old folder's files from here and not from S3."""
         made = (wanted, *self._compiled.values())
         folders: dict[str, Asset] = {a.uri: a for one in made for a in one.assets}

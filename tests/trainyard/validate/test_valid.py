@@ -88,12 +88,12 @@ def test_a_recipe_is_compiled_and_checked(compiled):
 
 @pytest.mark.slow
 def test_upsert_uploads_nothing_of_a_definition_that_is_wrong(compiled, monkeypatch):
-    from pipelines.compiling.compiled import Definition
+    from pipelines.compiling.compiled import CompiledPipeline
     from pipelines.upsert import upsert
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # a call would fail otherwise
     body = compiled["laptop"].replace('"TrainingInputMode": "File"', '"TrainingInputMode": "Fil"')
-    definition = Definition(
+    definition = CompiledPipeline(
         name="wrong",
         description="",
         region="us-east-1",

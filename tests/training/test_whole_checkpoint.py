@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributed import checkpoint as dcp
 
-from training import whole
+from training import whole_checkpoint
 from training.checkpoint import Checkpoints
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
@@ -55,7 +55,7 @@ def test_parts_of_tensors_are_refused(tmp_path):
         pass
 
     with pytest.raises(TrainingError, match="model.w is sharded: with torch .* 2.8 or newer"):
-        whole.write(tmp_path, {"model.w": torch.zeros(2).as_subclass(Part)}, 0)
-    whole.write(tmp_path, {"model.w": torch.zeros(2)}, 0)
+        whole_checkpoint.write(tmp_path, {"model.w": torch.zeros(2).as_subclass(Part)}, 0)
+    whole_checkpoint.write(tmp_path, {"model.w": torch.zeros(2)}, 0)
     with pytest.raises(TrainingError, match="holds model.w not as a whole; .* resume it in its"):
-        whole.read(tmp_path, {"model.w": torch.zeros(3)})
+        whole_checkpoint.read(tmp_path, {"model.w": torch.zeros(3)})

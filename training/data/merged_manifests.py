@@ -21,7 +21,7 @@ ALL = slice(None)  # rows of a table, as they stand
 
 
 @dataclass(frozen=True, kw_only=True)
-class Union:
+class MergedManifests:
     """A split as all instances wrote it; the shards are ordered by hash, then by name."""
 
     split: str
@@ -59,7 +59,7 @@ class Union:
         ]
 
 
-def unite(place: object, manifests: Mapping[str, Columns]) -> Union:
+def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
     """The union of manifests given by file name; what two of them name is read once.
 
     Raises:
@@ -86,7 +86,7 @@ def unite(place: object, manifests: Mapping[str, Columns]) -> Union:
         rows = _chosen(place, table)
     if rows is not ALL:
         table = {name: column[rows] for name, column in table.items()}
-    return Union(
+    return MergedManifests(
         split=parts[0].split,
         fields=parts[0].fields,
         workload=parts[0].workload,

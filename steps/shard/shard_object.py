@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ShardObject:
     """A range of the records' hashes, and of all records those that fall into it."""
 
     name: str

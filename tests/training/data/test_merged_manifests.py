@@ -12,7 +12,7 @@ from tests.training.trainings import write_dataset
 from training.data.columns import Columns, parse_manifest
 from training.data.dataset import Dataset
 from training.data.manifest import Field, Manifest, Raw, Shards, Source, manifest_json
-from training.data.union import unite
+from training.data.merged_manifests import merge
 from trainyard.common.errors import DataError
 
 FIELDS = {"x": Field(dtype="uint16", shape=(3,))}
@@ -51,8 +51,8 @@ def test_it_does_not_matter_who_wrote_what(objects, data):
         )
         for instance in range(instances)
     }
-    alone = unite("here", {"manifest-x.json": manifest(objects)})
-    spread = unite("here", parts)
+    alone = merge("here", {"manifest-x.json": manifest(objects)})
+    spread = merge("here", parts)
     assert alone.fingerprint == spread.fingerprint
     assert alone.sources == spread.sources
     for column in ("files", "samples", "bytes", "sha256"):
@@ -73,16 +73,16 @@ def test_the_fingerprint_names_the_content_and_what_a_sample_is():
         manifest(base, fields={"x": Field(dtype="uint32", shape=(3,))}),
         manifest(base, fields={"y": FIELDS["x"]}),
     ]
-    found = [unite("here", {"m": m}).fingerprint for m in [manifest(base), *others]]
+    found = [merge("here", {"m": m}).fingerprint for m in [manifest(base), *others]]
     assert len(set(found)) == len(found)
-    renamed = unite("here", {"m": manifest({"c": [2, 1], "d": [3]})})
+    renamed = merge("here", {"m": manifest({"c": [2, 1], "d": [3]})})
     assert renamed.fingerprint == found[0]
 
 
 def test_the_order_of_fields_is_part_of_a_sample():
     two = {"x": Field(dtype="uint16"), "y": Field(dtype="uint16")}
     prints = {
-        unite("here", {"m": manifest({}, fields=dict(order))}).fingerprint
+        merge("here", {"m": manifest({}, fields=dict(order))}).fingerprint
         for order in permutations(two.items())
     }
     assert len(prints) == 2
@@ -98,15 +98,15 @@ def test_the_order_of_fields_is_part_of_a_sample():
 )
 def test_what_an_instance_wrote_must_be_there_and_of_the_same_data(second, expected):
     with pytest.raises(DataError, match=expected):
-        unite("here", {"m-1": manifest({"a": [1]}, units=second.units), "m-2": second})
+        merge("here", {"m-1": manifest({"a": [1]}, units=second.units), "m-2": second})
     whole = {"m-1": manifest({"a": [1]}, units=2), "m-2": manifest({"b": [2]}, units=2)}
-    assert len(unite("here", whole).sources) == 2
+    assert len(merge("here", whole).sources) == 2
 
 
 def test_the_same_unit_in_two_manifests_is_read_once():
     """A run with other instances after one that was lost, on a file system that both wrote to."""
     parts = {"m-1": manifest({"a": [1], "b": [2]}), "m-2": manifest({"b": [2], "c": [3]})}
-    assert unite("here", parts).fingerprint == unite(
+    assert merge("here", parts).fingerprint == merge(
         "here", {"m": manifest({"a": [1], "b": [2], "c": [3]})}
     ).fingerprint  # fmt: skip
 
@@ -121,7 +121,7 @@ def test_the_same_unit_in_two_manifests_is_read_once():
 )
 def test_manifests_of_two_runs_are_refused(second, expected):
     with pytest.raises(DataError, match=expected):
-        unite("here", {"m-1": manifest({"a": [1], "b": [2]}), "m-2": second})
+        merge("here", {"m-1": manifest({"a": [1], "b": [2]}), "m-2": second})
 
 
 def test_instances_fill_one_folder(tmp_path: Path):
