@@ -1,4 +1,4 @@
-"""Derive least-privilege policies from a definition; tell what a given policy lacks or exceeds.
+"""Derive least-privilege policies; tell what a given policy lacks or exceeds.
 
 trainyard permissions definition.json --name demo --region us-east-1 \\
     --pipeline-role arn:aws:iam::111122223333:role/demo --role job

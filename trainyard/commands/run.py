@@ -97,9 +97,10 @@ def _conclude(begun: datetime) -> int:
         if state not in ENDED:
             people.print(f"waiting for {arn}")
             status = watch(arn, stop_on_interrupt=True) or status
-        elif state != "Succeeded" and found["StartTime"] >= begun:
-            people.print(f"{arn} {state}: {found.get('PipelineExecutionFailureReason', '')}")
-            status = status or 1
+        elif found["StartTime"] >= begun:
+            reason = found.get("PipelineExecutionFailureReason")
+            people.print(f"{arn} {state}{f': {reason}' if reason else ''}")
+            status = status or int(state != "Succeeded")
     return _wait_for_jobs(sagemaker) or status
 
 

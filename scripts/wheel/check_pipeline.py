@@ -1,0 +1,13 @@
+"""Somebody's test of it, which pytest is told by name."""
+
+import json
+
+import boto3
+import pipeline
+
+
+def test_it_counts(sagemaker_endpoint):
+    ended = sagemaker_endpoint.wait(pipeline.start())
+    assert ended["PipelineExecutionStatus"] == "Succeeded", ended
+    got = boto3.client("s3").get_object(Bucket=pipeline.BUCKET, Key="counts/counts.json")
+    assert json.loads(got["Body"].read()) == {"words": 3}
