@@ -144,7 +144,7 @@ def _check_references(definition: Definition, step: Step) -> None:
 
 def _check_property_files(step: Step) -> None:
     outputs = (step.arguments.get("ProcessingOutputConfig") or {}).get("Outputs") or []
-    names = [output.get("OutputName") for output in outputs]
+    names = [output.get("OutputName") for output in outputs if isinstance(output, dict)]
     seen = set()
     for file in step.document.get("PropertyFiles") or []:
         name, output = file.get("PropertyFileName"), file.get("OutputName")
@@ -162,7 +162,10 @@ def check_image(step: Step) -> None:
     image: Any = step.arguments if job and job.image else None
     for key in job.image.split(".") if job else ():
         image = image.get(key) if isinstance(image, dict) else None
-    if image and not is_expression(image) and (why := images.refusal(image)):
+    if not image or is_expression(image):
+        return
+    why = images.refusal(image) if isinstance(image, str) else f"image {image!r} is no text"
+    if why:
         raise invalid(f"step {step.name!r}: {why}")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -103,6 +104,17 @@ def test_a_condition_must_not_wait_for_its_own_branch() -> None:
             "names output 'x'",
         ),
         (
+            [
+                process_step(
+                    "A",
+                    "",
+                    PropertyFiles=[file()],
+                    arguments={"ProcessingOutputConfig": {"Outputs": [[]]}},
+                )
+            ],
+            "names output 'o', expected one of",
+        ),
+        (
             [process_step("A", "", outputs=OUT, PropertyFiles=[file(), file()])],
             "duplicate property file",
         ),
@@ -134,10 +146,11 @@ def test_members_of_newer_sdks_are_tolerated() -> None:
     )
 
 
-def test_an_unknown_image_is_refused_with_step_and_image() -> None:
+@pytest.mark.parametrize("image", ["me/own:1", 7, ["me/own:1"]])
+def test_an_unknown_image_is_refused_with_step_and_image(image: Any) -> None:
     step = train_step("T", "true")
-    step["Arguments"]["AlgorithmSpecification"]["TrainingImage"] = "me/own:1"
-    with pytest.raises(ApiError, match="step 'T': image 'me/own:1'"):
+    step["Arguments"]["AlgorithmSpecification"]["TrainingImage"] = image
+    with pytest.raises(ApiError, match=re.escape(f"step 'T': image {image!r}")):
         check_image(read([step]).steps["T"])
 
 
