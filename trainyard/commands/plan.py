@@ -41,12 +41,12 @@ def main(
     as_json: JsonOption = False,
 ) -> None:
     """Show what updating a pipeline would change, and what its next run would do and cost."""
-    if definition is None and pipeline is None:
-        raise DefinitionError("give a definition's JSON file, --pipeline NAME, or both")
-    if definition is None:
+    if definition is not None:
+        body, name = read_definition(definition), pipeline or definition.stem
+    elif pipeline is not None:
         body, name = deployed_pipeline(pipeline, region).state.definition, pipeline
     else:
-        body, name = read_definition(definition), pipeline or definition.stem
+        raise DefinitionError("give a definition's JSON file, --pipeline NAME, or both")
     refuse_errors(body, str(definition or pipeline))
     plan = _made(body, name, region, is_known=pipeline is not None)
     if as_json:
@@ -62,7 +62,7 @@ def _made(body: str, name: str, region: str | None, *, is_known: bool) -> Plan:
         sagemaker, s3 = client("sagemaker", region), client("s3", region)
         there = deployed.describe(sagemaker, name) if is_known else None
         wanted = replace(there.state, definition=body) if there else State(name, body)
-        history = History(sagemaker, there and name)
+        history = History(sagemaker, name if there else None)
         plan = complete(wanted, there, history, load(sagemaker.meta.region_name))
         found = overwritten(s3, wanted.document, plan.outcomes)
         return replace(plan, overwritten=tuple(found))

@@ -81,7 +81,7 @@ class _Substitution:
         changed = text
         for pattern, name in self._names:
             if pattern:  # no key, no name for it
-                changed = re.sub(pattern, lambda _, name=name: name, changed)
+                changed = re.sub(pattern, name, changed)
         if changed == "${KmsKeyArn}":
             return {"Ref": "KmsKeyArn"}
         return text if changed == text else {"Fn::Sub": changed}
@@ -106,16 +106,14 @@ class _Loader(BoundedLoader):
     """Reads CloudFormation's short forms (``!Sub``) as their long ones."""
 
 
-def _long_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
+def _long_form(loader: _Loader, suffix: str, node: Any) -> dict[str, Any]:
     name = suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}"
     if isinstance(node, yaml.ScalarNode):
         value = loader.construct_scalar(node)
         return {name: value.split(".", 1) if suffix == "GetAtt" else value}
-    construct = (
-        loader.construct_sequence if isinstance(node, yaml.SequenceNode)
-        else loader.construct_mapping
-    )  # fmt: skip
-    return {name: construct(node, deep=True)}
+    if isinstance(node, yaml.SequenceNode):
+        return {name: loader.construct_sequence(node, deep=True)}
+    return {name: loader.construct_mapping(node, deep=True)}
 
 
 _Loader.add_multi_constructor("!", _long_form)

@@ -86,7 +86,7 @@ def folder_patterns(key: str) -> tuple[str, ...]:
     hardly narrows. A part that is a hash of its content is such a one: policies must not change
     with every line of code.
     """
-    parts = []
+    parts: list[str] = []
     for part in key.split("/"):
         if "*" in part or _HASH.fullmatch(part):
             return ("/".join([*parts, "*"]),)

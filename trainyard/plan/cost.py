@@ -99,8 +99,9 @@ def estimate(
             )
         else:
             cost = _cost(outcome.step, job, history, prices)
-        free = {"seen": NOTHING, "usd_seen": NOTHING, "limit": 0.0, "usd_limit": 0.0}
-        costs.append(replace(cost, **free) if outcome.answer == "cached" else cost)
+        if outcome.answer == "cached":
+            cost = replace(cost, seen=NOTHING, usd_seen=NOTHING, limit=0.0, usd_limit=0.0)
+        costs.append(cost)
     return costs
 
 
@@ -213,8 +214,13 @@ def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
 
 
 def all_of(amounts: Iterable[float | None]) -> float | None:
-    found = list(amounts)
-    return None if None in found else sum(found)
+    """Their sum; None where one of them is not known."""
+    total = 0.0
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return total
 
 
 def _path(document: Mapping[str, Any], costs: Sequence[Cost], which: str) -> float | None:

@@ -156,7 +156,8 @@ def _steps(old: dict, new: dict, code_note: CodeNote) -> Iterator[StepChange]:
         changes = tuple(changed(fields(was or {}), fields(now or {}), code_note))
         if was is None or now is None or changes:
             sign = _sign(was is not None, now is not None)
-            yield StepChange(sign=sign, name=name, type=(now or was)["Type"], changes=changes)
+            kind = (now or was or {})["Type"]
+            yield StepChange(sign=sign, name=name, type=kind, changes=changes)
 
 
 def changed(

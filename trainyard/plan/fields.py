@@ -118,8 +118,8 @@ def _list(path: str, items: list) -> Iterator[tuple[str, Any]]:
 
 def _named(items: list[dict]) -> Iterator[tuple[str, Any]]:
     """Members by names that are theirs alone, where all have one; else by position."""
-    names = [_name(item) for item in items]
-    unique = None not in names and len(set(names)) == len(names)
+    names = [name for item in items if (name := _name(item)) is not None]
+    unique = len(set(names)) == len(items)
     for position, item in enumerate(items):
         yield (names[position], _nameless(item)) if unique else (str(position), item)
 

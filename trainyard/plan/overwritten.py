@@ -7,6 +7,7 @@ another than the step read. Of an object that was deleted S3's listing says noth
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -17,6 +18,7 @@ from trainyard.language.expressions import ExpressionError
 from trainyard.language.parameters import values
 from trainyard.plan.caching import Outcome
 from trainyard.plan.fields import CODE, steps
+from trainyard.plan.history import Run
 from trainyard.service import error_code
 
 MOST = 10_000
@@ -72,9 +74,9 @@ def overwritten(
     everything, defaults = steps(document), values(document, {})
     found = []
     for outcome in outcomes:
-        if outcome.answer == "cached" and outcome.source:
+        if outcome.answer == "cached" and (run := outcome.source):
             for uri in dict.fromkeys(_inputs(everything[outcome.step], defaults)):
-                found.append(_look(s3, outcome, uri, fix))
+                found.append(_look(s3, outcome.step, run, uri, fix))
     return [each for each in found if each.count or each.refused]
 
 
@@ -100,18 +102,17 @@ def _listed(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
     return list(islice((item for page in pages for item in page.get("Contents", ())), MOST))
 
 
-def _look(s3: Any, outcome: Outcome, uri: str, fix: str) -> Overwritten:
-    read = outcome.source.steps[outcome.step].started
+def _look(s3: Any, step: str, run: Run, uri: str, fix: str) -> Overwritten:
+    read = run.steps[step].started
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-    same = {"step": outcome.step, "uri": uri, "run": outcome.source.id, "fix": fix}
+    found = partial(Overwritten, step=step, uri=uri, run=run.id, fix=fix)
     try:
         there = _listed(s3, bucket, f"{prefix.rstrip('/')}/") or _listed(s3, bucket, prefix)
     except ClientError as error:
-        return Overwritten(**same, refused=error_code(error))
+        return found(refused=error_code(error))
     since = [item for item in there if item["LastModified"] > read]
     newest = max(since, key=lambda item: item["LastModified"], default=None)
-    return Overwritten(
-        **same,
+    return found(
         count=len(since),
         newest=newest["Key"] if newest else "",
         when=newest["LastModified"] if newest else None,

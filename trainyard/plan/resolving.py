@@ -36,10 +36,11 @@ class Past(Start):
 
     def property(self, step: str, path: str) -> Any:
         origin = self._origin(step)
-        value = argument(origin.document, step, path) if isinstance(origin, Run) else None
-        if value is None:
-            return self._untold(step, path)
-        return evaluate(value, Past(origin, self._history))
+        if isinstance(origin, Run):
+            value = argument(origin.document, step, path)
+            if value is not None:
+                return evaluate(value, Past(origin, self._history))
+        return self._untold(step, path)
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         return self._untold(step, f"PropertyFiles.{name}: {path}")

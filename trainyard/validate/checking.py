@@ -27,7 +27,7 @@ def check(body: str) -> list[Finding]:
     found += order.findings(document, steps)
     found += conditions.findings(document, steps)
     found += rules.findings(_well_formed(document, found))
-    at = {name: position for position, name in enumerate(steps)}
+    at = {None: -1} | {name: position for position, name in enumerate(steps)}
     return sorted(dict.fromkeys(found), key=lambda f: (f.severity, at.get(f.step, -1)))
 
 

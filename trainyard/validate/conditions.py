@@ -82,13 +82,11 @@ class _Check:
         for side, type_ in zip((left, right), types, strict=True):
             if type_ is None:
                 yield _form(place, side, "text, a number, true or false, or an expression")
-        if None in types or ANY in types:
-            types = [t for t in types if t not in (None, ANY)]
-        elif not _comparable(*types):
-            yield _mismatch(kind, left, right, types, place)
-            return
-        if kind in ORDER and any(type_ not in NUMBERS for type_ in types):
-            yield _no_order(kind, left, right, types, place)
+        known = [t for t in types if t is not None and t != ANY]
+        if len(known) == 2 and not _comparable(*known):
+            yield _mismatch(kind, left, right, known, place)
+        elif kind in ORDER and any(type_ not in NUMBERS for type_ in known):
+            yield _no_order(kind, left, right, known, place)
 
     def _type(self, value: Any) -> str | None:
         """The side's type; ANY where only the run can tell, None where it can be none."""

@@ -58,9 +58,9 @@ class Fit:
             yield from self._checks(shape.type)(value, shape, place)
 
     def _checks(self, type_: str) -> Callable[[Any, Shape, Place], Iterator[Finding]]:
-        return {"structure": self._structure, "list": self._list, "map": self._map}.get(
-            type_, scalar
-        )
+        checks: dict[str, Callable[[Any, Shape, Place], Iterator[Finding]]]
+        checks = {"structure": self._structure, "list": self._list, "map": self._map}
+        return checks.get(type_, scalar)
 
     def _structure(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
         for name in shape.body.get("required", ()):

@@ -117,12 +117,13 @@ def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
     elif isinstance(name, str) and isinstance(kind, str) and kind in KINDS:
         key, member = KINDS[kind]
         made = [e.get(member) for e in _list(step.arguments, key) if isinstance(e, dict)]
-        if name not in made and all(isinstance(one, str) for one in made):
+        known = [one for one in made if isinstance(one, str)]
+        if name not in made and len(known) == len(made):
             yield place.error(
                 "lineage-entity",
                 f"this step creates no {kind} {name!r}",
                 why="the step fails: a name is looked up among the entities of the same step",
-                fix=suggestion(name, made),
+                fix=suggestion(name, known),
                 source="SDK 3.27: LineageStep._validate_sibling_references",
             )
 

@@ -99,10 +99,10 @@ def compression_without_pipe(job: Job) -> Iterator[Violation]:
 def gzip_input_without_pipe(job: Job) -> Iterator[Violation]:
     for index, item in job.items("ProcessingInputs"):
         s3 = item.get("S3Input")
-        gzip = isinstance(s3, dict) and s3.get("S3CompressionType") == "Gzip"
-        if gzip and s3.get("S3InputMode") != "Pipe":
-            where = f"ProcessingInputs[{index}].S3Input.S3CompressionType"
-            yield job.at(where, f"Gzip with input mode {s3.get('S3InputMode')}")
+        if isinstance(s3, dict) and s3.get("S3CompressionType") == "Gzip":
+            mode, where = s3.get("S3InputMode"), f"ProcessingInputs[{index}].S3Input"
+            if mode != "Pipe":
+                yield job.at(f"{where}.S3CompressionType", f"Gzip with input mode {mode}")
 
 
 @rule(

@@ -50,8 +50,9 @@ sagemaker/core/image_uri_config/pytorch.json, PyTorch 2.8.0."""
 def aws_image(image: str | None) -> re.Match[str] | None:
     """The parts of an image of AWS's deep learning containers; None for any other."""
     found = IMAGE.fullmatch(image or "")
-    ours = found and found["account"] in {COMMON_ACCOUNT, *ACCOUNTS.values()}
-    return found if ours and _AWS_REPOSITORY.fullmatch(found["repository"]) else None
+    if not found or found["account"] not in {COMMON_ACCOUNT, *ACCOUNTS.values()}:
+        return None
+    return found if _AWS_REPOSITORY.fullmatch(found["repository"]) else None
 
 
 def built_for(image: str | None) -> str | None:
@@ -99,9 +100,9 @@ def cpu_image_on_accelerator(job: Job) -> Iterator[Violation]:
     source="deep-learning-containers, available_images.md: Neuron containers have their own images",
 )
 def image_of_another_accelerator(job: Job) -> Iterator[Violation]:
-    kinds = {job.machine.kind if job.machine else None, built_for(job.image)}
-    if kinds == {"gpu", "neuron"}:
-        problem = f"{job.image} is not for {job.instance_type}, which has {job.machine.accelerator}"
+    machine = job.machine
+    if machine and {machine.kind, built_for(job.image)} == {"gpu", "neuron"}:
+        problem = f"{job.image} is not for {job.instance_type}, which has {machine.accelerator}"
         yield job.at(job.image_at, problem)
 
 
@@ -147,5 +148,5 @@ def image_of_another_registry(job: Job) -> Iterator[Violation]:
         yield job.at(
             job.image_at,
             problem + image["account"],
-            f"write {job.image.replace(image['account'], needed, 1)}",
+            f"write {image[0].replace(image['account'], needed, 1)}",
         )

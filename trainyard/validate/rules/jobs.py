@@ -7,6 +7,7 @@ start processing jobs.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from trainyard.language.document import Document
@@ -146,12 +147,12 @@ def jobs(document: Document) -> Iterator[Job]:
     """Every job whose request stands in the definition."""
     for step in document.steps:
         arguments = f"{step.path}.Arguments"
-        make = {"document": document, "step": step}
+        make = partial(Job, document=document, step=step)
         if job := step_type(step.type).job:
-            yield Job(kind=job.machines, arguments=step.arguments, path=arguments, **make)
+            yield make(kind=job.machines, arguments=step.arguments, path=arguments)
         elif step.type == "Tuning":
             for path, definition in _tuned(step):
-                yield Job(kind="training", arguments=definition, path=path, **make)
+                yield make(kind="training", arguments=definition, path=path)
 
 
 def _tuned(step: Step) -> Iterator[tuple[str, Any]]:

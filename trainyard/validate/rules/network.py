@@ -34,8 +34,9 @@ RDMA_FAMILIES = ("ml.p4", "ml.p5", "ml.p6", "ml.trn")
 )
 def efa_unknown_to_driver(job: Job) -> Iterator[Violation]:
     machine = job.machine
-    known = machine is None or not machine.efa or machine.name in DRIVER_EFA
-    if known or job.nodes < 2 or not job.has_drivers or machine.kind == "cpu":
+    if machine is None or machine.kind == "cpu" or not machine.efa or machine.name in DRIVER_EFA:
+        return
+    if job.nodes < 2 or not job.has_drivers:
         return
     if "FI_PROVIDER" not in job.environment:
         wanted = "FI_PROVIDER=efa"
@@ -83,9 +84,9 @@ def nodes_without_efa(job: Job) -> Iterator[Violation]:
 )
 def encrypted_collectives(job: Job) -> Iterator[Violation]:
     where = "EnableInterContainerTrafficEncryption"
-    accelerated = job.machine and job.machine.kind != "cpu"
-    if accelerated and job.nodes > 1 and job.get(where) is True:
-        yield job.at(where, f"traffic between {job.nodes} × {job.machine.name} is encrypted")
+    machine = job.machine
+    if machine and machine.kind != "cpu" and job.nodes > 1 and job.get(where) is True:
+        yield job.at(where, f"traffic between {job.nodes} × {machine.name} is encrypted")
 
 
 @rule(

@@ -100,8 +100,8 @@ def warm_pool_too_long(job: Job) -> Iterator[Violation]:
 def capacity_not_awaited(job: Job) -> Iterator[Violation]:
     policies = as_list(job.step.document.get("RetryPolicies"))
     caught = [p.get("ExceptionType") for p in policies if isinstance(p, dict)]
-    scarce = job.machine and job.machine.kind != "cpu" and job.step.type == "Training"
-    if scarce and not job.spot and CAPACITY.name not in str(caught):
+    awaited = job.spot or CAPACITY.name in str(caught) or job.step.type != "Training"
+    if job.machine and job.machine.kind != "cpu" and not awaited:
         yield job.at(job.resource("InstanceType"), f"{job.machine.name} on demand, without retries")
 
 

@@ -120,8 +120,8 @@ def outputs_collide(document: Document) -> Iterator[Violation]:
 
 def _exclusive(one: Step, other: Step) -> bool:
     """Whether the steps stand in different branches of one condition."""
-    both = one.branch and other.branch
-    return bool(both and one.branch[0] == other.branch[0] and one.branch[1] != other.branch[1])
+    mine, theirs = one.branch, other.branch
+    return bool(mine and theirs and mine[0] == theirs[0] and mine[1] != theirs[1])
 
 
 @rule(
