@@ -27,7 +27,7 @@ def check(condition: Any) -> None:
     """Raises :class:`ExpressionError` for an unknown operator or a missing member."""
     for part in _walk(condition):
         kind = part.get("Type") if isinstance(part, dict) else None
-        if kind not in MEMBERS:
+        if kind not in list(MEMBERS):  # a list compares whatever stands there
             raise ExpressionError(f"condition type {kind!r}: expected one of {list(MEMBERS)}")
         for member in MEMBERS[kind]:
             if member not in part:

@@ -86,6 +86,7 @@ def test_types_that_do_not_compare(kind: str, left: Any, right: Any, message: st
         {"Type": "Equal", "LeftValue": 1, "RightValue": 1},
         {"Type": "Equals", "LeftValue": 1},
         {"Type": "Not"},
+        {"Type": {"Get": "Parameters.x"}},
         {"Type": "Or", "Conditions": [{"Type": "Maybe"}]},
         "Equals",
     ],
