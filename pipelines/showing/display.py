@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from conditions.documents import Gate
-from conditions.wording import demanded, limits, measured
 from pipelines.showing.documents import read_gate
+from pipelines.showing.wording import demanded, limits, measured
 from trainyard.runs.display import Display, Steps
 from trainyard.runs.execution import Execution
 from trainyard.runs.metrics import latest

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from conditions.documents import Gate
 from conditions.table import Picture, checks
-from conditions.wording import entry
+from pipelines.showing.wording import entry
 from steps.evaluate.document import Evaluation
 from trainyard.runs.plots import BAD, GOOD, MODEL, OTHER, picture, picture_of
 

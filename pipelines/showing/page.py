@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from conditions.wording import demanded, measured
 from pipelines.showing import gate_pictures, training_pictures
 from pipelines.showing.documents import read_evaluation, read_gate, read_training
+from pipelines.showing.wording import demanded, measured
 from trainyard.runs.sections import Section, templates
 
 Known = Mapping[str, Any]

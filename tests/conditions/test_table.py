@@ -9,7 +9,7 @@ from conditions.check import at_most
 from conditions.demands import Demands
 from conditions.evidence import Evidence
 from conditions.table import GateCheck, checks, fields
-from conditions.wording import demanded, limits, measured
+from pipelines.showing.wording import demanded, limits, measured
 from steps.gate.config import GateConfig
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError
