@@ -49,7 +49,9 @@ class Step(Entry):
         """The steps that must have ended before it starts: those that it refers to, DependsOn, the
         condition or the loop that holds it. There may be none of that name."""
         own = {**self.document, "Arguments": self.own_arguments}
-        found = [r.name for r in known_references(own) if r.kind in ("Steps", "PropertyFiles")]
+        found: list[Any] = [
+            r.name for r in known_references(own) if r.kind in ("Steps", "PropertyFiles")
+        ]
         entries = self.document.get("DependsOn")
         for entry in entries if isinstance(entries, list) else ():
             found.append(entry.get("Step") if isinstance(entry, dict) else entry)

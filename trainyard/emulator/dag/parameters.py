@@ -27,12 +27,11 @@ def parse_parameter(entry: Any) -> Parameter:
         raise _invalid(f"parameter {name!r} has Type {kind!r}: expected one of {list(TYPES)}")
     parameter = Parameter(name, kind, entry.get("DefaultValue"), tuple(entry.get("EnumValues", ())))
     if parameter.default is not None:
-        _check_default(parameter)
+        _check_default(parameter, parameter.default)
     return parameter
 
 
-def _check_default(parameter: Parameter) -> None:
-    default = parameter.default
+def _check_default(parameter: Parameter, default: Value) -> None:
     if not is_a(default, parameter.type):
         raise _invalid(
             f"parameter {parameter.name!r}: DefaultValue {default!r} is no {parameter.type}"
