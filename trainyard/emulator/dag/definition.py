@@ -30,6 +30,12 @@ class Step:
     """Step that it waits for -> trigger."""
     branch: tuple[str, bool] | None = None
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that its type has beside Arguments, such as a Lambda step's FunctionArn."""
+        own = step_type(self.type).fields
+        return {name: value for name, value in self.document.items() if name in own}
+
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -77,7 +83,7 @@ def _step(document: Any, branch: tuple[str, bool] | None) -> Step:
     step = Step(name, kind, arguments, document, {}, branch)
     try:
         RUNNERS[kind].check(arguments)
-        for reference in references(arguments):
+        for reference in references([arguments, step.fields]):
             if reference.kind in ("Steps", "PropertyFiles"):
                 step.depends_on[reference.name] = "Completed"
             elif reference.kind not in ("Parameters", "Execution"):
@@ -128,7 +134,7 @@ def _check(definition: Definition) -> None:
 
 
 def _check_references(definition: Definition, step: Step) -> None:
-    for reference in references(step.arguments):
+    for reference in references([step.arguments, step.fields]):
         if reference.kind == "Parameters" and reference.name not in definition.parameters:
             raise invalid(
                 f"step {step.name!r} refers to parameter {reference.name!r}, which does not exist; "

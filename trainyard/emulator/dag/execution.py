@@ -255,7 +255,8 @@ class Execution:
         def note(made: dict) -> None:
             self._note(record, {kind.metadata_key: made})
 
-        runner.run(Attempt(arguments=arguments, name=name, scope=scope, note=note))
+        fields = evaluate(step.fields, scope)
+        runner.run(Attempt(arguments=arguments, fields=fields, name=name, scope=scope, note=note))
         outputs = cache.snapshot(self._objects, self.work.outputs(record["Metadata"]))
         with self.lock:
             record |= {"signature": signature, "outputs": outputs}

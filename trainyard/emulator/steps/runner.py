@@ -34,6 +34,9 @@ class Attempt:
     arguments: dict[str, Any]
     """Resolved, unless the runner resolves them itself."""
 
+    fields: dict[str, Any]
+    """The fields of its type beside Arguments, resolved: FunctionArn, CheckType, …"""
+
     name: str
     """A new name, for what the step makes."""
 
