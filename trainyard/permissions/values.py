@@ -60,7 +60,8 @@ class Values(Start):
         if path == "ModelArtifacts.S3ModelArtifacts":
             folder = evaluate(lookup(arguments, "OutputDataConfig.S3OutputPath", step), self)
             return join([folder, "/", super().property(step, path), "/output/model.tar.gz"])
-        if path.rpartition(".")[2].endswith(("Name", "Arn")):
+        told_by_run = path.startswith("OutputParameters[")  # of a Lambda, or whoever calls back
+        if told_by_run or path.rpartition(".")[2].endswith(("Name", "Arn")):
             return super().property(step, path)
         return evaluate(lookup(arguments, path, f"step {step}"), self)
 

@@ -317,6 +317,12 @@ def test_the_code_of_script_mode_is_read_from_where_a_hyperparameter_says():
             r"step P: Outputs\[o\]: '\*' is no s3://bucket/key with a fixed bucket",
         ),
         (
+            [{"Name": "L", "Type": "Lambda", "FunctionArn": "arn:x", "Arguments": {}},
+             process_step("P", "true", outputs={"o": {"Get": "Steps.L.OutputParameters['to']"}})],
+            {},
+            r"step P: Outputs\[o\]: '\*' is no s3://bucket/key with a fixed bucket",
+        ),
+        (
             [process_step("P", "true", arguments={"AppSpecification": {"ImageUri": "ubuntu"}})], {},
             r"step P: AppSpecification.ImageUri: 'ubuntu' is no image in Amazon ECR",
         ),
