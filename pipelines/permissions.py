@@ -48,12 +48,12 @@ def main(
     check: CheckOption = None,
 ) -> None:
     """Derive least-privilege policies from a definition; needs no AWS and no credentials."""
-    if (recipe is None) == (definition is None):
-        raise DefinitionError("whose permissions? give either --recipe FILE or --definition FILE")
-    if recipe is not None:
+    if recipe is not None and definition is None:
         subject = from_recipe(recipe, overrides)
-    else:
+    elif definition is not None and recipe is None:
         subject = from_file(definition, name=name, region=region, role=pipeline_role, root=root)
+    else:
+        raise DefinitionError("whose permissions? give either --recipe FILE or --definition FILE")
     answer(subject, HEAD.format(recipe=recipe), role, job_role, as_template, check)
 
 

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from trainyard.common.errors import DefinitionError
 from trainyard.definitions import (
     DefinitionArgument,
     PipelineOption,
@@ -45,13 +46,15 @@ def main(
     check: CheckOption = None,
 ) -> None:
     """Derive least-privilege policies from a definition."""
-    if pipeline is not None and definition is None:
+    if definition is not None and pipeline is None:
+        subject = from_file(definition, name=name, region=region or "", role=pipeline_role)
+    elif pipeline is not None and definition is None:
         there = deployed_pipeline(pipeline, region)
         state, where = there.state, there.arn.split(":")[3]
         subject = from_definition(
             state.definition, f"pipeline {pipeline}", name=pipeline, region=where, role=state.role
         )
     else:
-        subject = from_file(definition, name=name, region=region or "", role=pipeline_role)
+        raise DefinitionError("whose? give either a definition's JSON file or --pipeline NAME")
     head = HEAD.format(name=subject.name)
     answer(subject, head, role, job_role, as_template, check)

@@ -100,16 +100,12 @@ def from_definition(
     return Subject(name=name, region=region, role=role, document=json.loads(body), root=root)
 
 
-def from_file(
-    path: Path | None, *, name: str, region: str, role: str, root: str | None = None
-) -> Subject:
+def from_file(path: Path, *, name: str, region: str, role: str, root: str | None = None) -> Subject:
     """A definition's file; it does not say its name, region and role, so the caller does.
 
     Raises:
         DefinitionError: the file cannot be read or is not valid, or the caller does not say them.
     """
-    if path is None:
-        raise DefinitionError("whose permissions? give a definition's JSON file or --pipeline NAME")
     if not (name and region and role):
         raise DefinitionError(
             f"{path}: a definition does not say its pipeline's name, region and role; give "

@@ -31,6 +31,7 @@ def test_a_files_policies_need_no_aws(run_python, tmp_path: Path, body: str):
     assert passed == [[JOB_ROLE]]
     for options, said in (
         (("--role", "job"), "give --name, --region and --pipeline-role"),
+        (("--pipeline", "demo"), "give either a definition's JSON file or --pipeline NAME"),
         (names, "give --role job|pipeline|events, or --template"),
         ((*names, "--role", "jobs"), "--role jobs: is no role; nearest valid name: job"),
     ):
