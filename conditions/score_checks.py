@@ -34,7 +34,7 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
 
     Whatever is wrong with the evidence fails every check that needs it, with one reason.
     """
-    champion, compares = demands.champion, bool(compared_metrics(demands.values))
+    champion, compares = demands.champion, _compares(demands)
     if champion == UNRESOLVED and compares:
         return _undecided(demands, UNRESOLVED_CHAMPION)
     if demands.look < 1 and champion != NONE and compares:
@@ -75,6 +75,10 @@ def _made(evidence: Evidence, demands: Demands) -> list[Check]:
 def of_scores(demands: Demands) -> list[GateCheck]:
     """The checks that need the scores of single examples."""
     return [check for check in rows_of(demands) if "scores" in check.needs]
+
+
+def _compares(demands: Demands) -> bool:
+    return any("champion" in check.needs for check in of_scores(demands))
 
 
 def undecided(demands: Demands, reason: str, *, passed: bool, compared_only: bool) -> list[Check]:
@@ -123,7 +127,7 @@ def _wanted(demands: Demands) -> Wanted:
 
 def _refuse_other_champion(evaluation: Any, demands: Demands) -> None:
     """Evaluate and Gate were given the same champion."""
-    if not compared_metrics(demands.values):
+    if not _compares(demands):
         return
     told = evaluation.get("champion") if isinstance(evaluation, dict) else None
     known = told if isinstance(told, dict) else {}
