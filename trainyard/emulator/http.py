@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import IO, cast
 from wsgiref.types import WSGIApplication
 
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
@@ -38,7 +39,8 @@ class Server(ThreadedWSGIServer):
     def __init__(self, app: WSGIApplication, port: int) -> None:
         self.connections: set[socket.socket] = set()
         with _listen(port) as listening:  # werkzeug itself would print and exit on a busy port
-            super().__init__(*listening.getsockname(), app, Handler, fd=listening.fileno())
+            host, number = listening.getsockname()
+            super().__init__(host, number, app, Handler, fd=listening.fileno())
         self._thread = threading.Thread(
             target=self.serve_forever, args=(_POLL,), name="emulator", daemon=True
         )
@@ -88,15 +90,15 @@ class Handler(WSGIRequestHandler):
     def run_wsgi(self) -> None:
         environ = self.make_environ()
         body = self._body(environ)
-        answer: list = []
+        answer: list[tuple[str, list]] = []
 
-        def start_response(status: str, headers: list, exc_info=None) -> Callable:
-            answer[:] = [status, headers]
+        def start_response(status: str, headers: list, exc_info: object = None) -> Callable:
+            answer[:] = [(status, headers)]
             return self.wfile.write
 
         parts = self.server.app(environ, start_response)
         try:
-            self._send(*answer, parts)
+            self._send(*answer[0], parts)
         finally:
             if hasattr(parts, "close"):
                 parts.close()
@@ -108,7 +110,7 @@ class Handler(WSGIRequestHandler):
             self.close_connection = True
             return None
         length = self.headers.get("Content-Length", "0")
-        body = LimitedStream(self.rfile, int(length) if length.isdecimal() else 0)
+        body = LimitedStream(cast(IO[bytes], self.rfile), int(length) if length.isdecimal() else 0)
         environ["wsgi.input"], environ["wsgi.input_terminated"] = body, True
         return body
 

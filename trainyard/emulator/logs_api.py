@@ -5,6 +5,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.logs import Event, LogStore, Stream, group_arn, read_backward, read_forward
@@ -89,7 +90,7 @@ class Logs:
         stream = self._store.stream(_group(request), _need(request, "logStreamName"))
         limit = min(request.get("limit") or _EVENTS, _EVENTS)
         forward, offset = _start(request)
-        if forward:
+        if forward and offset is not None:
             found = _take(read_forward(stream.path, offset), request, limit)
             first, last = offset, found[-1].stop if found else offset
         else:
@@ -124,7 +125,8 @@ class Logs:
 
 
 def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
-    found, size = [], 0
+    found: list[Event] = []
+    size = 0
     for event in events:
         if _within(event, request):
             size += len(event.message) + 26  # AWS counts 26 bytes of overhead per event
@@ -233,7 +235,7 @@ def _group(request: dict) -> str:
     return re.sub(r"^arn:aws:logs:[^:]*:\d+:log-group:", "", named).removesuffix(":*")
 
 
-def _need(request: dict, name: str):
+def _need(request: dict, name: str) -> Any:
     if not request.get(name):
         raise ApiError("InvalidParameterException", f"{name} is missing.")
     return request[name]

@@ -16,6 +16,7 @@ from xml.sax.saxutils import escape
 
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug import Request, Response
+from werkzeug.datastructures import Headers
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from trainyard.common.errors import EmulatorError
@@ -126,8 +127,10 @@ def _sagemaker_environ(operation: str, request: dict) -> WSGIEnvironment:
         base_url=f"http://api.sagemaker.{REGION}.amazonaws.com",
         data=json.dumps(request),
         content_type="application/x-amz-json-1.1",
-        headers={
-            "X-Amz-Target": f"SageMaker.{operation}",
-            "Authorization": f"AWS4-HMAC-SHA256 {credential}, SignedHeaders=host, Signature=0",
-        },
+        headers=Headers(
+            {
+                "X-Amz-Target": f"SageMaker.{operation}",
+                "Authorization": f"AWS4-HMAC-SHA256 {credential}, SignedHeaders=host, Signature=0",
+            }
+        ),
     ).get_environ()

@@ -131,7 +131,9 @@ class Registry:
         package = {k: v for k, v in request.items() if k not in ("Tags", "ClientToken")}
         if group:
             package.setdefault("ModelApprovalStatus", "PendingManualApproval")  # AWS's default
-        package |= self._versioned(group) if group else self._unversioned(name)
+        package |= (
+            self._versioned(group) if group else self._unversioned(request["ModelPackageName"])
+        )
         package |= {
             "CreationTime": time.time(),
             "ModelPackageStatus": "Completed",

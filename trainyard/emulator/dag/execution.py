@@ -206,7 +206,8 @@ class Execution:
 
     def _run_step(self, step: Step) -> None:
         record = self.steps[step.name]
-        status, reason = "Failed", DEFECT  # until something better is known
+        status = "Failed"
+        reason: str | None = DEFECT  # until something better is known
         try:
             self._attempt_all(step, record)
             status, reason = "Succeeded", None

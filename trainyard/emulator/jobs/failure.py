@@ -2,7 +2,7 @@
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainyard.emulator.runtime.cluster import Exit
 
@@ -20,7 +20,7 @@ _NOISE = re.compile(r"^(\++ |Command failed with exit code|An error occurred wit
 _DRIVER = ("subprocess.CalledProcessError", "Training Execution failed")
 
 
-def reason(end: Exit, written: str, logs: dict[str, Sequence[str]]) -> str:
+def reason(end: Exit, written: str, logs: Mapping[str, Sequence[str]]) -> str:
     """FailureReason in AWS's form, ``AlgorithmError: ..., exit code: N``, at most 1,024 characters.
 
     ``written``: what the job left in ``/opt/ml/output/failure`` (or ``message``); AWS's drivers
@@ -47,7 +47,7 @@ def ending_of(end: Exit) -> str:
     return f"exit code: {end.status}"
 
 
-def excerpt(first: str, logs: dict[str, Sequence[str]]) -> str:
+def excerpt(first: str, logs: Mapping[str, Sequence[str]]) -> str:
     """The exception that ended the job, else the failed node's last lines."""
     nodes = [first, *(name for name in logs if name != first)]
     found = [(name, text) for name in nodes for text in _exceptions(logs.get(name, ()))]

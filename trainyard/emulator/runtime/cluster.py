@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, cast
 
 import psutil
 
@@ -82,7 +83,7 @@ class Cluster:
                 else:
                     self._react(event)
         finally:
-            self._process.stdin.close()  # the supervisor kills what is left, and ends
+            self._commands.close()  # the supervisor kills what is left, and ends
             self._process.wait()
             for reader in readers:
                 reader.join(DRAIN)
@@ -104,6 +105,7 @@ class Cluster:
                 pass_fds=[write for _, write in pipes.values()],
                 start_new_session=True,  # a Ctrl-C at the emulator is the emulator's to handle
             )
+            self._commands = cast(IO[str], self._process.stdin)
             ours.pop_all()  # the readers close them
         readers = [_thread(self._read, name, read) for name, (read, _) in pipes.items()]
         return [*readers, _thread(self._listen)]
@@ -129,7 +131,8 @@ class Cluster:
                 self._on_line(node, line.rstrip("\n"))
 
     def _listen(self) -> None:
-        with self._process.stdout as events, self._process.stderr as errors:
+        streams = self._process.stdout, self._process.stderr
+        with cast(IO[str], streams[0]) as events, cast(IO[str], streams[1]) as errors:
             for line in events:
                 self._events.put(json.loads(line))
             self._events.put({"end": errors.read()})
@@ -191,7 +194,7 @@ class Cluster:
 
     def _tell(self, word: str) -> None:
         try:  # unbuffered: what could not be written must not come up again at close()
-            os.write(self._process.stdin.fileno(), f"{word}\n".encode())
+            os.write(self._commands.fileno(), f"{word}\n".encode())
         except BrokenPipeError:
             pass  # it has ended: the event is on its way
 

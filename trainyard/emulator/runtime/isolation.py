@@ -30,15 +30,17 @@ NODE = ["unshare", "--mount", "--uts", "--"]
 class Isolation(Protocol):
     """``notice``: what the job's log must say about it, or None. See :class:`Namespaces`."""
 
-    notice: str | None
+    @property
+    def notice(self) -> str | None: ...
+
+    @property
+    def loopback(self) -> bool: ...
 
     def supervisor(self, spec: Path) -> list[str]: ...
 
     def setup(self, job: Path) -> list[list[str]]: ...
 
     def prepare(self, node: Node, hosts: list[str]) -> None: ...
-
-    loopback: bool
 
 
 class Namespaces:

@@ -42,7 +42,8 @@ class Tree:
     def __init__(self) -> None:
         import psutil  # not in the standard library: only where there are no namespaces
 
-        self._psutil, self._known, self._lock = psutil, set(), threading.Lock()
+        self._psutil, self._lock = psutil, threading.Lock()
+        self._known: set[psutil.Process] = set()
         if sys.platform == "linux":  # orphans become our children
             ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         threading.Thread(target=self._track, daemon=True).start()

@@ -12,8 +12,8 @@ import hmac
 import logging
 import re
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Protocol
 
 from werkzeug import Request
 from werkzeug.exceptions import ClientDisconnected
@@ -55,7 +55,11 @@ class _Crc32:
         return self._value.to_bytes(4, "big")
 
 
-_ALGORITHMS = {"crc32": _Crc32, "sha1": hashlib.sha1, "sha256": hashlib.sha256}
+_ALGORITHMS: dict[str, Callable[[], _Hash]] = {
+    "crc32": _Crc32,
+    "sha1": hashlib.sha1,
+    "sha256": hashlib.sha256,
+}
 
 
 class Upload:
@@ -161,7 +165,7 @@ class _Chain:
             raise ApiError("SignatureDoesNotMatch", message, 403)
 
 
-def _dechunk(stream, claims: dict[str, str], chain: _Chain | None) -> Iterator[bytes]:
+def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) -> Iterator[bytes]:
     """``hex-size[;chunk-signature=...] CRLF bytes CRLF`` ... ``0 CRLF`` trailers ``CRLF``."""
     size = None
     while size != 0:
@@ -191,7 +195,7 @@ def _dechunk(stream, claims: dict[str, str], chain: _Chain | None) -> Iterator[b
         chain.close("", "TRAILER")
 
 
-def _chunk_head(stream) -> tuple[int, str]:
+def _chunk_head(stream: IO[bytes]) -> tuple[int, str]:
     """(bytes of the chunk, its signature or an empty text)."""
     line = stream.readline(_LINE)
     match = re.match(rb"([0-9a-fA-F]{1,16})(?:;chunk-signature=(\w*)|;[^\r\n]*)?\r\n", line)
@@ -200,7 +204,7 @@ def _chunk_head(stream) -> tuple[int, str]:
     return int(match[1], 16), (match[2] or b"").decode()
 
 
-def _trailers(stream) -> Iterable[str]:
+def _trailers(stream: IO[bytes]) -> Iterable[str]:
     while line := stream.readline(_LINE).strip():
         yield line.decode("latin-1")
 

@@ -43,7 +43,7 @@ class Buckets:
             ("Bucket", [("Name", name), ("CreationDate", xml.timestamp(created))])
             for name, created in self.store.buckets()
         ]
-        tree = [("Owner", _OWNER), ("Buckets", names)]
+        tree: list = [("Owner", _OWNER), ("Buckets", names)]
         return xml.document("ListAllMyBucketsResult", tree)
 
     @operation("bucket", "PUT")

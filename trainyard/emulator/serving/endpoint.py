@@ -115,7 +115,7 @@ class Endpoint:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 if self._ask("GET", "/ping", b"", {}).status == 200:
                     return self._become("InService")
-            if time.monotonic() > end:
+            if time.monotonic() > end and self._cluster:
                 self._cluster.stop(GRACE)
                 return
             time.sleep(0.05)

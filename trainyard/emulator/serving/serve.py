@@ -85,9 +85,11 @@ def main() -> None:
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         subprocess.run([*pip, "-r", str(requirements)], check=True)
     sys.path.insert(0, str(MODEL / "code"))
-    from sagemaker_pytorch_serving_container.handler_service import HandlerService
+    from sagemaker_pytorch_serving_container import (  # type: ignore[import-untyped]
+        handler_service,
+    )
 
-    Handler.service = HandlerService()
+    Handler.service = handler_service.HandlerService()
     Handler.service.initialize(Context({}))  # loads the model: only then does /ping answer
     with Server(sys.argv[1], Handler) as server:
         server.serve_forever()
