@@ -4,7 +4,9 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-Strategy = Literal["single", "ddp", "fsdp", "deepspeed", "horovod", "smddp", "smp"]
+from training.strategy_table import STRATEGIES, StrategyEntry
+
+Strategy = Literal[tuple(STRATEGIES)]
 
 # What changes neither the weights nor their order; all else makes another training.
 IMMATERIAL = {
@@ -164,6 +166,11 @@ class TrainConfig(BaseModel):
     collective_timeout_seconds: int = Field(default=120, ge=1)
     """A rank that waits longer than this for the others ends the job instead of hanging it."""
 
+    @property
+    def entry(self) -> StrategyEntry:
+        """What the table says of the strategy."""
+        return STRATEGIES[self.strategy]
+
     def data_parallel(self, world: int) -> int:
         """How many of ``world`` ranks see different samples: world / (tensor × pipeline).
 
@@ -171,10 +178,10 @@ class TrainConfig(BaseModel):
             ValueError: the strategy has no use for so many ranks; with the arithmetic.
         """
         split = self.tensor_parallel * self.pipeline_parallel
-        if self.strategy == "single" and world > 1:
+        if self.entry.one_process and world > 1:
             raise ValueError(
-                f"strategy single cannot use {world} ranks; set train.loop.strategy to ddp, or "
-                "train.instance_count and train.processes_per_node to 1"
+                f"strategy {self.strategy} cannot use {world} ranks; set train.loop.strategy to "
+                "ddp, or train.instance_count and train.processes_per_node to 1"
             )
         if world % split:
             raise ValueError(
@@ -233,31 +240,32 @@ class TrainConfig(BaseModel):
                 f"max_steps {self.max_steps}: the trace would never be written; lower one of them"
             )
         split = self.tensor_parallel * self.pipeline_parallel
-        if split > 1 and self.strategy not in ("ddp", "fsdp"):
+        entry = self.entry
+        if split > 1 and not entry.splits:
+            others = " or ".join(name for name, one in STRATEGIES.items() if one.splits)
             raise ValueError(
                 f"strategy {self.strategy} cannot be combined with tensor_parallel "
                 f"{self.tensor_parallel} and pipeline_parallel {self.pipeline_parallel}; set "
-                "strategy to ddp or fsdp"
+                f"strategy to {others}"
             )
-        if self.shard_degree and self.strategy not in ("fsdp", "smp"):
+        if self.shard_degree and not entry.shards:
+            others = " and ".join(name for name, one in STRATEGIES.items() if one.shards)
             raise ValueError(
-                f"shard_degree {self.shard_degree} is for strategies fsdp and smp, not "
-                f"{self.strategy}; "
-                "leave it at 0"
+                f"shard_degree {self.shard_degree} is for strategies {others}, not "
+                f"{self.strategy}; leave it at 0"
             )
-        if self.optimizer == "lamb" and self.strategy in ("deepspeed", "smp"):
+        if self.optimizer == "lamb" and not entry.keeps_layers:
             raise ValueError(
                 f"optimizer lamb cannot be used with strategy {self.strategy}, which cuts weights "
                 "without regard to layers; set strategy to fsdp"
             )
-        if self.precision == "float64" and self.strategy == "deepspeed":
+        if self.precision == "float64" and not entry.float64:
             raise ValueError(
-                "precision float64 cannot be used with strategy deepspeed, whose ZeRO keeps "
+                f"precision float64 cannot be used with strategy {self.strategy}, which keeps "
                 "float32; set precision to float32, or strategy to fsdp"
             )
-        flat = self.strategy == "smp" or (self.strategy == "deepspeed" and self.zero_stage == 3)
-        if self.ema_decay and flat:
-            stage = " zero_stage 3" if self.strategy == "deepspeed" else ""
+        if self.ema_decay and self.zero_stage >= entry.flat_from_stage:
+            stage = f" zero_stage {self.zero_stage}" if entry.flat_from_stage > 1 else ""
             raise ValueError(
                 f"ema_decay {self.ema_decay} cannot be used with strategy {self.strategy}{stage}, "
                 "which keeps no whole weights between steps; set strategy to fsdp, or ema_decay 0"

@@ -1,12 +1,19 @@
 """AdamW and LAMB over whole or sharded weights, learning-rate schedules, averaged weights."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from training.config import TrainConfig
+
+SCHEDULES: Mapping[str, Callable[[float], float]] = {
+    "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
+    "wsd": lambda progress: 1 - progress,
+}
+"""Schedule → share of the way from the floor to the peak that is left, at a progress of 0 … 1."""
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -25,7 +32,7 @@ def learning_rate(config: TrainConfig, step: int) -> float:
         decay = min(decay, math.ceil(config.decay_share * config.max_steps))
     begin = config.max_steps - decay
     progress = min(1.0, max(0, step - begin) / max(1, decay - 1))
-    left = (1 + math.cos(math.pi * progress)) / 2 if config.schedule == "cosine" else 1 - progress
+    left = SCHEDULES[config.schedule](progress)
     floor = config.min_learning_rate_ratio
     return peak * (floor + (1 - floor) * left)
 
@@ -54,8 +61,7 @@ def build(
             {"params": [], "weight_decay": config.weight_decay if name in decay else 0.0},
         )
         group["params"].append(parameter)
-    kind = Lamb if config.optimizer == "lamb" else torch.optim.AdamW
-    options = {} if config.optimizer == "lamb" else {"fused": True}
+    kind, options = OPTIMIZERS[config.optimizer]
     betas = (config.beta1, config.beta2)
     # A pipeline stage may be frozen as a whole.
     found = list(groups.values()) or [{"params": []}]
@@ -106,6 +112,13 @@ class Lamb(torch.optim.Optimizer):
         weight_norm, step_norm = _norm(parameter), _norm(step)
         ratio = weight_norm / step_norm if weight_norm > 0 and step_norm > 0 else 1.0
         parameter.sub_(step, alpha=group["lr"] * ratio)
+
+
+OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], Mapping[str, Any]]] = {
+    "adamw": (torch.optim.AdamW, {"fused": True}),
+    "lamb": (Lamb, {}),
+}
+"""Optimizer → its class, and what it takes besides rate, betas and groups."""
 
 
 def _norm(tensor: Tensor) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.training.setting import Setting
+from training.strategy_table import STRATEGIES
 
 PACKAGE = "benchmarks.training.contenders"
 
@@ -82,9 +83,7 @@ WARMUP = 3
 
 
 def _has_strategy(name: str) -> bool:
-    from training import strategies
-
-    return name == "fsdp" or name in strategies.CLASSES
+    return name in STRATEGIES
 
 
 def _ours(name: str, label: str, strategy: str, **options) -> Entry:

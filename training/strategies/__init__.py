@@ -17,25 +17,9 @@ from importlib import import_module
 from training.config import TrainConfig
 from training.strategies.ranks import joined, read_ranks
 from training.strategies.single import Single as Strategy
+from training.strategy_table import SPLIT_PLACE
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
-
-CLASSES = {
-    "single": "single.Single",
-    "ddp": "ddp.Ddp",
-    "mesh": "mesh.Mesh",
-    "deepspeed": "deepspeed.DeepSpeed",
-    "horovod": "horovod.Horovod",
-    "smddp": "smddp.Smddp",
-    "smp": "smp.Smp",
-}
-"""Where each is; imported when it is asked for, because some take seconds."""
-
-
-def kind(config: TrainConfig) -> str:
-    """The module of the strategy that a configuration asks for."""
-    split = config.tensor_parallel * config.pipeline_parallel
-    return "mesh" if config.strategy == "fsdp" or split > 1 else config.strategy
 
 
 @contextmanager
@@ -50,7 +34,8 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
         config.micro_batches(read_ranks()[2])
     except ValueError as error:
         raise TrainingError(str(error)) from None
-    module, _, name = CLASSES[kind(config)].partition(".")
+    split = config.tensor_parallel * config.pipeline_parallel > 1
+    module, _, name = (SPLIT_PLACE if split else config.entry.place).partition(".")
     strategy = getattr(import_module(f"{__name__}.{module}"), name)
     with joined(config.collective_timeout_seconds, strategy.backend()) as ranks:
         yield strategy(config, workload, ranks)

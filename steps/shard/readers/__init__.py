@@ -23,15 +23,18 @@ A missing value is null where its column is not required, and makes the record b
 bad record costs only itself. What leaves no trust in the file (cut off, UTF-16, no such column)
 is a ``DataError``, also when batches were given already.
 
+A format is a module with ``SUFFIXES``, ``COMPRESSED`` and ``read``; it is found by that.
+
 Clean data takes pyarrow's vectorised parsers. Only where they refuse a piece of a file, it is read
 again record by record; both ways take the same records and give the same values.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from steps.shard.readers import csv, json_lines, parquet, text
 from steps.shard.readers.batch import Bad, Batch
 from steps.shard.readers.limits import within
 from steps.shard.readers.raw import COMPRESSION
@@ -44,17 +47,17 @@ __all__ = ["FORMATS", "Bad", "Batch", "read"]
 
 Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
 
-LINES: dict[str, Reader] = {
-    ".txt": text.read,
-    ".jsonl": json_lines.read,
-    ".ndjson": json_lines.read,
-    ".csv": csv.read,
-    ".tsv": csv.read,
-}
-FORMATS = {
-    **{suffix + end: reader for suffix, reader in LINES.items() for end in ("", *COMPRESSION)},
-    ".parquet": parquet.read,
-}
+
+def _formats() -> Iterator[tuple[str, Reader]]:
+    """(suffix, reader) of each module here that has ``SUFFIXES``; lines may be compressed."""
+    for found in iter_modules(__path__):
+        module = import_module(f"{__name__}.{found.name}")
+        for suffix in getattr(module, "SUFFIXES", ()):
+            for end in ("", *(COMPRESSION if module.COMPRESSED else ())):
+                yield suffix + end, module.read
+
+
+FORMATS = dict(_formats())
 """Reader of each suffix that is known."""
 
 

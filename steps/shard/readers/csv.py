@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 
 csv.field_size_limit(MAX_RECORD_BYTES)  # of the process; its default, 128 KiB, refuses good records
 
+SUFFIXES = (".csv", ".tsv")
+COMPRESSED = True  # whether .gz or .zst may follow
+
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     """The records after the header.

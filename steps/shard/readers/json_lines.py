@@ -30,6 +30,9 @@ from steps.shard.readers.values import (
 if TYPE_CHECKING:
     from training.workloads import Column
 
+SUFFIXES = (".jsonl", ".ndjson")
+COMPRESSED = True  # whether .gz or .zst may follow
+
 WHITE_SPACE = b" \t\r\n"
 FIRST_LINES = 100
 """Lines of a block that are looked at for how its categories are written."""

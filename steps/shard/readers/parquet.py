@@ -18,6 +18,9 @@ from trainyard.common.errors import DataError
 if TYPE_CHECKING:
     from training.workloads import Column
 
+SUFFIXES = (".parquet",)
+COMPRESSED = False  # whether .gz or .zst may follow
+
 MAX_ROWS = 1 << 16
 """In a batch: narrow rows are many, and what comes after the reader needs memory for each."""
 

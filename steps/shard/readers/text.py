@@ -16,6 +16,9 @@ from trainyard.common.errors import DataError
 if TYPE_CHECKING:
     from training.workloads import Column
 
+SUFFIXES = (".txt",)
+COMPRESSED = True  # whether .gz or .zst may follow
+
 COLUMN = "text"
 Parse = Callable[[Block, Mapping[str, "Column"]], Batch | None]
 

@@ -1,0 +1,51 @@
+"""The strategies that a recipe can name: where each is, and what it can be combined with.
+
+No torch here: recipes are checked with it. What AWS documents of machines, images and launchers
+stands in ``steps.train.support``.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyEntry:
+    """One strategy."""
+
+    place: str
+    """``module.Class`` in ``training.strategies``; imported when it is asked for, because some
+    take seconds."""
+
+    one_process: bool = False
+    """Whether it takes one process only."""
+
+    splits: bool = False
+    """Whether it can be combined with tensor and pipeline parallelism."""
+
+    shards: bool = False
+    """Whether it takes a ``shard_degree``."""
+
+    keeps_layers: bool = True
+    """Whether the optimizer sees a layer's weights together, as LAMB needs."""
+
+    float64: bool = True
+    """Whether it can train in float64."""
+
+    flat_from_stage: int = 4
+    """The ``zero_stage`` from which on no whole weights are kept between steps; 4: none."""
+
+
+STRATEGIES = {
+    "single": StrategyEntry(place="single.Single", one_process=True),
+    "ddp": StrategyEntry(place="ddp.Ddp", splits=True),
+    "fsdp": StrategyEntry(place="mesh.Mesh", splits=True, shards=True),
+    "deepspeed": StrategyEntry(
+        place="deepspeed.DeepSpeed", keeps_layers=False, float64=False, flat_from_stage=3
+    ),
+    "horovod": StrategyEntry(place="horovod.Horovod"),
+    "smddp": StrategyEntry(place="smddp.Smddp"),
+    "smp": StrategyEntry(place="smp.Smp", shards=True, keeps_layers=False, flat_from_stage=1),
+}
+"""Name in a recipe → the strategy."""
+
+SPLIT_PLACE = "mesh.Mesh"
+"""What trains when the model is split by tensor or pipeline, whichever strategy is named."""
