@@ -57,7 +57,7 @@ class Waited:
         return cls(ran, waited) if ran else None
 
     def share_since(self, earlier: "Waited") -> float:
-        """Of the time in which threads wanted a core, the part that they had none: 0 to 1."""
+        """The part of the time in which threads wanted a core that they had none: 0 to 1."""
         ran = sum(self.ran[name] - earlier.ran.get(name, 0) for name in self.ran)
         waited = sum(self.waited[name] - earlier.waited.get(name, 0) for name in self.waited)
         return waited / (ran + waited) if ran + waited else 0.0

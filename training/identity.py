@@ -56,7 +56,7 @@ class Parts(BaseModel):
 
     @property
     def code_sha256(self) -> str:
-        """Of all the code that counts."""
+        """One hash for all the code that counts."""
         return json_sha256(self.code)
 
     def differences(self, before: "Parts") -> dict[str, str]:

@@ -37,7 +37,7 @@ class Lineage(BaseModel):
 
     @classmethod
     def begin(cls, parts: Parts, strategy: str, world_size: int) -> "Lineage":
-        """Of a training that has made no step yet."""
+        """Begin the lineage of a training that has made no step yet."""
         stretch = Stretch(
             since=0,
             identity=parts.name,

@@ -52,7 +52,7 @@ def _by_batch(module: nn.Module) -> bool:
 
 
 class MicroBatches:
-    """Of one rank; before each forward pass in training comes ``begin``.
+    """Seeds each micro-batch of one rank; before each forward pass in training comes ``begin``.
 
     Args:
         size: samples in a micro-batch.
@@ -110,7 +110,7 @@ class MicroBatches:
             )
 
     def _random_states(self) -> Tensor:
-        """Of the CPU's generator, and of the device's."""
+        """The states of the CPU's generator and of the device's."""
         on_gpu = self._device.type == "cuda"
         device = [torch.cuda.get_rng_state(self._device)] if on_gpu else []
         return torch.cat([torch.get_rng_state(), *device])

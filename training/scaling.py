@@ -52,7 +52,7 @@ class Point:
 
     units_per_second: float
     quartiles: tuple[float, float]
-    """Of the units per second of single steps."""
+    """The quartiles of the units per second of single steps."""
 
     speed_up: float
     """Units per second, relative to the smallest world size."""

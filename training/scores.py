@@ -46,7 +46,7 @@ class Clusters:
             np.add.at(sums, buckets, values)
 
     def sums(self, name: str) -> np.ndarray:
-        """Of each bucket that has a row, float64."""
+        """The sum of each bucket that has a row, float64."""
         return self._sums[name][self._seen]
 
 

@@ -104,11 +104,11 @@ class Start:
     """The checkpoint's marker."""
 
     sha256: str | None = None
-    """Of the model's archive."""
+    """The hash that the model's archive has."""
 
     @property
     def lineage(self) -> Lineage | None:
-        """Of the checkpoint."""
+        """The lineage that the checkpoint tells."""
         return self.said.lineage if self.said else None
 
     @property

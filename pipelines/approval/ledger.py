@@ -53,7 +53,7 @@ class Look:
     """Whether the ledger holds it already."""
     champion: str
     alpha: float
-    """Of the recipe: 1 - confidence."""
+    """What the recipe allows: 1 - confidence."""
 
     @property
     def level(self) -> float:

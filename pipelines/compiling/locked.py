@@ -31,7 +31,7 @@ class Entry:
     version: str
     requirement: Requirement
     hashes: tuple[str, ...]
-    """Of its files, on whatever platform: ``sha256:…``."""
+    """The hashes that its files have, on whatever platform: ``sha256:…``."""
     wanted_by: frozenset[str]
     """Names of what depends on it, which uv notes in comments."""
 

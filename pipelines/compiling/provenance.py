@@ -30,7 +30,7 @@ _NAMED = re.compile(
     r'("InputName": "provenance",\s+"S3Input": \{\s+"S3Uri": "[^"]*/code/)[0-9a-f]{32}/'
 )
 FORMAT = 2
-"""Of provenance.json: 2 binds the tables of scores."""
+"""The form of provenance.json: 2 binds the tables of scores."""
 LOCKS = ("locks/packages.txt", "locks/torch.txt", "steps/requirements.txt", "pyproject.toml")
 """What says which packages a job gets beyond its image. What was installed where the model was
 trained, with the image's own, is packages.txt in the artifact."""
@@ -41,7 +41,7 @@ class Origin:
     """Where the text of a recipe was read, and what was not committed."""
 
     changes_sha256: str | None = None
-    """Of what differs from the commit; None for nothing (or where nobody can tell)."""
+    """The hash of what differs from the commit; None for nothing (or where nobody can tell)."""
     recipe_file: str | None = None
     """Relative to the checkout, else the file's bare name."""
     recipe_file_sha256: str | None = None
@@ -49,7 +49,7 @@ class Origin:
 
 
 NOWHERE = Origin()
-"""Of a recipe that was made in memory."""
+"""Where a recipe comes from that was made in memory."""
 
 
 def blank_uri(root_uri: str) -> str:

@@ -267,7 +267,8 @@ class Recipe(Section):
         return self
 
     def _comparisons_fit(self, known: WorkloadSpec) -> None:
-        """Of a metric of the workload each; and not all there is, when the first model passes."""
+        """Check that each compares a metric of the workload, and that there are other checks when
+        the first model passes."""
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
                 self._comparable(kind, metric, known)

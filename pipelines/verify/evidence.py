@@ -171,7 +171,7 @@ class Evidence:
         return found
 
     def sha256(self, uri: str) -> str:
-        """Of the object, read block by block; a long one shows how far it is."""
+        """Hash the object, read block by block; a long one shows how far it is."""
         body, digest = self._get(uri), hashlib.sha256()
         size = getattr(body, "_content_length", None) or 0
         columns = (TextColumn("hashing"), BarColumn(), DownloadColumn(), TransferSpeedColumn())

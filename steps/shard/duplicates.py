@@ -4,7 +4,7 @@ import numpy as np
 
 
 def firsts(order: np.ndarray, tie: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """Of records with equal ``order`` the one with the lowest ``tie``, then ``rank``; bool (n,).
+    """Choose among equal ``order`` the record of the lowest ``tie``, then ``rank``; bool (n,).
 
     The choice does not depend on the order in which they are given. Done in parts, and again over
     what stayed of each part, it is the same.

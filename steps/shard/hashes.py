@@ -20,7 +20,7 @@ NULL = ODD  # the hash of a missing value
 
 
 def record_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Of records, from the hashes of some of their columns, uint64 (n,).
+    """Hash records, from the hashes of some of their columns, uint64 (n,).
 
     Records that are equal in these columns have equal hashes. Of one column it is that column's
     own hash. Two records that differ have the same hash with a probability of 2^-64.
@@ -32,7 +32,7 @@ def record_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def column_hashes(column: pa.Array) -> np.ndarray:
-    """Of each value, uint64 (n,); a missing value and NaN have a hash too."""
+    """Hash each value, uint64 (n,); a missing value and NaN have a hash too."""
     if pa.types.is_floating(column.type):
         return hash_array(column.fill_null(float("nan")).to_numpy(zero_copy_only=False))
     if pa.types.is_string(column.type) and column.nbytes < REPEATED * len(column):

@@ -44,7 +44,7 @@ class RunFile(BaseModel):
     name: str
     records: int
     bytes: int
-    """Of the records' content, as ``Keys.size`` counts it."""
+    """How many bytes the records' content has, as ``Keys.size`` counts it."""
     sha256: str
 
 

@@ -64,7 +64,7 @@ class Quarantine:
             self._draft.finish()
 
     def sha256(self) -> str | None:
-        """Of the file, after ``close``; None if there is none."""
+        """Hash the file, after ``close``; None if there is none."""
         return file_sha256(self.path) if self.path and self.count else None
 
     def discard(self) -> None:

@@ -131,7 +131,7 @@ class Part:
 
     pieces: Sequence[pa.RecordBatch]
     ranks: np.ndarray
-    """Of each record the rank of its raw object, int64."""
+    """The rank of each record's raw object, int64."""
 
     @property
     def keys(self) -> Keys:

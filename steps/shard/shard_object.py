@@ -17,7 +17,7 @@ class ShardObject:
     slots: int
     """Parts in which it is packed, one after the other."""
     bytes: int
-    """Of its content, on average."""
+    """How many bytes its content has, on average."""
     stem: str
     """16 hex digits; the names of all that it becomes begin so."""
     corpus: str

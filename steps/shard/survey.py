@@ -34,13 +34,13 @@ class Survey(Record):
     """What is known of all records together."""
 
     names: list[str]
-    """Of the raw objects, by rank."""
+    """The raw objects' names, by rank."""
     runs: list[tuple[str, int]]
     """Every sorted run, and the rank of its raw object."""
     lost: list[int]
     """By rank: records that equal one elsewhere, and are left out."""
     bytes: dict[str, int]
-    """Of the content that stays, by first folder, or under "" all of it."""
+    """How many bytes of content stay, by first folder, or under "" all of it."""
 
     def units(self, plan: Plan) -> list[ShardObject]:
         """All of them, of all instances."""
@@ -73,7 +73,7 @@ def identity(objects: Sequence[RawObject], plan: Plan) -> dict[str, Any]:
 
 
 def ranges(count: int, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
-    """Of ``count`` equal ranges of all hashes those from ``first`` to before ``last``."""
+    """Yield, of ``count`` equal ranges of all hashes, those from ``first`` to before ``last``."""
     for number in range(first, count if last is None else last):
         yield -(-number * END // count), -(-(number + 1) * END // count)
 

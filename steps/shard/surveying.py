@@ -66,7 +66,7 @@ def _copies(objects: Sequence[RawObject], done: Mapping[RawObject, Read]) -> set
 def _duplicates(
     files: Sequence[tuple[str, int]], plan: Plan
 ) -> Iterator[tuple[Sequence[int], tuple[Sequence[int], Sequence[int]]]]:
-    """Of each range of hashes: ranks, and how many records and bytes of each are left out."""
+    """Yield for each range of hashes: ranks, and the records and bytes of each left out."""
     paths = [(plan.scratch / name, rank) for name, rank in files]
     records = sum(runs.opened(path).records for path, _ in paths)
     count = -(-records // ROWS) or 1

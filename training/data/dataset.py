@@ -23,7 +23,7 @@ class Passage:
 
     samples: Samples
     sources: np.ndarray
-    """Of each sample: which unit it comes from (``Dataset.source_name``), int64 (n,)."""
+    """Which unit each sample comes from (``Dataset.source_name``), int64 (n,)."""
 
 
 class Dataset:

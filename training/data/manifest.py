@@ -51,7 +51,7 @@ class Field(Frozen):
         "float16", "float32", "float64",
     ]  # fmt: skip
     shape: tuple[Count, ...] | None = ()
-    """Of one sample: () for a number; None for a flat array whose width varies."""
+    """The shape that one sample has: () for a number; None for a flat array whose width varies."""
 
 
 class Raw(Frozen):

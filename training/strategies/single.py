@@ -177,7 +177,7 @@ class Single:
         return state
 
     def saved_name(self, name: str) -> str:
-        """Of what the model calls ``name``."""
+        """The name under which a checkpoint has what the model calls ``name``."""
         return self.names.get(name, name)
 
     def loaded(self) -> None:

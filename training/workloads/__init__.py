@@ -112,7 +112,7 @@ class Packing(Protocol):
     identity: tuple[str, ...]
     """Columns in which two duplicates are equal; empty when there is no telling."""
     fields: Mapping[str, "Field"]
-    """Of a sample."""
+    """The fields that a sample has."""
     info: dict[str, Any]
     """Written into every manifest and model: what it takes to read the samples again.
 

@@ -48,7 +48,7 @@ class Batch:
 
 
 def schema(columns: Mapping[str, "Column"]) -> pa.Schema:
-    """Of the records, for these columns."""
+    """The schema that records with these columns have."""
     return pa.schema([(name, TYPES[column.kind]) for name, column in columns.items()])
 
 

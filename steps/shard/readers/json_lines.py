@@ -113,7 +113,7 @@ def _as_written(block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
 
 
 def _first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[str, Any]:
-    """Of each category, from the first lines; without those that have none there."""
+    """Find a value of each category in the first lines; those that have none there are left out."""
     sought = {name for name, column in columns.items() if column.kind == "category"}
     values: dict[str, Any] = {}
     for _, raw in islice(block.lines(), FIRST_LINES if sought else 0):

@@ -31,7 +31,7 @@ MAX_DICTIONARY_BYTES = 4 << 20
 """A column chunk of this size is read as a dictionary even if it mostly is none."""
 
 BUFFER_BYTES = 1 << 20
-"""Of a column chunk that is read ahead, instead of the whole of it."""
+"""How much of a column chunk is read ahead, instead of the whole of it."""
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
@@ -83,7 +83,7 @@ def _repeating(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"
 def _chunks(
     metadata: pa.parquet.FileMetaData, group: int, columns: Mapping[str, "Column"]
 ) -> list[pa.parquet.ColumnChunkMetaData]:
-    """Of the declared columns, in one row group."""
+    """Find the chunks of the declared columns in one row group."""
     found = metadata.row_group(group)
     chunks = [found.column(i) for i in range(found.num_columns)]
     return [chunk for chunk in chunks if chunk.path_in_schema in columns]

@@ -111,7 +111,7 @@ class Workload:
             yield {"example": hashes}
 
     def sketches(self, dataset: Dataset) -> Iterator[np.ndarray]:
-        """Of documents of some length: see ``near``."""
+        """Sketch documents of some length: see ``near``."""
         return sketches(dataset, self.tokenizer.end, READ)
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:

@@ -70,7 +70,7 @@ class Features:
         return cls(numbers, categories)
 
     def content(self) -> bytes:
-        """Of features.json."""
+        """What features.json holds."""
         tree = {
             "numbers": {name: asdict(number) for name, number in self.numbers.items()},
             "categories": {name: asdict(category) for name, category in self.categories.items()},

@@ -36,7 +36,7 @@ class Encoder(nn.Module):
         self.register_buffer("scales", scales, persistent=False)
 
     def ids(self, hashes: Tensor) -> Tensor:
-        """Of values, both (n, categories) int64; 0 for a value that has no id of its own."""
+        """Look up ids of values, both (n, categories) int64; 0 for one without an id of its own."""
         columns = [torch.zeros_like(hashes[:, :0])]
         for index, column in enumerate(hashes.T):
             known = self.get_buffer(f"hashes_{index}")

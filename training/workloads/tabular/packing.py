@@ -140,11 +140,11 @@ class Encoded:
     codes: np.ndarray
     """What stands for each value, int64."""
     index: np.ndarray
-    """Of each row into values, int32."""
+    """Where each row's value stands in ``values``, int32."""
 
     @property
     def hashes(self) -> np.ndarray:
-        """Of each row, int64."""
+        """The hash of each row's value, int64."""
         return self.codes[self.index]
 
 

@@ -139,5 +139,5 @@ def _bins(probability: np.ndarray) -> np.ndarray:
 
 
 def _below(counts: np.ndarray) -> np.ndarray:
-    """Of each bin: how many lie in lower ones, and half of those in itself."""
+    """Count for each bin how many lie in lower ones, and half of those in itself."""
     return np.cumsum(counts) - counts / 2

@@ -15,7 +15,7 @@ MISSING = 0  # stands for the hash of a missing value
 
 @dataclass(frozen=True)
 class Moments:
-    """Of several columns at once; each array has the shape (columns,)."""
+    """Moments of several columns at once; each array has the shape (columns,)."""
 
     count: np.ndarray
     """Values that are not missing."""
@@ -29,7 +29,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: np.ndarray) -> "Moments":
-        """Of ``values``, shape (rows, columns); NaN is a missing value."""
+        """Compute the moments of ``values``, shape (rows, columns); NaN is a missing value."""
         wide = values.T.astype(np.float64, order="C")  # a row of it lies in one piece
         count, total = np.full(len(wide), float(len(values))), wide.sum(axis=1)
         gaps = np.flatnonzero(np.isnan(total))  # few columns have any
@@ -44,7 +44,7 @@ class Moments:
         return cls(count, mean, m2)
 
     def merged(self, other: "Moments") -> "Moments":
-        """Of both parts' rows (Chan, Golub & LeVeque 1983, equations 1.5a and 1.5b)."""
+        """Merge both parts' moments (Chan, Golub & LeVeque 1983, equations 1.5a and 1.5b)."""
         count = self.count + other.count
         total = np.maximum(count, 1)
         distance = other.mean - self.mean
@@ -77,7 +77,7 @@ class Tally:
         self._hashes = np.empty(0, np.int64)
         self._counts = np.empty(0, np.int64)
         self._order = np.empty(0, np.int64)
-        """Of each hash: how many values were seen before it."""
+        """How many values were seen before each hash."""
         self._values: list[str | None] = []
         """As they were first seen."""
 
@@ -115,7 +115,7 @@ class Tally:
 
 @dataclass
 class Statistics:
-    """Of the rows of one unit in one split, or of many merged."""
+    """Counts what the rows of one unit in one split hold, or of many merged."""
 
     numbers: tuple[str, ...]
     """Columns of the moments."""
