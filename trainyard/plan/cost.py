@@ -133,11 +133,13 @@ def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
         )
     except ExpressionError:  # of a language that is not known here
         return None
-    cluster = found["on"].get("ClusterConfig", found["on"])
-    groups = not isinstance(cluster.get("InstanceType"), str)  # of different instances
-    limit = (found["until"] or {}).get("MaxRuntimeInSeconds")
-    if groups or any(unknowns(found["on"])):
+    if any(unknowns(found["on"])):
         return None
+    cluster = found["on"].get("ClusterConfig", found["on"])
+    if not isinstance(cluster.get("InstanceType"), str):  # groups of different instances
+        return None
+    until = found["until"] if isinstance(found["until"], dict) else {}
+    limit = until.get("MaxRuntimeInSeconds")
     return _Job(
         kind=job.machines,
         instance_type=cluster["InstanceType"],

@@ -97,3 +97,24 @@ def test_a_job_without_a_limit_has_no_upper_bound(studio: Studio):
 
     found, whole, _ = costs(studio, body=unlimited)
     assert found["Shard"].limit is None and whole.limit is None and whole.usd_limit is None
+
+
+@pytest.mark.parametrize(
+    ("field", "machines"),
+    [
+        (("StoppingCondition",), "4 × ml.m5.4xlarge"),
+        (("StoppingCondition", "MaxRuntimeInSeconds"), "4 × ml.m5.4xlarge"),
+        (("ProcessingResources",), ""),
+        (("ProcessingResources", "ClusterConfig", "InstanceCount"), ""),
+    ],
+)
+def test_what_only_a_run_knows_is_not_known_of_a_cost(field, machines, studio: Studio):
+    def later(body: dict) -> None:
+        inside = body["Steps"][0]["Arguments"]
+        for key in field[:-1]:
+            inside = inside[key]
+        inside[field[-1]] = {"Get": "Execution.PipelineName"}
+
+    found, whole, _ = costs(studio, body=later)
+    assert found["Shard"].machines == machines
+    assert found["Shard"].limit is None and whole.limit is None and whole.usd_limit is None
