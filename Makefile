@@ -1,21 +1,44 @@
-# make run    sets itself up, then runs the main job on the emulator, and writes report.html
-# make test   sets itself up, then checks the style and runs every test
-# make clean  removes what runs leave: the emulator's state and report.html; make distclean also .venv
-# make lock   writes locks/ anew after a change of pyproject.toml (scripts/lock.py)
+# make run       sets itself up, then runs the main job on the emulator, and writes report.html
+# make check     sets itself up, then checks style and types and runs the quick tests
+# make test      sets itself up, then checks style and types and runs every test; T=tests/x runs but
+#                those, whatever pytest takes
+# make test-all  make test, and the sweeps of benchmarks/ that find faults: hours
+# make clean     removes what runs leave: the emulator's state and report.html; make distclean also .venv
+# make lock      writes locks/ anew after a change of pyproject.toml (scripts/lock.py)
 PYTHON ?= python3
 BIN    := .venv/bin
 RECIPE ?= recipes/laptop.yaml
+PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+SWEEPS := clones finetuning interruptions kills tamperings processors endurance
 
-.PHONY: run test lock clean distclean
+.PHONY: run check style test test-all $(SWEEPS) lock clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Bytecode is not written at the installation but when a module is first imported: it must be kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 run: .venv/run
 	python -m trainyard run -- scripts/main-job.sh $(RECIPE)
 
-test: .venv/installed
+style: .venv/installed
 	ruff check .
 	ruff format --check .
-	python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	mypy
+
+check: style
+	$(PYTEST) -m "not slow and not long"
+
+ifdef T
+test: .venv/installed
+	python -m pytest $(T)
+else
+test: style
+	$(PYTEST)
+endif
+
+test-all: test $(SWEEPS)
+
+$(SWEEPS): .venv/installed
+	python -m benchmarks.$@
 
 # Exactly what the locks say (scripts/install.py): run has what make run needs, installed the rest,
 # too. Trainyard itself is not installed: a job must find the code that travels with it, and fail

@@ -142,7 +142,7 @@ class GroupSums:
             self.metrics.setdefault(metric, no_sums(BINS)).add(bins, difference, weight)
             sums = (float(challenger.sum()), float(champion.sum()), float(weight.sum()))
             before = self.totals.get(metric, (0.0, 0.0, 0.0))
-            self.totals[metric] = tuple(a + b for a, b in zip(before, sums, strict=True))
+            self.totals[metric] = (before[0] + sums[0], before[1] + sums[1], before[2] + sums[2])
             for numbers in coded:
                 of_slices = self.slice_metrics.setdefault(metric, no_sums(0))
                 of_slices.grow(len(self.slices) * SLICE_BLOCKS)

@@ -178,7 +178,7 @@ def _limits(
     if error < np.inf:
         for side, found in zip(sides, sized(residual, weight, effective), strict=True):
             side += [found] if found else []
-    below, above = (tuple(side + _waves(moved, error, in_order)) for side in sides)
+    below, above = ((*side, *_waves(moved, error, in_order)) for side in sides)
     return below, above
 
 
@@ -194,7 +194,7 @@ def _of_some(
     """What their own tails show beyond those of all may be chance, of about 1 / √groups."""
     noise, degrees = 1 / np.sqrt(groups), freedom(effective)
     wide = max(error, known.spread * noise)
-    sides = []
+    sides: list[Limits] = []
     for mine, of_all in zip(own, known.tails, strict=True):
         alone = bend(max(mine - noise, of_all), effective)
         both = Some(
@@ -219,7 +219,9 @@ def bootstrap_t(
     """
     columns = np.stack([residual, share, residual**2, residual * share, share**2], axis=1)
     sums = _times_taken(len(share), resamples) @ columns
-    studentised = np.sort(_studentised(*sums.T, len(share)))
+    residuals, taken, squares, products, shares = sums.T
+    studentised = _studentised(residuals, taken, squares, products, shares, len(share))
+    studentised = np.sort(studentised)
     last = len(studentised) - 1
     rank = min(last, int(np.ceil(confidence * (last + 2))) - 1)
     return float(studentised[last - rank]), float(studentised[rank])

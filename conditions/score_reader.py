@@ -171,14 +171,14 @@ def _in_step(*streams: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
         GateError: one stream ends before another.
     """
     heads = [next(stream, None) for stream in streams]
-    while all(head is not None for head in heads):
-        rows = min(len(head) for head in heads)
+    while len(here := [head for head in heads if head is not None]) == len(heads):
+        rows = min(map(len, here))
         if rows:
-            yield [head.slice(0, rows) for head in heads]
-        rests = [head.slice(rows) for head in heads]
+            yield [head.slice(0, rows) for head in here]
+        rests = [head.slice(rows) for head in here]
         pairs = zip(streams, rests, strict=True)
         heads = [rest if len(rest) else next(stream, None) for stream, rest in pairs]
-    if any(head is not None for head in heads):
+    if here:
         raise GateError(
             "champion.parquet: holds another number of examples than challenger.parquet"
         )

@@ -14,11 +14,31 @@ settings.register_profile("trainyard", deadline=None)
 settings.load_profile("trainyard")
 
 CHECKOUT = Path(__file__).parent.parent
+LONG = """
+benchmarks infra pipelines/compiling/test_assets.py pipelines/deploying pipelines/rules
+pipelines/verify pipelines/approval pipelines/test_definition.py pipelines/test_start.py
+pipelines/test_upsert.py pipelines/test_validate.py steps/shard/test_determinism.py
+steps/shard/test_inspect.py steps/shard/test_job.py steps/shard/test_pool.py
+steps/test_evaluate_job.py steps/test_gate_scores.py steps/test_jobs.py steps/train/test_support.py
+training/data/test_columns.py training/data/test_permutation.py training/strategies
+training/test_optimizers.py training/test_start.py training/test_trackers.py trainyard/commands
+trainyard/emulator/dag/test_executions.py trainyard/emulator/jobs trainyard/emulator/test_prune.py
+trainyard/permissions/test_roles.py trainyard/plan/test_diff.py trainyard/plan/test_pictures.py
+trainyard/runs/test_watch.py trainyard/test_pytest_plugin.py trainyard/test_yaml_text.py
+trainyard/validate/rules/test_rules.py trainyard/validate/test_faults.py test_rooms.py
+""".split()
+"""Files and folders that `make check` leaves out: they start processes, or sweep."""
 AWS_NAMES = ("AWS_", "SAGEMAKER_", "ARTIFACT_BUCKET", "CODEBUILD_")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start real jobs come first: at the end no core waits for the other's long one."""
+    long = [CHECKOUT / "tests" / name for name in LONG]
+    if missing := [str(path) for path in long if not path.exists()]:
+        raise pytest.UsageError(f"tests/conftest.py: LONG names {missing}, which are not there")
+    for item in items:
+        if any(item.path.is_relative_to(path) for path in long):
+            item.add_marker(pytest.mark.long)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

@@ -70,7 +70,7 @@ def find(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
         called = next((value[key] for key in ("Name", "Key") if key in value), None)
         for key, item in value.items():
             pair = key in ("Value", "DefaultValue") and isinstance(called, str)
-            yield from find(item, (*path, str(key)), called if pair else str(key))
+            yield from find(item, (*path, str(key)), str(called if pair else key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from find(item, (*path, index), _option(value, index))

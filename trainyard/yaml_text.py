@@ -28,6 +28,8 @@ class BoundedLoader(yaml.SafeLoader):
             raise _refused(f"is nested deeper than {DEEPEST}", mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
+        if node is None:
+            return None
         if is_alias and node not in self._sizes:  # not composed to its end yet
             raise _refused("an alias stands inside what it names", mark)
         size = self._sizes[node] = 1 + sum(self._sizes[child] for child in _children(node))

@@ -9,7 +9,7 @@ import boto3
 import pytest
 import yaml
 
-from tests.conftest import clean_environment
+from tests.conftest import CHECKOUT, clean_environment
 from tests.infra.codebuild import JOB_ROLE, ROLE, Build, clone, head, script
 
 
@@ -42,6 +42,7 @@ def codebuild(source: Path, emulator, tmp_path_factory) -> Callable:
             # `make test` in here must not run this very test again: one quick folder stands for
             # all. The variables of the pytest around us are not the build's.
             "PYTEST_ADDOPTS": "tests/conditions --maxprocesses=1 -p no:cacheprovider",
+            "MYPY_CACHE_DIR": str(CHECKOUT / ".mypy_cache"),  # types are not read anew
             "TRACE": str(trace),
             "EXPORTED": str(trace.with_name("exported")),
             **variables,

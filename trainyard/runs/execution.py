@@ -145,6 +145,7 @@ class Execution:
         return [stream["logStreamName"] for stream in found["logStreams"]]
 
     def _log_events(self, step: Step, stream: str, **how: Any) -> dict[str, Any]:
+        assert step.job is not None  # a stream was found of it
         kind, job = step.job
         with service_errors(f"reading the log of {job}"):
             return self._logs.get_log_events(

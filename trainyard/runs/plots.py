@@ -5,6 +5,7 @@ Each picture is a function from data to SVG; None where there is no data.
 
 from collections.abc import Callable, Sequence
 from io import StringIO
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from trainyard.runs.execution import Step
 
 MODEL, OTHER, GOOD, BAD = "#2563eb", "#94a3b8", "#16a34a", "#dc2626"
 STATUS = {"Succeeded": GOOD, "Failed": BAD, "Stopped": "#d97706"}
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: small, sharp, searchable
     "svg.hashsalt": "trainyard",  # else ids are random and the page never the same twice
     "font.family": "sans-serif",
@@ -30,18 +31,18 @@ STYLE = {
 
 def timeline(steps: Sequence[Step]) -> str | None:
     """When each step ran, in seconds since the first began."""
-    ran = [step for step in steps if step.started and step.seconds is not None]
+    ran = [(step, step.started, step.seconds or 0.0) for step in steps if step.started]
     if not ran:
         return None
-    begin = min(step.started for step in ran)
+    begin = min(started for _, started, _ in ran)
 
     def draw(axes: Axes) -> None:
-        starts = [(step.started - begin).total_seconds() for step in ran]
-        visible = max(s + step.seconds for s, step in zip(starts, ran, strict=True)) / 200
-        for row, (start, step) in enumerate(zip(starts, ran, strict=True)):
+        starts = [(started - begin).total_seconds() for _, started, _ in ran]
+        visible = max(s + seconds for s, (*_, seconds) in zip(starts, ran, strict=True)) / 200
+        for row, (start, (step, _, seconds)) in enumerate(zip(starts, ran, strict=True)):
             colour = STATUS.get(step.status, OTHER)
-            axes.barh(row, max(step.seconds, visible), left=start, color=colour)
-        axes.set_yticks(range(len(ran)), [step.name for step in ran])
+            axes.barh(row, max(seconds, visible), left=start, color=colour)
+        axes.set_yticks(range(len(ran)), [step.name for step, _, _ in ran])
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.set(xlabel="seconds since the start")
