@@ -153,7 +153,7 @@ def test_evaluate_is_told_and_understands(definition):
     arguments = steps["Evaluate"]["AppSpecification"]["ContainerArguments"]
     assert arguments[arguments.index("--champion") + 1] == {"Get": "Parameters.ChampionArn"}
     options = parse([a if isinstance(a, str) else "none" for a in arguments])
-    assert (options.champion, options.slice) == ("none", ["source"])
+    assert (options.champion, options.slices) == ("none", ["source"])
     uris = {i["InputName"]: i["S3Input"]["S3Uri"] for i in steps["Evaluate"]["ProcessingInputs"]}
     assert uris["champion"] == {"Get": "Parameters.ChampionModelUri"}
     outputs = steps["Evaluate"]["ProcessingOutputConfig"]["Outputs"]
