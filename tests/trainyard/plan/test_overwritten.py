@@ -4,6 +4,7 @@ import json
 import time
 from datetime import UTC, datetime
 
+import boto3
 import pytest
 
 from pipelines.start import start
@@ -94,6 +95,7 @@ def test_what_cannot_be_listed_is_said_and_stops_nobody(aws: Cloud):
 def test_start_says_it_and_starts(aws: Cloud, monkeypatch: pytest.MonkeyPatch, capsys):
     for name, value in aws.endpoint.env.items():
         monkeypatch.setenv(name, value)
+    boto3.setup_default_session()  # without the credentials of another test's emulator
     aws.put("raw/a", "tex3")
     arn = start(NAME, {})
     out = capsys.readouterr().out
