@@ -114,3 +114,10 @@ def sources(room: str) -> str:
 
 def test_the_readme_is_short():
     assert len((CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_an_addition_says_how_many_files_it_takes_and_that_is_at_most_three():
+    text = prose(CHECKOUT / "CONTRIBUTING.md")
+    entries = dict(re.findall(r"^### … (.+)\n((?:(?!^#).*\n)*)", text, re.MULTILINE))
+    counted = [name for name, said in entries.items() if re.search(r"(one|two|three) files?", said)]
+    assert len(entries) == 10 and counted == [*entries]
