@@ -77,7 +77,11 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def emulator(state: Path) -> Iterator:
     """An emulator of this module's own; ``emulator.env`` points a command line at it."""
+    import boto3
+
     from trainyard.emulator.server import serve
 
+    boto3.DEFAULT_SESSION = None  # it remembers the credentials of another module's
     with serve(state=state) as endpoint:
         yield endpoint
+    boto3.DEFAULT_SESSION = None
