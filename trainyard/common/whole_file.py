@@ -34,16 +34,15 @@ class Draft:
             durable: whether the content, and then the name, have to outlive a power cut.
         """
         try:
-            with self.file:
-                self.file.flush()
-                if durable:
-                    os.fsync(self.file.fileno())
+            self.file.close()
+            if durable:  # by name: a library that was given it may have put another file there
+                sync(self.temporary)
             self.temporary.replace(self.path)
         except BaseException:
             self.discard()
             raise
         if durable:
-            sync_folder(self.path.parent)
+            sync(self.path.parent)
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -84,9 +83,9 @@ def write(path: Path, *parts: str | bytes | memoryview) -> None:
     begin(path, *parts).finish()
 
 
-def sync_folder(folder: Path) -> None:
-    """Make a new name in ``folder`` outlive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make a file's content, or the names in a folder, outlive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

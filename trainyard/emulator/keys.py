@@ -8,7 +8,7 @@ import secrets
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
-from trainyard.common.whole_file import sync_folder
+from trainyard.common.whole_file import sync
 
 FILE = "credentials.json"
 _GIVES = re.compile(r"Action=(AssumeRole\w*|CreateAccessKey)(&|$)")
@@ -49,7 +49,7 @@ def _make(path: Path) -> tuple[str, str]:
         file.flush()
         os.fsync(descriptor)
     draft.rename(path)
-    sync_folder(path.parent)
+    sync(path.parent)
     return own
 
 

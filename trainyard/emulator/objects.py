@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
-from trainyard.common.whole_file import sync_folder
+from trainyard.common.whole_file import sync
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.blob import Blob
 
@@ -164,7 +164,7 @@ class ObjectStore:
         """
         check_key(key)
         blob.close()
-        sync_folder(blob.path.parent)
+        sync(blob.path.parent)
         row = (
             bucket,
             key.encode(),

@@ -67,3 +67,15 @@ def test_the_longest_name_that_a_file_system_takes(tmp_path: Path):
     path = tmp_path / ("n" * 255)
     whole_file.write(path, b"content")
     assert path.read_bytes() == b"content"
+
+
+def test_a_library_may_write_the_draft_under_its_name_and_replace_it(tmp_path: Path, monkeypatch):
+    """safetensors from 0.8 on writes a file of its own and renames it."""
+    path, synced, sync = tmp_path / "model.safetensors", [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda d: (synced.append(os.fstat(d).st_ino), sync(d)))
+    draft = whole_file.Draft(path)
+    with draft:
+        (tmp_path / "own").write_bytes(b"weights")
+        (tmp_path / "own").replace(draft.temporary)
+    assert path.read_bytes() == b"weights"
+    assert synced == [path.stat().st_ino, tmp_path.stat().st_ino]
