@@ -112,6 +112,22 @@ def sources(room: str) -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
+@each_document
+def test_the_targets_of_make_are_there(document: Path):
+    makefile = (CHECKOUT / "Makefile").read_text(encoding="utf-8")
+    text = document.read_text(encoding="utf-8")
+    lines = [line for block in FENCE.findall(text) for line in block.splitlines()]
+    said = [*lines, *CODE.findall(prose(document))]
+    named = {found[1] for line in said if (found := re.match(r"(?:\$ )?make ([a-z-]+)", line))}
+    assert [name for name in named if not re.search(rf"^{name}:", makefile, re.MULTILINE)] == []
+
+
+def test_the_tests_that_are_named_to_run_are_there():
+    text = (CHECKOUT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"make test T=\"?([\w/.]+)", text)
+    assert named and all((CHECKOUT / name).exists() for name in named)
+
+
 def test_the_readme_is_short():
     assert len((CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
 
