@@ -21,11 +21,12 @@ class Draft:
     temporary name is unique: a process that was believed dead may still write the same target.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Begin a draft of ``path``, whose folder must be there."""
+    def __init__(self, path: Path, mode: int = 0o666) -> None:
+        """Begin a draft of ``path``, whose folder must be there; the umask narrows ``mode``."""
         self.path = path
         self.temporary = path.with_name(f".{path.name[:LONGEST]}.{secrets.token_hex(4)}.tmp")
-        self.file: BinaryIO = self.temporary.open("xb")
+        descriptor = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        self.file: BinaryIO = open(descriptor, "wb")
 
     def finish(self, *, durable: bool = True) -> None:
         """Give the file its name; another thread than the writer's may do so.

@@ -2,13 +2,12 @@
 hands out for it (AssumeRole, CreateAccessKey), which end with the emulator."""
 
 import json
-import os
 import re
 import secrets
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
-from trainyard.common.whole_file import sync
+from trainyard.common.whole_file import Draft
 
 FILE = "credentials.json"
 _GIVES = re.compile(r"Action=(AssumeRole\w*|CreateAccessKey)(&|$)")
@@ -41,15 +40,8 @@ class Keys:
 def _make(path: Path) -> tuple[str, str]:
     """20 and 40 characters, as AWS's have."""
     own = f"TRAINYARD{secrets.token_hex(6).upper()[:11]}", secrets.token_urlsafe(30)
-    draft = path.with_suffix(".new")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w") as file:
-        json.dump({"AccessKeyId": own[0], "SecretAccessKey": own[1]}, file)
-        file.flush()
-        os.fsync(descriptor)
-    draft.rename(path)
-    sync(path.parent)
+    with Draft(path, mode=0o600) as file:
+        file.write(json.dumps({"AccessKeyId": own[0], "SecretAccessKey": own[1]}).encode())
     return own
 
 

@@ -61,6 +61,9 @@ def test_the_file_is_as_readable_as_any_that_this_process_makes(tmp_path: Path):
     plain.write_bytes(b"")
     whole_file.write(whole, b"")
     assert whole.stat().st_mode == plain.stat().st_mode
+    with whole_file.Draft(whole, mode=0o600) as file:
+        file.write(b"secret")
+    assert whole.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_longest_name_that_a_file_system_takes(tmp_path: Path):
