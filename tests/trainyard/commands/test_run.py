@@ -89,6 +89,16 @@ def test_an_execution_that_the_command_leaves_running_is_waited_for(
     assert ("run Succeeded" in out) == (status == 0) and ("exit code: 1" in out) == (status == 1)
 
 
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_job_that_no_pipeline_started_is_waited_for_too(start: Callable, status: int):
+    request = processing(f"sleep 3; exit {status}") | {"ProcessingJobName": "alone"}
+    script = f"import boto3; boto3.client('sagemaker').create_processing_job(**{request})"
+    process = start("--", sys.executable, "-c", script)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == status, err
+    assert ("alone AlgorithmError: " in err) == (status == 1)
+
+
 def test_an_execution_that_failed_before_the_commands_end_is_no_success(
     start: Callable, definition: Callable
 ):
