@@ -80,9 +80,7 @@ def test_a_plan_hides_what_somebody_wrote_into_the_pipeline():
     """It is shown as changed all the same, between two secrets, too."""
 
     def state(secret: str | None):
-        from trainyard.plan.deployed import wanted
-
-        made = wanted(definition("1"))
+        made = definition("1").state
         body = json.loads(made.definition)
         default = {"Name": "DbPassword", "Type": "String", "DefaultValue": secret or "none"}
         body["Parameters"] = [default]
