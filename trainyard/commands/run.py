@@ -29,7 +29,7 @@ from trainyard.commands.emulator import (
     serving,
 )
 from trainyard.emulator.environment import applied
-from trainyard.emulator.jobs.jobs import KINDS
+from trainyard.emulator.jobs.job import KINDS
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.language.statuses import ENDED
 from trainyard.runs.watch import watch

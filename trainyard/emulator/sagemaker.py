@@ -7,8 +7,8 @@ from trainyard.emulator.api import ACCOUNT, REGION, ApiError
 from trainyard.emulator.dag.executions import Executions
 from trainyard.emulator.dag.pipelines import Pipelines
 from trainyard.emulator.dag.work import Work
-from trainyard.emulator.jobs.job import STOP_GRACE, Place
-from trainyard.emulator.jobs.jobs import KINDS, Jobs
+from trainyard.emulator.jobs.job import KINDS, STOP_GRACE, Place
+from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.runtime.interpreter import OWN

@@ -59,14 +59,24 @@ class Stopped(Exception):
     """The job was asked to stop before its nodes ran."""
 
 
+KINDS: dict[str, type["Job"]] = {}
+"""Kind → what does jobs of that kind."""
+
+
 class Job(ABC):
-    """One job. Create it, ``start`` it, ``wait`` for it; ``describe`` at any time."""
+    """One job. Create it, ``start`` it, ``wait`` for it; ``describe`` at any time.
+
+    A class with a ``KIND`` is in :data:`KINDS`, and SageMaker has that kind's operations.
+    """
 
     KIND: ClassVar[str]
     """``Training`` or ``Processing``, as in its field names and log group."""
     RESOURCE: ClassVar[str]
     MESSAGE: ClassVar[str]
     """The file in which a job may leave its failure's reason."""
+
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.KIND] = cls
 
     def __init__(self, place: Place, request: dict) -> None:
         self.place = place

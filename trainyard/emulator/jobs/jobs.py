@@ -7,14 +7,11 @@ from pathlib import Path
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.documents import read_json, write_json
-from trainyard.emulator.jobs.job import Job, Place, clear
-from trainyard.emulator.jobs.processing_job import ProcessingJob
-from trainyard.emulator.jobs.training_job import TrainingJob
+from trainyard.emulator.jobs.job import KINDS, Job, Place, clear
 from trainyard.emulator.paging import ordered, page
 from trainyard.emulator.shapes import check
 from trainyard.language.statuses import JOB_ENDED
 
-KINDS: dict[str, type[Job]] = {"Training": TrainingJob, "Processing": ProcessingJob}
 CLOSE_GRACE = 1.0  # seconds from SIGTERM to SIGKILL when the emulator itself stops
 LOST = "InternalServerError: the emulator ended while this job was running"
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern

@@ -1,6 +1,8 @@
-"""Training and Processing: a step that starts a job and waits for it."""
+"""A step that starts a job and waits for it; the job's kind is the step's type."""
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.processing_job import ProcessingJob
+from trainyard.emulator.jobs.training_job import TrainingJob
 from trainyard.emulator.steps.runner import (
     Attempt,
     Runner,
@@ -11,7 +13,7 @@ from trainyard.emulator.steps.runner import (
 )
 
 
-@runs("Training", "Processing")
+@runs(TrainingJob.KIND, ProcessingJob.KIND)
 class JobRunner(Runner):
     """Creates the job that the Arguments ask for."""
 
