@@ -1,8 +1,13 @@
 """A model package that a pipeline of ours registered on an emulator, small: to look at, to harm."""
 
+import hashlib
+import io
+import json
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -130,3 +135,62 @@ def another(champion: str = "none", **parameters: str) -> str:
     arn = model_package(execution.steps())
     assert arn, found
     return arn
+
+
+def run_folder(registered: Registered, step: str) -> str:
+    execution = registered.metadata["execution"].rpartition("/")[2]
+    return f"s3://{BUCKET}/trainyard/{GROUP}/runs/{execution}/{step}"
+
+
+def first(registered: Registered, uri: str, end: str) -> str:
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    listed = registered.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
+    return next(f"s3://{bucket}/{i['Key']}" for i in listed if i["Key"].endswith(end))
+
+
+def resealed(
+    registered: Registered, champion: str | None, edit: Callable[[dict], None] = lambda _: None
+) -> str:
+    """A new package of the same model, whose gate compared with ``champion``; its hashes hold.
+
+    ``edit`` changes its evaluation.
+    """
+    evaluation = json.loads(registered.read(registered.evaluation_uri))
+    edit(evaluation)
+    text = json.dumps(evaluation | {"champion": {"arn": champion}}).encode()
+    package, folder = registered.package, f"s3://{BUCKET}/resealed/{os.urandom(4).hex()}"
+    registered.write(f"{folder}/evaluation.json", text)
+    digest = hashlib.sha256(text).hexdigest()
+    record = json.loads(registered.read(registered.metadata["provenance_uri"]))
+    sealed = json.dumps(record | {"evaluation_sha256": digest}).encode()
+    registered.write(f"{folder}/provenance.json", sealed)
+    metrics = json.loads(json.dumps(package["ModelMetrics"]))
+    metrics["ModelQuality"]["Statistics"] |= {
+        "S3Uri": f"{folder}/evaluation.json", "ContentDigest": f"sha256:{digest}"
+    }  # fmt: skip
+    return registered.client("sagemaker").create_model_package(
+        ModelPackageGroupName=GROUP,
+        InferenceSpecification=package["InferenceSpecification"],
+        ModelCard=package["ModelCard"],
+        ModelMetrics=metrics,
+        CustomerMetadataProperties=package["CustomerMetadataProperties"]
+        | {
+            "evaluation_sha256": digest,
+            "provenance_uri": f"{folder}/provenance.json",
+            "provenance_sha256": hashlib.sha256(sealed).hexdigest(),
+        },
+    )["ModelPackageArn"]
+
+
+def evaluated(registered: Registered) -> Path:
+    """A folder with what was evaluated: model/, the artifact unpacked, and test/, the split."""
+    folder = registered.state / "evaluated"
+    with tarfile.open(fileobj=io.BytesIO(registered.read(registered.model_uri))) as tar:
+        tar.extractall(folder / "model", filter="data")
+    bucket, _, prefix = run_folder(registered, "shard/test").removeprefix("s3://").partition("/")
+    listed = registered.client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")
+    (folder / "test").mkdir()
+    for item in listed["Contents"]:
+        name = item["Key"].rpartition("/")[2]
+        (folder / "test" / name).write_bytes(registered.read(f"s3://{bucket}/{item['Key']}"))
+    return folder

@@ -1,14 +1,12 @@
 """A registered model: verified, tampered with in every way, approved, deployed and asked."""
 
-import contextlib
 import hashlib
 import io
 import json
 import math
-import os
 import re
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,23 +15,26 @@ from packaging.utils import canonicalize_name
 
 from benchmarks.tamperings.__main__ import named
 from benchmarks.tamperings.tamperings import KINDS, files, keys, tampered
-from pipelines.approval.judged import check_champion
 from pipelines.approve import approve, approve_automatically, approved, reject, roll_back
 from pipelines.compiling.assets import step_code
 from pipelines.compiling.locked import read
-from pipelines.verify import recompute, training
-from pipelines.verify.data import split
+from pipelines.verify import training
 from pipelines.verify.evidence import Evidence
-from pipelines.verify.verify import (
-    BYTES,
-    QUICK,
-    Finding,
-    before_approval,
-    first_mismatch,
-    run_checks,
-    verify,
-)
+from pipelines.verify.verify import QUICK, before_approval, first_mismatch, run_checks, verify
 from tests.conftest import CHECKOUT
+from tests.harms import (
+    TAMPERINGS,
+    begun_elsewhere,
+    described_otherwise,
+    first_wrong,
+    loss_changed,
+    made_elsewhere,
+    metadata_set,
+    object_edited,
+    of_other_code,
+    renamed_too,
+    trained_by_other_code,
+)
 from tests.infra.lifecycle import expires
 from tests.registered import (
     BUCKET,
@@ -42,10 +43,12 @@ from tests.registered import (
     Registered,
     another,
     checkout_in,
-    git,
+    evaluated,
+    first,
     register,
+    resealed,
+    run_folder,
 )
-from training.identity import Parts
 from trainyard.common.errors import GateError
 
 pytestmark = pytest.mark.slow
@@ -62,15 +65,6 @@ def registered(emulator, state, checkout) -> Iterator[Registered]:
         for name, value in emulator.env.items():
             patch.setenv(name, value)
         yield register(emulator, state, checkout)
-
-
-def first_wrong(registered: Registered) -> Finding | None:
-    """By every check but compiling the definition again, which takes seconds and comes last."""
-    local = recompute.checks(registered.checkout, named=True)
-    del local["definition again"]
-    data = {f"{name} split": split(name, deep=True) for name in ("train", "test")}
-    chosen = {**QUICK, **BYTES, **data, **local}
-    return first_mismatch(run_checks(Evidence(registered.arn), chosen))
 
 
 # verify
@@ -132,161 +126,6 @@ def test_no_lifecycle_rule_deletes_what_the_package_or_its_record_names(register
     every = {item["Key"] for page in there for item in page["Contents"]}
     deleted = {key for key in every if expires(key, root)}
     assert deleted and all(key.startswith(f"{root}/checkpoints/") for key in deleted)
-
-
-def object_edited(uri: Callable[[Registered], str], edit: Callable[[bytes], bytes]):
-    """A tampering: the object's bytes go through ``edit``."""
-
-    @contextlib.contextmanager
-    def tampered(registered: Registered) -> Iterator[None]:
-        where = uri(registered)
-        before = registered.read(where)
-        registered.write(where, edit(before))
-        yield
-        registered.write(where, before)
-
-    return tampered
-
-
-def package_edited(edit: Callable[[dict], dict]):
-    """A tampering: UpdateModelPackage with what ``edit`` makes of the package."""
-
-    @contextlib.contextmanager
-    def tampered(registered: Registered) -> Iterator[None]:
-        package = registered.package
-        changes = edit(package)
-        update = registered.client("sagemaker").update_model_package
-        update(ModelPackageArn=registered.arn, **changes)
-        yield
-        update(ModelPackageArn=registered.arn, **{name: package[name] for name in changes})
-
-    return tampered
-
-
-@contextlib.contextmanager
-def definition_replaced(registered: Registered) -> Iterator[None]:
-    execution = registered.metadata["execution"].rpartition("/")[2]
-    path = registered.state / "executions" / execution / "definition.json"
-    before = path.read_bytes()
-    path.write_bytes(before.replace(b'"MaxRuntimeInSeconds": 3600', b'"MaxRuntimeInSeconds": 3601'))
-    assert path.read_bytes() != before
-    yield
-    path.write_bytes(before)
-
-
-@contextlib.contextmanager
-def recipe_edited(registered: Registered) -> Iterator[None]:
-    path = registered.checkout / "recipes/laptop.yaml"
-    before = path.read_text()
-    path.write_text(before.replace("learning_rate: 0.005", "learning_rate: 0.006"))
-    yield
-    path.write_text(before)
-
-
-@contextlib.contextmanager
-def other_commit(registered: Registered) -> Iterator[None]:
-    git(registered.checkout, "commit", "-q", "--allow-empty", "-m", "another")
-    yield
-    git(registered.checkout, "reset", "-q", "--hard", "HEAD^")
-
-
-def flipped(body: bytes) -> bytes:
-    middle = len(body) // 2
-    return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
-
-
-def run_folder(registered: Registered, step: str) -> str:
-    execution = registered.metadata["execution"].rpartition("/")[2]
-    return f"s3://{BUCKET}/trainyard/{GROUP}/runs/{execution}/{step}"
-
-
-def first(registered: Registered, uri: str, end: str) -> str:
-    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-    listed = registered.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
-    return next(f"s3://{bucket}/{i['Key']}" for i in listed if i["Key"].endswith(end))
-
-
-def code_uri(registered: Registered) -> str:
-    record = json.loads(registered.read(registered.metadata["provenance_uri"]))
-    return first(registered, next(iter(record["code"]["Evaluate"])), "evaluate/job.py")
-
-
-def record_uri(registered: Registered) -> str:
-    return Evidence(registered.arn).job_inputs("Gate")["provenance"]["S3Uri"] + "provenance.json"
-
-
-def renamed(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
-    def edit(body: bytes) -> bytes:
-        assert old in body
-        return body.replace(old, new, 1)
-
-    return edit
-
-
-def metadata_set(**values: str):
-    def edit(package: dict) -> dict:
-        return {"CustomerMetadataProperties": package["CustomerMetadataProperties"] | values}
-
-    return package_edited(edit)
-
-
-def pointing_elsewhere(package: dict) -> dict:
-    text = json.dumps(package["InferenceSpecification"])
-    return {"InferenceSpecification": json.loads(text.replace("model.tar.gz", "other.tar.gz"))}
-
-
-def card_edited(package: dict) -> dict:
-    content = json.loads(package["ModelCard"]["ModelCardContent"])
-    content["evaluation_details"][0]["metric_groups"][0]["metric_data"][0]["value"] = 0.5
-    return {"ModelCard": package["ModelCard"] | {"ModelCardContent": json.dumps(content)}}
-
-
-TAMPERINGS = {
-    "artifact byte flipped": (object_edited(lambda r: r.model_uri, flipped), "artifact's bytes"),
-    "artifact truncated": (object_edited(lambda r: r.model_uri, lambda b: b[:-1]), "artifact"),
-    "shard replaced": (
-        object_edited(lambda r: first(r, run_folder(r, "shard/test"), ".npy"), flipped),
-        "test split",
-    ),
-    "manifest edited": (
-        object_edited(
-            lambda r: first(r, run_folder(r, "shard/train"), ".json"),
-            renamed(b'"vocabulary": 257', b'"vocabulary": 258'),
-        ),
-        "train split",
-    ),
-    "recipe edited": (recipe_edited, "recipe"),
-    "metrics edited": (
-        object_edited(lambda r: r.evaluation_uri, renamed(b'"value": ', b'"value": 0')),
-        "evaluation",
-    ),
-    "gate.json edited": (
-        object_edited(lambda r: r.gate_uri, renamed(b'"threshold": 8.5', b'"threshold": 9.5')),
-        "gate",
-    ),
-    "provenance.json edited": (
-        object_edited(lambda r: r.metadata["provenance_uri"], renamed(b'"seed": 0', b'"seed": 1')),
-        "provenance",
-    ),
-    "customer metadata: metric": (metadata_set(bits_per_byte="1.5"), "metrics"),
-    "customer metadata: commit": (metadata_set(commit="f" * 40), "customer metadata"),
-    "customer metadata: record's hash": (metadata_set(provenance_sha256="0" * 64), "provenance"),
-    "customer metadata: execution": (
-        metadata_set(
-            execution=f"arn:aws:sagemaker:us-east-1:123456789012:pipeline/{GROUP}/execution/x"
-        ),
-        "execution",
-    ),
-    "model card edited": (package_edited(card_edited), "metrics"),
-    "code changed": (object_edited(code_uri, lambda body: body + b"\n# changed"), "code"),
-    "definition replaced": (definition_replaced, "definition"),
-    "definition's record edited": (
-        object_edited(record_uri, renamed(b'"seed": 0', b'"seed": 1')),
-        "definition's record",
-    ),
-    "ModelDataUrl points elsewhere": (package_edited(pointing_elsewhere), "artifact"),
-    "other commit": (other_commit, "commit"),
-}
 
 
 def test_a_generated_tampering_with_what_the_record_covers_is_named(registered):
@@ -362,16 +201,6 @@ def test_another_checkout_is_no_fault_of_the_package(registered, tmp_path):
 # the training
 
 
-def trained_by_other_code(evaluation: dict) -> None:
-    evaluation["model"]["training"]["stretches"][0]["code_sha256"] = "0" * 64
-
-
-def begun_elsewhere(evaluation: dict) -> None:
-    [stretch] = evaluation["model"]["training"]["stretches"]
-    other = stretch | {"identity": "0" * 16}
-    evaluation["model"]["training"]["stretches"] = [other, stretch | {"since": 2}]
-
-
 @pytest.mark.parametrize(
     ("edit", "said"),
     [(trained_by_other_code, "from step 1 on the weights were trained by other code, 000000000000"),
@@ -382,41 +211,6 @@ def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, regis
     arn = resealed(registered, None, edit)
     [found] = run_checks(Evidence(arn), {"training": training.history})
     assert found.name == "training" and found.detail.startswith(said)
-
-
-def described_otherwise(edit: Callable[[dict], None]) -> Callable[[bytes], bytes]:
-    """The archive with what ``edit`` makes of its config.json's ``training``."""
-
-    def edited(body: bytes) -> bytes:
-        made = io.BytesIO()
-        with (
-            tarfile.open(fileobj=io.BytesIO(body)) as old,
-            tarfile.open(fileobj=made, mode="w:gz") as new,
-        ):
-            for entry in old:
-                content = old.extractfile(entry).read()
-                if entry.name == "config.json":
-                    config = json.loads(content)
-                    edit(config["training"])
-                    content = json.dumps(config).encode()
-                    entry.size = len(content)
-                new.addfile(entry, io.BytesIO(content))
-        return made.getvalue()
-
-    return edited
-
-
-def of_other_code(training: dict) -> None:
-    training["parts"]["code"]["training/loop.py"] = "0" * 64
-
-
-def renamed_too(training: dict) -> None:
-    of_other_code(training)
-    training["identity"] = Parts.model_validate(training["parts"]).name
-
-
-def made_elsewhere(training: dict) -> None:
-    training["stretches"][0]["world_size"] += 1
 
 
 @pytest.mark.parametrize(
@@ -437,40 +231,6 @@ def test_what_the_model_says_of_its_training_is_what_was_evaluated(edit, said, r
 
 SPECIFICATION = "InferenceSpecification"
 WHY = "settings of a test"
-
-
-def resealed(
-    registered: Registered, champion: str | None, edit: Callable[[dict], None] = lambda _: None
-) -> str:
-    """A new package of the same model, whose gate compared with ``champion``; its hashes hold.
-
-    ``edit`` changes its evaluation.
-    """
-    evaluation = json.loads(registered.read(registered.evaluation_uri))
-    edit(evaluation)
-    text = json.dumps(evaluation | {"champion": {"arn": champion}}).encode()
-    package, folder = registered.package, f"s3://{BUCKET}/resealed/{os.urandom(4).hex()}"
-    registered.write(f"{folder}/evaluation.json", text)
-    digest = hashlib.sha256(text).hexdigest()
-    record = json.loads(registered.read(registered.metadata["provenance_uri"]))
-    sealed = json.dumps(record | {"evaluation_sha256": digest}).encode()
-    registered.write(f"{folder}/provenance.json", sealed)
-    metrics = json.loads(json.dumps(package["ModelMetrics"]))
-    metrics["ModelQuality"]["Statistics"] |= {
-        "S3Uri": f"{folder}/evaluation.json", "ContentDigest": f"sha256:{digest}"
-    }  # fmt: skip
-    return registered.client("sagemaker").create_model_package(
-        ModelPackageGroupName=GROUP,
-        InferenceSpecification=package["InferenceSpecification"],
-        ModelCard=package["ModelCard"],
-        ModelMetrics=metrics,
-        CustomerMetadataProperties=package["CustomerMetadataProperties"]
-        | {
-            "evaluation_sha256": digest,
-            "provenance_uri": f"{folder}/provenance.json",
-            "provenance_sha256": hashlib.sha256(sealed).hexdigest(),
-        },
-    )["ModelPackageArn"]
 
 
 def test_approval_rests_on_the_champion_of_the_verdict(registered):
@@ -542,24 +302,6 @@ def test_nothing_is_approved_automatically_unless_the_recipe_says_so(registered)
     assert done.returncode == 1 and "register.approval: manual" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("judged", "now", "refused"),
-    [
-        ("none", None, None),
-        ("one", "one", None),
-        (None, "one", None),  # the recipe compares with no champion
-        ("none", "one", "compared with none, the champion is now one"),
-        ("one", "two", "compared with one, the champion is now two"),
-        ("one", None, "the champion is now none: it was rejected, or deleted"),
-    ],
-)
-def test_a_champion_that_moved_refuses(judged, now, refused):
-    if refused is None:
-        return check_champion("arn", judged, now)
-    with pytest.raises(GateError, match=refused):
-        check_champion("arn", judged, now)
-
-
 def test_a_package_that_does_not_verify_is_not_approved(registered):
     with metadata_set(loss="0.1")(registered):
         with pytest.raises(GateError, match="not approved: metrics does not match its record"):
@@ -607,15 +349,7 @@ def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registere
     sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
     waiter = sagemaker.get_waiter("endpoint_in_service")
 
-    folder = registered.state / "evaluated"
-    with tarfile.open(fileobj=io.BytesIO(registered.read(registered.model_uri))) as tar:
-        tar.extractall(folder / "model", filter="data")
-    bucket, _, prefix = run_folder(registered, "shard/test").removeprefix("s3://").partition("/")
-    listed = registered.client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")
-    (folder / "test").mkdir()
-    for item in listed["Contents"]:
-        name = item["Key"].rpartition("/")[2]
-        (folder / "test" / name).write_bytes(registered.read(f"s3://{bucket}/{item['Key']}"))
+    folder = evaluated(registered)
     test = Dataset(folder / "test")
     served = open_served(folder / "model")
 
@@ -638,18 +372,6 @@ def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registere
 
 
 # other code
-
-
-@contextlib.contextmanager
-def loss_changed(registered: Registered) -> Iterator[None]:
-    """A user's edit of the loss, which nothing else in the run notices."""
-    path = registered.checkout / "training/workloads/language_model/workload.py"
-    before = path.read_text()
-    old = 'reduction="sum"'
-    assert before.count(old) == 1
-    path.write_text(before.replace(old, f"{old}, label_smoothing=0.5"))
-    yield
-    path.write_text(before)
 
 
 def test_a_changed_loss_trains_anew_and_registers_another_model(registered):

@@ -21,11 +21,15 @@ from tests.trainyard.emulator.harness import (
 from trainyard.plan.caching import predict
 from trainyard.plan.history import History
 
-CACHE = {"CacheConfig": {"Enabled": True, "ExpireAfter": "P1D"}}
 EXECUTION = {"Get": "Execution.PipelineExecutionId"}
 WRITES = "echo same > /opt/ml/processing/out/x"
 """The emulator reuses only what is still there unchanged, which AWS does not look at: so what goes
 to one place in every run has to be the same."""
+
+
+def cache() -> dict:
+    """Anew for every step: tests change it."""
+    return {"CacheConfig": {"Enabled": True, "ExpireAfter": "P1D"}}
 
 
 def join(*values, on="/") -> dict:
@@ -37,7 +41,7 @@ def output(step: str) -> dict:
 
 
 def step(name: str, *inputs: tuple[str, object], to: object, **more) -> dict:
-    made = process_step(name, WRITES, outputs={"out": to}, **(CACHE | more))
+    made = process_step(name, WRITES, outputs={"out": to}, **(cache() | more))
     made["Arguments"]["ProcessingInputs"] = [s3_input(*each) for each in inputs]
     return made
 
@@ -55,7 +59,7 @@ def document() -> dict:
     never = step("Never", to="s3://bkt/never")
     never["Arguments"]["Environment"] = {"RUN": join("run", EXECUTION, on="-")}
     off = process_step("Off", "true", CacheConfig={"Enabled": False, "ExpireAfter": "P1D"})
-    train = train_step("Train", "cp /opt/ml/input/data/in/x /opt/ml/model/", **CACHE)
+    train = train_step("Train", "cp /opt/ml/input/data/in/x /opt/ml/model/", **cache())
     source = {"S3DataType": "S3Prefix", "S3Uri": output("Make")}
     train["Arguments"]["InputDataConfig"] = [
         {"ChannelName": "in", "DataSource": {"S3DataSource": source}}
