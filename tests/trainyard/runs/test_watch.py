@@ -33,12 +33,18 @@ def watched(cloud: Cloud, tmp_path: Path, request) -> Iterator[tuple[str, subpro
         cwd=CHECKOUT,
         env=clean_environment() | cloud.endpoint.env | {"HOME": str(tmp_path)},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=_heed_interrupts,
     ) as process:  # fmt: skip
         started = process.stdout.readline().split()
         assert started[0] == "started", started + process.stdout.readlines()
         assert "Executing" in process.stdout.readline()
         yield started[1], process
         process.kill()
+
+
+def _heed_interrupts() -> None:
+    """A shell starts what it puts into the background deaf to Ctrl-C, these tests included."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interrupt(process: subprocess.Popen) -> tuple[list[str], float]:
