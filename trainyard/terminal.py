@@ -1,6 +1,7 @@
 """How a command line shows what it does, and the errors that somebody can act on."""
 
 import ast
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
@@ -19,7 +20,10 @@ NewestOfPipeline = Annotated[
     str | None, typer.Option("--pipeline", help="The newest execution of the pipeline so named.")
 ]
 
+LOG_COLUMNS = 160  # a table in a log cuts no name short, as it would at the 80 of no terminal
 console = Console(soft_wrap=True)  # a log keeps an ARN on one line
+if not console.is_terminal and "COLUMNS" not in os.environ:
+    console.width = LOG_COLUMNS
 errors = Console(stderr=True, soft_wrap=True)
 
 

@@ -1,18 +1,17 @@
 """``trainyard emulator`` as a user starts it."""
 
-import os
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import boto3
 import pytest
 
-from tests.conftest import CHECKOUT
 from tests.trainyard.emulator.standin import signed
 from trainyard.emulator.server import Endpoint
 
@@ -20,27 +19,9 @@ ASK = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])
 
 
 @pytest.fixture
-def start(tmp_path: Path):
-    """Starts the emulator with these arguments; ends it at the end of the test."""
-    started = []
-
-    def start(*arguments: str, **environment: str) -> subprocess.Popen:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "trainyard", "emulator", *arguments],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(CHECKOUT)} | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+def start(started: Callable) -> Callable:
+    """Starts ``trainyard emulator`` with these arguments."""
+    return partial(started, "emulator")
 
 
 def exported(process: subprocess.Popen) -> dict[str, str]:

@@ -1,17 +1,15 @@
 """``trainyard run`` as a user starts it."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import venv
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import CHECKOUT
 from tests.trainyard.emulator.harness import pipeline, process_step, processing
 
 START = """
@@ -28,27 +26,9 @@ print(sm.start_pipeline_execution(PipelineName="p")["PipelineExecutionArn"])
 
 
 @pytest.fixture
-def start(tmp_path: Path):
-    """Starts trainyard run with these arguments; ends it at the end of the test."""
-    started = []
-
-    def start(*arguments: str, **environment: str) -> subprocess.Popen:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "trainyard", "run", *arguments],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(CHECKOUT)} | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+def start(started: Callable) -> Callable:
+    """Starts ``trainyard run`` with these arguments."""
+    return partial(started, "run")
 
 
 @pytest.fixture
