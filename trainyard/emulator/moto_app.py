@@ -19,6 +19,7 @@ from werkzeug import Request, Response
 from werkzeug.datastructures import Headers
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
+from trainyard.common import whole_file
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import REGION, ApiError
 
@@ -89,7 +90,7 @@ class Moto:
             return
         *whole, torn = self._journal.read_text().split("\n")
         if torn:  # killed while writing: that call was never answered
-            self._journal.write_text("".join(f"{line}\n" for line in whole))
+            whole_file.write(self._journal, "".join(f"{line}\n" for line in whole))
         for number, line in enumerate(whole, start=1):
             entry = json.loads(line)
             try:

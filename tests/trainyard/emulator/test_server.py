@@ -132,6 +132,19 @@ def test_a_restart_keeps_objects_logs_and_motos_sagemaker(tmp_path: Path):
         assert [m["ModelName"] for m in models] == ["m"]
 
 
+def test_a_call_that_was_torn_by_a_kill_is_forgotten_and_no_other(tmp_path: Path):
+    role = "arn:aws:iam::123456789012:role/some-role-name"
+    with serve(tmp_path, make_sagemaker=NoPipelines) as first:
+        make_client(first, "sagemaker").create_model(ModelName="m", ExecutionRoleArn=role)
+    journal = tmp_path / "moto.jsonl"
+    before = journal.read_text()
+    journal.write_text(before + '{"operation": "CreateMod')
+    with serve(tmp_path, make_sagemaker=NoPipelines) as second:
+        models = make_client(second, "sagemaker").list_models()["Models"]
+        assert [m["ModelName"] for m in models] == ["m"]
+    assert journal.read_text() == before
+
+
 def test_stopping_ends_idle_connections_and_frees_port_and_directory(tmp_path: Path):
     with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
         port = int(endpoint.url.rpartition(":")[2])
