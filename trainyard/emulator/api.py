@@ -6,6 +6,11 @@ REGION = "us-east-1"
 """One emulator is one region; whatever region a client signs for, ARNs say this one."""
 
 
+def make_arn(service: str, resource: str) -> str:
+    """``arn:aws:<service>:<region>:<account>:<resource>``, of something that this emulator made."""
+    return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{resource}"
+
+
 class ApiError(Exception):
     """Becomes the AWS error answer of the request that is being served.
 

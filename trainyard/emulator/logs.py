@@ -18,7 +18,7 @@ from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from trainyard.common import whole_file
-from trainyard.emulator.api import ACCOUNT, REGION, ApiError
+from trainyard.emulator.api import ApiError, make_arn
 
 _GROUP, _STREAM = ".group", ".jsonl"
 _LONGEST = 255  # bytes of a file name
@@ -171,7 +171,7 @@ def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
 
 
 def group_arn(group: str) -> str:
-    return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}"
+    return make_arn("logs", f"log-group:{group}")
 
 
 def _event(line: bytes, start: int) -> Event:

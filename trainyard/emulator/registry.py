@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainyard.emulator.api import ACCOUNT, REGION, ApiError
+from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.shapes import check
 
@@ -332,11 +332,11 @@ def _public(item: dict) -> dict:
 
 
 def _group_arn(name: str) -> str:
-    return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:model-package-group/{name}"
+    return make_arn("sagemaker", f"model-package-group/{name}")
 
 
 def _package_arn(name: str) -> str:
-    return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:model-package/{name}"
+    return make_arn("sagemaker", f"model-package/{name}")
 
 
 def _invalid(message: str) -> ApiError:

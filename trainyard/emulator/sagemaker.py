@@ -1,9 +1,10 @@
 """SageMaker: the operations on pipelines, executions, jobs and endpoints, and their tags."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trainyard.emulator.api import ACCOUNT, REGION, ApiError
+from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.aws import Aws
 from trainyard.emulator.dag.executions import Executions
 from trainyard.emulator.dag.pipelines import Pipelines
 from trainyard.emulator.dag.work import Work
@@ -12,7 +13,6 @@ from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.serving import endpoints
 from trainyard.emulator.serving.endpoint import Answer
 from trainyard.emulator.serving.endpoints import Endpoints
 from trainyard.emulator.shapes import check
@@ -21,8 +21,7 @@ from trainyard.emulator.tags import Tags
 
 Operation = Callable[[dict], dict]
 _OWN = tuple(
-    f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:{kind}/"
-    for kind in ("pipeline", "training-job", "processing-job")
+    make_arn("sagemaker", f"{kind}/") for kind in ("pipeline", "training-job", "processing-job")
 )
 
 
@@ -31,46 +30,44 @@ class SageMaker:
 
     ``state``: directory for pipelines, executions and jobs. ``forward(operation, request)``
     answers what runs nothing, above all the model registry. ``stop_grace``: seconds from SIGTERM
-    to SIGKILL for a stopped job. ``python``: what stands in for images. ``handle`` raises
-    :class:`ApiError`.
-    """
+    to SIGKILL for a stopped job. ``python``: what stands in for images. ``aws``: this emulator as
+    its own client. ``handle`` raises :class:`ApiError`.
 
-    OPERATIONS = frozenset(
-        {
-            *("CreatePipeline", "UpdatePipeline", "DeletePipeline", "DescribePipeline"),
-            *("ListPipelines", "ListPipelineVersions", "UpdatePipelineVersion"),
-            *("StartPipelineExecution", "StopPipelineExecution", "RetryPipelineExecution"),
-            *("UpdatePipelineExecution", "DescribePipelineExecution", "ListPipelineExecutions"),
-            *("ListPipelineExecutionSteps", "ListPipelineParametersForExecution"),
-            *("DescribePipelineDefinitionForExecution",),
-            *(f"{verb}{kind}Job" for kind in KINDS for verb in ("Create", "Describe", "Stop")),
-            *(f"List{kind}Jobs" for kind in KINDS),
-            *("AddTags", "ListTags", "DeleteTags"),
-            *endpoints.OPERATIONS,
-        }
-    )
+    A room has ``operations()``, name → what answers it: a new one is a line in ``_rooms``.
+    """
 
     def __init__(
         self,
         state: Path,
         objects: ObjectStore,
         logs: LogStore,
+        aws: Aws,
         forward: Callable[[str, dict], dict],
         stop_grace: float = STOP_GRACE,
         python: Path = OWN,
     ) -> None:
         self._forward = forward
-        place = Place(state / "jobs", objects, logs, stop_grace, python)
+        place = Place(state / "jobs", objects, logs, aws, stop_grace, python)
         self._jobs, self._endpoints = Jobs(place), Endpoints(place, forward)
         self._pipelines = Pipelines(state / "pipelines", objects)
-        work = Work(Services(jobs=self._jobs, forward=forward))
+        services = Services(
+            jobs=self._jobs,
+            endpoints=self._endpoints,
+            objects=objects,
+            logs=logs,
+            aws=aws,
+            forward=forward,
+        )
+        work = Work(services)
         self._executions = Executions(state / "executions", self._pipelines, work, objects)
         self._tags = Tags(state / "tags.json")
-        self._operations = self._table()
+        self._operations = {name: answer for room in self._rooms() for name, answer in room.items()}
+
+    def owns(self, operation: str) -> bool:
+        """Whether the operation is one of ours, and not moto's."""
+        return operation in self._operations
 
     def handle(self, operation: str, request: dict) -> dict:
-        if operation in endpoints.OPERATIONS:
-            return self._endpoints.handle(operation, request)
         check(operation, request)
         return self._operations[operation](request)
 
@@ -85,33 +82,22 @@ class SageMaker:
         self._jobs.close()
         self._executions.join()
 
-    def _table(self) -> dict[str, Operation]:
-        pipelines, executions = self._pipelines, self._executions
-        return {
-            "CreatePipeline": self._tagged(pipelines.create, "PipelineArn"),
-            "UpdatePipeline": pipelines.update,
+    def _rooms(self) -> Iterator[dict[str, Operation]]:
+        yield self._pipelines.operations()
+        yield self._executions.operations()
+        yield self._endpoints.operations()
+        yield from (self._job_table(kind) for kind in KINDS)
+        yield {
+            "CreatePipeline": self._tagged(self._pipelines.create, "PipelineArn"),
             "DeletePipeline": self._delete_pipeline,
-            "DescribePipeline": pipelines.describe,
-            "ListPipelines": pipelines.list_pipelines,
-            "ListPipelineVersions": pipelines.list_versions,
-            "UpdatePipelineVersion": pipelines.update_version,
-            "StartPipelineExecution": executions.start,
-            "StopPipelineExecution": executions.stop,
-            "RetryPipelineExecution": executions.retry,
-            "UpdatePipelineExecution": executions.update,
-            "DescribePipelineExecution": executions.describe,
-            "ListPipelineExecutions": executions.list_executions,
-            "ListPipelineExecutionSteps": executions.list_steps,
-            "ListPipelineParametersForExecution": executions.parameters,
-            "DescribePipelineDefinitionForExecution": executions.definition,
             "AddTags": self._for_own("AddTags", self._tags.add),
             "ListTags": self._for_own("ListTags", self._tags.list_tags),
             "DeleteTags": self._for_own("DeleteTags", self._tags.delete),
-        } | {k: v for kind in KINDS for k, v in self._job_table(kind).items()}
+        }
 
     def _job_table(self, kind: str) -> dict[str, Operation]:
-        jobs, arn, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
-        create = self._tagged(lambda request: {arn: jobs.create(kind, request).arn}, arn)
+        jobs, key, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
+        create = self._tagged(lambda request: {key: jobs.create(kind, request).arn}, key)
         return {
             f"Create{kind}Job": create,
             f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),
@@ -128,13 +114,13 @@ class SageMaker:
         self._tags.forget(arn)
         return answer
 
-    def _tagged(self, create: Operation, arn: str) -> Operation:
+    def _tagged(self, create: Operation, key: str) -> Operation:
         """``create``, and the request's Tags on what it made."""
 
         def create_with_tags(request: dict) -> dict:
             answer = create(request)
             if tags := request.get("Tags"):
-                self._tags.add({"ResourceArn": answer[arn], "Tags": tags})
+                self._tags.add({"ResourceArn": answer[key], "Tags": tags})
             return answer
 
         return create_with_tags

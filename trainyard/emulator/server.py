@@ -26,6 +26,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.aws import Aws
 from trainyard.emulator.environment import environment
 from trainyard.emulator.http import Server
 from trainyard.emulator.keys import Keys
@@ -52,7 +53,7 @@ _HOST = re.compile(r"(127\.0\.0\.1|localhost|.+\.localhost)(:\d+)?")
 class SageMaker(Protocol):
     """What runs pipelines and jobs; :mod:`trainyard.emulator.sagemaker` is the real one."""
 
-    OPERATIONS: frozenset[str]
+    def owns(self, operation: str) -> bool: ...
 
     def handle(self, operation: str, request: dict) -> dict: ...
 
@@ -61,7 +62,7 @@ class SageMaker(Protocol):
     def close(self) -> None: ...
 
 
-MakeSageMaker = Callable[[Path, ObjectStore, LogStore, Forward], SageMaker]
+MakeSageMaker = Callable[[Path, ObjectStore, LogStore, Aws, Forward], SageMaker]
 Prepare = Callable[[Path, ObjectStore], None]
 
 
@@ -95,12 +96,13 @@ class App:
     def __init__(self, state: Path, objects: ObjectStore, make_sagemaker: MakeSageMaker) -> None:
         self.objects = objects
         self.keys = Keys(state)
+        self.aws = Aws(self.keys.own)
         self.logs = LogStore(state / "logs")
         self._s3 = S3(self.objects)
         self._logs = Logs(self.logs)
         self._registry = Registry(state / "registry")
         self._moto = Moto(state / "moto.jsonl")
-        self.sagemaker = make_sagemaker(state, self.objects, self.logs, self.forward)
+        self.sagemaker = make_sagemaker(state, self.objects, self.logs, self.aws, self.forward)
 
     def forward(self, operation: str, request: dict) -> dict:
         """A SageMaker operation that does not run anything. Raises :class:`ApiError`."""
@@ -156,7 +158,7 @@ class App:
     def _sagemaker(self, operation: str, request: dict) -> dict:
         if self._registry.owns(operation, request):
             return self._registry.handle(operation, request)
-        if operation in self.sagemaker.OPERATIONS:
+        if self.sagemaker.owns(operation):
             return self.sagemaker.handle(operation, request)
         return self._moto.sagemaker(operation, request)
 
@@ -189,9 +191,9 @@ def serve(
         app = App(state, objects, make_sagemaker or _real_sagemaker(python))
         stack.callback(app.sagemaker.close)
         server = Server(app, port)
+        url = app.aws.url = f"http://127.0.0.1:{server.port}"
         server.start()
         stack.callback(server.stop)
-        url = f"http://127.0.0.1:{server.port}"
         yield Endpoint(url, environment(url, state, app.keys.own), app)
 
 

@@ -14,10 +14,11 @@ from trainyard.emulator.server import Endpoint
 class NoPipelines:
     """In the place of trainyard.emulator.sagemaker.SageMaker where a test starts no pipeline."""
 
-    OPERATIONS = frozenset({"ListPipelines", "DescribePipeline"})
+    def __init__(self, state, objects, logs, aws, forward) -> None:
+        self.aws, self.forward, self.closed = aws, forward, False
 
-    def __init__(self, state, objects, logs, forward) -> None:
-        self.forward, self.closed = forward, False
+    def owns(self, operation: str) -> bool:
+        return operation in {"ListPipelines", "DescribePipeline"}
 
     def handle(self, operation: str, request: dict) -> dict:
         if operation == "DescribePipeline":

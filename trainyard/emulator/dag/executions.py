@@ -5,6 +5,7 @@ import secrets
 import string
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from trainyard.common import whole_file
@@ -62,7 +63,18 @@ class Executions:
         for path in sorted(root.glob("*/execution.json")):
             self._load(path)
 
-    # operations
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
+            "StartPipelineExecution": self.start,
+            "StopPipelineExecution": self.stop,
+            "RetryPipelineExecution": self.retry,
+            "UpdatePipelineExecution": self.update,
+            "DescribePipelineExecution": self.describe,
+            "ListPipelineExecutions": self.list_executions,
+            "ListPipelineExecutionSteps": self.list_steps,
+            "ListPipelineParametersForExecution": self.parameters,
+            "DescribePipelineDefinitionForExecution": self.definition,
+        }
 
     def start(self, request: dict) -> dict:
         if request.get("SelectiveExecutionConfig"):

@@ -8,11 +8,12 @@ import re
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.common import whole_file
-from trainyard.emulator.api import ACCOUNT, REGION, ApiError
+from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.dag import cache
 from trainyard.emulator.dag.definition import Definition, check_image, invalid, parse
 from trainyard.emulator.documents import read_json, write_json
@@ -54,6 +55,16 @@ class Pipelines:
         self._objects = objects
         self._lock = threading.RLock()
         root.mkdir(parents=True, exist_ok=True)
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        """Those that concern nothing but pipelines."""
+        return {
+            "UpdatePipeline": self.update,
+            "DescribePipeline": self.describe,
+            "ListPipelines": self.list_pipelines,
+            "ListPipelineVersions": self.list_versions,
+            "UpdatePipelineVersion": self.update_version,
+        }
 
     def create(self, request: dict) -> dict:
         name = request["PipelineName"]
@@ -215,7 +226,7 @@ class Pipelines:
 
 
 def arn(name: str) -> str:
-    return f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:pipeline/{name}"
+    return make_arn("sagemaker", f"pipeline/{name}")
 
 
 def _summary(record: dict) -> dict:

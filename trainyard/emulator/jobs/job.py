@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.api import ACCOUNT, REGION, ApiError
+from trainyard.emulator.api import REGION, ApiError, make_arn
+from trainyard.emulator.aws import Aws
 from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.failure import reason
 from trainyard.emulator.jobs.needs import told
@@ -45,12 +46,14 @@ log = logging.getLogger(__name__)
 class Place:
     """Where jobs live and what they use.
 
-    ``stop_grace``: seconds from SIGTERM to SIGKILL. ``python``: what stands in for images.
+    ``aws``: the emulator as its own client. ``stop_grace``: seconds from SIGTERM to SIGKILL.
+    ``python``: what stands in for images.
     """
 
     jobs: Path
     objects: ObjectStore
     logs: LogStore
+    aws: Aws
     stop_grace: float = STOP_GRACE
     python: Path = OWN
 
@@ -83,7 +86,7 @@ class Job(ABC):
         self.request = request
         self.name: str = request[f"{self.KIND}JobName"]
         self.directory = place.jobs / self.name
-        self.arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:{self.RESOURCE}/{self.name}"
+        self.arn = make_arn("sagemaker", f"{self.RESOURCE}/{self.name}")
         self.outputs: list[str] = []
         """URIs that it uploaded to; a step cache looks whether they are still there."""
         self.lock = threading.RLock()

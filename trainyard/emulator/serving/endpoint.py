@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.api import ACCOUNT, REGION, ApiError
+from trainyard.emulator.api import REGION, ApiError, make_arn
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.runtime.cluster import Cluster
@@ -42,7 +42,7 @@ class Endpoint:
     """A container that serves one model. Every method may be called from any thread."""
 
     def __init__(self, place: Place, name: str, variant: str, container: dict) -> None:
-        self.arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:endpoint/{name.lower()}"
+        self.arn = make_arn("sagemaker", f"endpoint/{name.lower()}")
         self.status, self.failure = "Creating", ""
         self.created = self.modified = time.time()
         self._place, self._name, self._container = place, name, container

@@ -17,10 +17,8 @@ from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.paging import ordered, page
 from trainyard.emulator.runtime.interpreter import lacking
 from trainyard.emulator.serving.endpoint import Answer, Endpoint
-from trainyard.emulator.shapes import check
 
 Forward = Callable[[str, dict], dict]
-OPERATIONS = ("CreateEndpoint", "DescribeEndpoint", "ListEndpoints", "DeleteEndpoint")
 TOOLKIT = "*pytorch-inference*"
 MODULE = "sagemaker_pytorch_serving_container"
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern
@@ -40,15 +38,13 @@ class Endpoints:
         self._lock = threading.Lock()
         self._closed = False
 
-    def handle(self, operation: str, request: dict) -> dict:
-        check(operation, request)
-        table = {
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
             "CreateEndpoint": self._create,
             "DescribeEndpoint": self._describe,
             "ListEndpoints": self._list,
             "DeleteEndpoint": self._delete,
         }
-        return table[operation](request)
 
     def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Answer:
         """InvokeEndpoint; ``path`` is the request's. Raises ``ValidationError``, ``ModelError``."""

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.aws import Aws
 from trainyard.emulator.jobs.jobs import Jobs
+from trainyard.emulator.logs import LogStore
+from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.serving.endpoints import Endpoints
 from trainyard.language.evaluation import Scope
 from trainyard.language.step_types import STEP_TYPES
 
@@ -23,6 +27,11 @@ class Services:
     """What of the emulator runners use."""
 
     jobs: Jobs
+    endpoints: Endpoints
+    objects: ObjectStore
+    logs: LogStore
+    aws: Aws
+    """This emulator as its own client, for the services that are not SageMaker's."""
     forward: Callable[[str, dict], dict]
     """Answers an operation of SageMaker's that runs nothing. Raises :class:`ApiError`."""
 

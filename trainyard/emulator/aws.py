@@ -1,0 +1,44 @@
+"""The emulator as an AWS that its own rooms call: a Callback step sends to SQS like anybody."""
+
+import os
+import threading
+from typing import Any
+
+import botocore.session
+from botocore.config import Config
+
+from trainyard.emulator.api import REGION
+
+_NOTHING_OF_THE_USERS = {
+    "profile": (None, None, None, None),
+    "config_file": (None, None, os.devnull, None),
+    "credentials_file": (None, None, os.devnull, None),
+}
+"""Session variables: neither ~/.aws nor the environment may lead a client to the real AWS."""
+
+
+class Aws:
+    """Clients of this very emulator, with its own keys. From any thread, once it serves."""
+
+    def __init__(self, keys: tuple[str, str]) -> None:
+        """``keys``: the access key and its secret."""
+        self.url = ""
+        """Where the endpoint is; empty until it serves."""
+        self.keys = keys
+        self._clients: dict[tuple[str, str], Any] = {}
+        self._lock = threading.Lock()
+
+    def client(self, service: str, region: str = REGION) -> Any:
+        """A boto3-like client: ``client("sqs").send_message(...)``, as long as the emulator."""
+        with self._lock:
+            if (service, region) not in self._clients:
+                session = botocore.session.Session(session_vars=_NOTHING_OF_THE_USERS)
+                self._clients[service, region] = session.create_client(
+                    service,
+                    region_name=region,
+                    endpoint_url=self.url,
+                    aws_access_key_id=self.keys[0],
+                    aws_secret_access_key=self.keys[1],
+                    config=Config(proxies={}, ignore_configured_endpoint_urls=True),
+                )
+            return self._clients[service, region]
