@@ -1,0 +1,1 @@
+"""moto's own tests against the emulator, over HTTP: python -m benchmarks.moto_tests CHECKOUT."""

@@ -1,0 +1,104 @@
+"""Run moto's own tests against the emulator: python -m benchmarks.moto_tests CHECKOUT [--service S]
+
+CHECKOUT is a checkout of github.com/getmoto/moto, best at the tag of the moto that is installed;
+its tests need freezegun, too. Each test has a fresh emulator over HTTP in the place of mock_aws. A
+test is ``refused`` when an operation that it called was refused by name, and ``text`` when nothing
+but a message differs. Exit status 1 when one is wrong that benchmarks/moto_tests/argued.py does not
+argue.
+"""
+
+import json as json_format
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.moto_tests.argued import ARGUED
+from benchmarks.moto_tests.plugin import RESULTS
+
+CHECKOUT = Path(__file__).parent.parent.parent
+OUTCOMES = ("passed", "text", "argued", "refused", "wrong", "skipped")
+
+
+def main(
+    checkout: Annotated[Path, typer.Argument(help="A checkout of getmoto/moto.")],
+    service: Annotated[str, typer.Option(help="Its folder tests/test_<service>.")] = "sagemaker",
+    verified: Annotated[bool, typer.Option(help="Only what was verified against AWS.")] = False,
+    only: Annotated[str, typer.Option("-k", help="pytest's -k.")] = "",
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0: pytest's own.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="Write each test's outcome there.")] = None,
+) -> None:
+    """Print what passes, is refused, and is wrong; exit 1 when anything is wrong."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    found = run(checkout, service, verified, only, workers)
+    if not found:
+        raise SystemExit(f"{checkout}/tests/test_{service}: no test ran")
+    show(found, console)
+    if json:
+        json.write_text(json_format.dumps(found, indent=1))
+    raise typer.Exit(1 if any(each["outcome"] == "wrong" for each in found) else 0)
+
+
+def run(
+    checkout: Path, service: str, verified: bool = False, only: str = "", workers: int = 0
+) -> list[dict[str, str]]:
+    """``test``, ``outcome`` and ``why`` of each, in the order of their names."""
+    with tempfile.TemporaryDirectory(prefix="moto-tests-") as folder:
+        results = Path(folder) / "results.jsonl"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "benchmarks.moto_tests.plugin"]
+        command += ["-p", "no:cacheprovider", f"--rootdir={checkout}", "--timeout=120"]
+        command += [f"--basetemp={folder}/tmp", "-n", str(workers), "--tb=short", "--color=no"]
+        command += ["-m", "aws_verified"] if verified else []
+        command += ["-k", only] if only else []
+        command += [str((checkout / "tests" / f"test_{service}").resolve())]
+        environment = {**os.environ, RESULTS: str(results)}
+        path = [str(CHECKOUT), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+        if verified:
+            environment["MOTO_TEST_ALLOW_AWS_REQUEST"] = "true"  # as they are run against AWS
+        subprocess.run(command, cwd=folder, env=environment, stdout=sys.stderr, check=False)
+        lines = results.read_text().splitlines() if results.exists() else []
+    found = [json_format.loads(line) for line in lines]
+    return sorted((argued(each) for each in found), key=lambda each: each["test"])
+
+
+def argued(each: dict[str, str]) -> dict[str, str]:
+    """What is wrong only by a test that AWS itself would fail says why."""
+    name = each["test"].rpartition("/")[2]
+    reason = ARGUED.get(name) or ARGUED.get(name.partition("[")[0])
+    if each["outcome"] == "wrong" and reason:
+        return each | {"outcome": "argued", "why": reason}
+    return each
+
+
+def show(found: list[dict[str, str]], console: Console) -> None:
+    """A table of files, then every test that did not pass, with what came."""
+    table = Table("file", *OUTCOMES)
+    files = sorted({_file(each) for each in found})
+    for file in files:
+        counts = Counter(each["outcome"] for each in found if _file(each) == file)
+        table.add_row(file, *(str(counts[outcome] or "") for outcome in OUTCOMES))
+    counts = Counter(each["outcome"] for each in found)
+    table.add_section()
+    table.add_row(f"{len(found)} tests", *(str(counts[outcome]) for outcome in OUTCOMES))
+    for outcome in ("refused", "argued", "text", "wrong"):
+        for each in found:
+            if each["outcome"] == outcome:
+                name = each["test"].rpartition("/")[2]
+                console.print(f"{outcome} {name}: {each['why']}", markup=False, soft_wrap=True)
+    console.print(table)
+
+
+def _file(each: dict[str, str]) -> str:
+    return each["test"].partition("::")[0].rpartition("/")[2]
+
+
+if __name__ == "__main__":
+    typer.run(main)

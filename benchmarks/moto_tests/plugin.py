@@ -1,0 +1,102 @@
+"""The pytest plugin that puts a fresh emulator into the place of ``moto.mock_aws``.
+
+It must be loaded before a test module imports moto: ``-p benchmarks.moto_tests.plugin``. What
+became of each test goes, a line each, into the file that ``MOTO_TESTS_RESULTS`` names.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import moto
+import pytest
+
+from trainyard.emulator.environment import applied
+from trainyard.emulator.server import serve
+
+RESULTS = "MOTO_TESTS_RESULTS"
+_REFUSALS = {"NotImplemented", "UnknownOperationException", "InvalidAction"}
+_NAMED = re.compile(r"emulator", re.IGNORECASE)
+_TEXT = re.compile(r"Message|match=|str\(|\.value|\bmsg\b", re.IGNORECASE)
+_refused = pytest.StashKey[list[str]]()
+
+
+class _Nothing:
+    """In the place of what mock_aws gives: the endpoint is there already."""
+
+    def __call__(self, decorated: Any) -> Any:
+        return decorated
+
+    def __enter__(self) -> "_Nothing":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def start(self, reset: bool = True) -> None:
+        pass
+
+    stop = start
+
+
+def _mock_aws(decorated: Any = None, config: Any = None) -> Any:
+    return _Nothing() if decorated is None else decorated
+
+
+moto.mock_aws = _mock_aws
+
+
+@pytest.fixture(autouse=True)
+def _emulator(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """An AWS of its own for each test, in the environment and as boto3's default session."""
+    with serve(tmp_path_factory.mktemp("aws")) as endpoint, applied(endpoint.env):
+        boto3.setup_default_session()
+        seen = request.node.stash[_refused] = []
+        boto3.DEFAULT_SESSION.events.register("after-call.*.*", _watch(seen))
+        yield
+        boto3.DEFAULT_SESSION = None
+
+
+def _watch(seen: list[str]) -> Callable[..., None]:
+    def watch(parsed: dict, model: Any, **_: Any) -> None:
+        error = parsed.get("Error", {})
+        if error.get("Code") in _REFUSALS or _NAMED.search(str(error.get("Message", ""))):
+            seen.append(f"{model.name}: {error['Message']}")
+
+    return watch
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
+    report = yield
+    if report.when == "call" or (report.when == "setup" and not report.passed):
+        outcome, why = _judged(item, call, report.outcome)
+        line = {"test": item.nodeid, "outcome": outcome, "why": why}
+        with Path(os.environ[RESULTS]).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    return report
+
+
+def _judged(item: pytest.Item, call: pytest.CallInfo, outcome: str) -> tuple[str, str]:
+    """``passed``, ``skipped``, ``refused`` by name, ``text`` (a message differs) or ``wrong``."""
+    if call.excinfo is None:
+        return "passed", ""
+    why = " ".join(str(call.excinfo.value).split())[:300]
+    if outcome == "skipped":
+        return "skipped", why
+    if refused := item.stash.get(_refused, []):
+        return "refused", refused[-1][:300]
+    if call.excinfo.errisinstance(AssertionError) and _TEXT.search(_statement(call.excinfo)):
+        return "text", why
+    return "wrong", f"{call.excinfo.typename}: {why}"
+
+
+def _statement(excinfo: pytest.ExceptionInfo) -> str:
+    """The statement of the test that failed."""
+    return str(excinfo.traceback[-1].statement)
