@@ -1,13 +1,16 @@
 """The emulator as an AWS that its own rooms call: a Callback step sends to SQS like anybody."""
 
 import os
+import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import botocore.session
 from botocore.config import Config
 
 from trainyard.emulator.api import REGION
+from trainyard.emulator.keys import Keys
 
 _NOTHING_OF_THE_USERS = {
     "profile": (None, None, None, None),
@@ -20,13 +23,21 @@ _NOTHING_OF_THE_USERS = {
 class Aws:
     """Clients of this very emulator, with its own keys. From any thread, once it serves."""
 
-    def __init__(self, keys: tuple[str, str]) -> None:
-        """``keys``: the access key and its secret."""
+    def __init__(self, keys: Keys, sdk: dict[str, str]) -> None:
+        """``sdk``: variables that the SageMaker SDK needs to work with an emulator."""
         self.url = ""
         """Where the endpoint is; empty until it serves."""
-        self.keys = keys
+        self.keys, self.sdk = keys, sdk
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
+
+    def serve(self, url: str, admit: Callable[[socket.socket], None]) -> None:
+        """From now on the endpoint is at ``url``. ``admit``: answers who connects to a socket."""
+        self.url, self._admit = url, admit
+
+    def admit(self, listening: socket.socket) -> None:
+        """Answers who connects to ``listening``, until it is shut down."""
+        self._admit(listening)
 
     def client(self, service: str, region: str = REGION) -> Any:
         """A boto3-like client: ``client("sqs").send_message(...)``, as long as the emulator."""
@@ -37,8 +48,8 @@ class Aws:
                     service,
                     region_name=region,
                     endpoint_url=self.url,
-                    aws_access_key_id=self.keys[0],
-                    aws_secret_access_key=self.keys[1],
+                    aws_access_key_id=self.keys.own[0],
+                    aws_secret_access_key=self.keys.own[1],
                     config=Config(proxies={}, ignore_configured_endpoint_urls=True),
                 )
             return self._clients[service, region]

@@ -14,9 +14,6 @@ from trainyard.emulator.api import ACCOUNT, REGION
 DEFAULT_BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
 """The name the SageMaker SDK would derive for itself."""
 
-REDIRECT = str(Path(__file__).parent / "redirect")
-"""First on PYTHONPATH it leads clients that were given an address of AWS to AWS_ENDPOINT_URL."""
-
 _HARMLESS = re.compile(
     "AWS_(CA_BUNDLE|PAGER|DEFAULT_OUTPUT|CLI_.*|MAX_ATTEMPTS|RETRY_MODE|DEFAULTS_MODE|EXECUTION_ENV"
     "|SDK_UA_APP_ID|REQUEST_MIN_COMPRESSION_SIZE_BYTES|DISABLE_REQUEST_COMPRESSION"
@@ -34,7 +31,6 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
     The user's own configuration must not reach it: ~/.aws/config may hold another endpoint for a
     service, or say that no endpoint of the environment counts, and a call would go to the real AWS.
     """
-    sdk = str(_sdk_defaults(state))
     values = {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": keys[0],
@@ -44,11 +40,8 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_CONFIG_FILE": _empty(state / "aws-config"),
         "AWS_SHARED_CREDENTIALS_FILE": _empty(state / "aws-credentials"),
-        "SAGEMAKER_VALIDATE_ROLE": "false",  # its check needs iam:SimulatePrincipalPolicy
-        "SAGEMAKER_USER_CONFIG_OVERRIDE": sdk,
-        "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": sdk,
+        **sdk_settings(state),
     }
-    values["PYTHONPATH"] = os.pathsep.join(filter(None, [REDIRECT, os.environ.get("PYTHONPATH")]))
     if urllib.request.getproxies():  # a proxy cannot reach this machine's loopback
         for name in ("NO_PROXY", "no_proxy"):
             values[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1,localhost"]))
@@ -83,12 +76,18 @@ def _empty(path: Path) -> str:
     return str(path)
 
 
-def _sdk_defaults(state: Path) -> Path:
-    """The SageMaker SDK's defaults config: no telemetry (there is no variable for it), and the
+def sdk_settings(state: Path) -> dict[str, str]:
+    """Variables for the SageMaker SDK; writes the file that they name into ``state``.
+
+    It is the SDK's defaults config: no telemetry (there is no variable for it), and the
     default bucket, which the SDK would else derive from a call to the real STS: its session code
     hard-codes https://sts.<region>.amazonaws.com, whatever AWS_ENDPOINT_URL says."""
     modules = {"TelemetryOptOut": True, "Session": {"DefaultS3Bucket": DEFAULT_BUCKET}}
     config = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": modules}}}
     path = state / "sagemaker-sdk.yaml"  # JSON is YAML
     whole_file.write(path, json.dumps(config))
-    return path
+    return {
+        "SAGEMAKER_VALIDATE_ROLE": "false",  # its check needs iam:SimulatePrincipalPolicy
+        "SAGEMAKER_USER_CONFIG_OVERRIDE": str(path),
+        "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": str(path),
+    }

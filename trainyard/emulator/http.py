@@ -6,6 +6,7 @@ by itself, and what is left of it is read off or the connection is closed.
 """
 
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -19,6 +20,7 @@ from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 from werkzeug.wsgi import LimitedStream
 
 from trainyard.common.errors import EmulatorError
+from trainyard.emulator.keys import CREDENTIALS_PATH
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,24 @@ class Server(ThreadedWSGIServer):
     def start(self) -> None:
         self._thread.start()
 
+    def admit(self, listening: socket.socket) -> None:
+        """Answers also who connects to ``listening``, until that is shut down or closed.
+
+        It may belong to another network than ours: that of a job.
+        """
+        threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
+
+    def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, address = listening.accept()
+            except OSError as failure:
+                if failure.errno not in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
+                    return  # shut down: the job has ended
+                time.sleep(_POLL)  # until a descriptor is free
+                continue
+            self.process_request(connection, address)
+
     def stop(self) -> None:
         self.shutdown()
         self.server_close()
@@ -64,8 +84,8 @@ def _listen(port: int) -> socket.socket:
     try:
         return socket.create_server((LOOPBACK, port), backlog=128)
     except (OSError, OverflowError) as failure:
-        errno = getattr(failure, "errno", None)
-        reason = os.strerror(errno) if errno else failure
+        number = getattr(failure, "errno", None)
+        reason = os.strerror(number) if number else failure
         raise EmulatorError(
             f"cannot serve on {LOOPBACK}:{port}: {reason}; choose another --port, or none"
         ) from failure
@@ -139,7 +159,10 @@ class Handler(WSGIRequestHandler):
             body.exhaust()
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        log.debug("%s %s", self.requestline, code)
+        line = self.requestline
+        if self.path.startswith(CREDENTIALS_PATH):
+            line = f"{self.command} {CREDENTIALS_PATH}..."  # the rest of it is a secret
+        log.debug("%s %s", line, code)
 
     def log(self, type: str, message: str, *args: object) -> None:
         log.log(logging.ERROR if type == "error" else logging.INFO, message, *args)

@@ -27,7 +27,7 @@ from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
-from trainyard.emulator.environment import environment
+from trainyard.emulator.environment import environment, sdk_settings
 from trainyard.emulator.http import Server
 from trainyard.emulator.keys import Keys
 from trainyard.emulator.logs import LogStore
@@ -40,14 +40,15 @@ from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.s3 import S3, xml
 from trainyard.emulator.s3.body import SIGNED
 from trainyard.emulator.serving.endpoint import Answer
-from trainyard.emulator.signatures import Refused, check
+from trainyard.emulator.signatures import Refused, check, check_session
+from trainyard.emulator.sts import identity, identity_wanted
 from trainyard.language.statuses import ENDED
 
 log = logging.getLogger(__name__)
 
 Forward = Callable[[str, dict], dict]
 _SCOPE = re.compile(r"/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
-_HOST = re.compile(r"(127\.0\.0\.1|localhost|.+\.localhost)(:\d+)?")
+_HOST = re.compile(r"(127\.0\.0\.1|localhost|.+\.localhost|169\.254\.170\.2)(:\d+)?")
 
 
 class SageMaker(Protocol):
@@ -96,7 +97,7 @@ class App:
     def __init__(self, state: Path, objects: ObjectStore, make_sagemaker: MakeSageMaker) -> None:
         self.objects = objects
         self.keys = Keys(state)
-        self.aws = Aws(self.keys.own)
+        self.aws = Aws(self.keys, sdk_settings(state))
         self.logs = LogStore(state / "logs")
         self._s3 = S3(self.objects)
         self._logs = Logs(self.logs)
@@ -126,8 +127,11 @@ class App:
         refused = _refuse(request)
         if refused:
             return refused
+        if loan := self.keys.loan(request.path):
+            return Response(json.dumps(loan.document()), content_type="application/json")
         try:
             signed = check(request, self.keys.secret)
+            check_session(request, signed.key, self.keys)
         except Refused as why:
             return _unauthorized(request, why)
         request.environ[SIGNED] = signed
@@ -140,6 +144,8 @@ class App:
             return _json(request, self._logs.handle)
         if service == "s3":
             return self._s3.answer(request)
+        if service == "sts" and (loan := self.keys.loan(signed.key)) and identity_wanted(request):
+            return identity(loan)
         response = self._moto.answer(request)
         self.keys.note(request.get_data(), response.get_data())
         return response
@@ -189,11 +195,13 @@ def serve(
         if prepare:
             prepare(state, objects)
         app = App(state, objects, make_sagemaker or _real_sagemaker(python))
-        stack.callback(app.sagemaker.close)
+        serving = stack.enter_context(contextlib.ExitStack())
+        stack.callback(app.sagemaker.close)  # before it: jobs that are to stop may still save
         server = Server(app, port)
-        url = app.aws.url = f"http://127.0.0.1:{server.port}"
+        url = f"http://127.0.0.1:{server.port}"
+        app.aws.serve(url, server.admit)
         server.start()
-        stack.callback(server.stop)
+        serving.callback(server.stop)
         yield Endpoint(url, environment(url, state, app.keys.own), app)
 
 

@@ -28,6 +28,7 @@ from botocore.credentials import Credentials
 from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.keys import Keys
 from trainyard.emulator.s3.app import virtual_bucket
 
 SKEW = 900  # seconds between the clocks of client and service (AWS's limit)
@@ -38,6 +39,7 @@ _HEADER = re.compile(
 )
 _TARGET = re.compile(r"^https?://[^/]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_TOKEN = "x-amz-security-token"
 _EMPTY = hashlib.sha256(b"").hexdigest()
 
 CODES = {
@@ -50,6 +52,8 @@ CODES = {
     "wrong": ("SignatureDoesNotMatch", "SignatureDoesNotMatch", "InvalidSignatureException"),
     "late": ("RequestTimeTooSkewed", "RequestExpired", "InvalidSignatureException"),
     "expired": ("AccessDenied", "RequestExpired", "InvalidSignatureException"),
+    "ended": ("ExpiredToken", "ExpiredToken", "ExpiredTokenException"),
+    "token": ("InvalidToken", "InvalidClientTokenId", "UnrecognizedClientException"),
     "malformed": ("InvalidRequest", "IncompleteSignature", "IncompleteSignatureException"),
 }
 """What is wrong → AWS's code for it in S3, in the query protocol, and in the JSON protocols."""
@@ -69,12 +73,14 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A signature that holds: for which service, and what those of an upload's chunks go on from.
+    """A signature that holds: for which service, by whom, and what those of an upload's chunks go
+    on from.
 
     Version 2 signs for S3 alone, and no chunks.
     """
 
     service: str
+    key: str = ""
     signature: str = ""
     _auth: SigV4Auth | None = None
     _request: AWSRequest | None = None
@@ -118,7 +124,7 @@ def check(
         return _same(request, found, found["names"], found["signature"], date, secret)
     if {"AWSAccessKeyId", "Signature", "Expires"} <= query.keys():
         _check_version_2(request, secret, now)
-        return Signed("s3")
+        return Signed("s3", query["AWSAccessKeyId"])
     if header:
         raise Refused(
             "malformed",
@@ -129,6 +135,19 @@ def check(
         "missing",
         "The request is not signed: give the client the environment that the emulator prints",
     )
+
+
+def check_session(request: Request, key: str, keys: Keys) -> None:
+    """Temporary credentials come with their token, until they end. Raises :class:`Refused`."""
+    if keys.ended(key):
+        raise Refused(
+            "ended", "The security token included in the request is expired: its job ended"
+        )
+    given = request.headers.get(_TOKEN) or next(
+        (value for name, value in request.args.items() if name.lower() == _TOKEN), ""
+    )
+    if not hmac.compare_digest(given.encode(), keys.token(key).encode()):
+        raise Refused("token", "The security token included in the request is invalid.")
 
 
 def _same(
@@ -161,7 +180,7 @@ def _same(
     text = auth.string_to_sign(arrived, auth.canonical_request(arrived))
     if not hmac.compare_digest(auth.signature(text, arrived), signature):
         raise _wrong()
-    return Signed(scope["service"].lower(), signature, auth, arrived)
+    return Signed(scope["service"].lower(), scope["key"], signature, auth, arrived)
 
 
 def _check_payload(request: Request, signed: list[str], *, s3: bool, presigned: bool) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainyard.common.errors import EmulatorError
+from trainyard.emulator.access import Access, granted
 from trainyard.emulator.api import REGION, ApiError, make_arn
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.documents import write_json
@@ -150,7 +151,8 @@ class Job(ABC):
             hosts = host_names(self.instances())
             python = self.place.python
             nodes = [Node(host, self.directory / host, python=python) for host in hosts]
-            self._live(nodes, hosts)
+            with granted(self.place.aws, self.request["RoleArn"], self.isolated) as access:
+                self._live(nodes, hosts, access)
         except Stopped:
             self._finish("Stopped")
         except ClientFault as fault:
@@ -169,18 +171,27 @@ class Job(ABC):
                 ended(self)
                 self._done.set()
 
-    def _live(self, nodes: list[Node], hosts: list[str]) -> None:
+    @property
+    def isolated(self) -> bool:
+        """EnableNetworkIsolation: where a training job has it, or where a processing job has."""
+        network = self.request.get("NetworkConfig", self.request)
+        return bool(network.get("EnableNetworkIsolation"))
+
+    def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
         isolation = choose()
         self._open_log(hosts, isolation.notice)
         self._phase("Downloading")
         for node in nodes:
             node.environment = base_environment(REGION, len(nodes), node.python)
+            if access:
+                node.environment |= access.environment(isolation.loopback)
             self.stage(node, hosts)
             self._name_what_lacks(node)
             isolation.prepare(node, hosts)
         with self.lock:
             self._check_stop()
-            self._cluster = Cluster(self.directory, nodes, isolation, self._line)
+            route = access.route if access else None
+            self._cluster = Cluster(self.directory, nodes, isolation, self._line, route)
         self.enter(self.KIND)
         with self.sync(nodes):
             self._outcome = self._cluster.run(self._limit(), self.place.stop_grace)

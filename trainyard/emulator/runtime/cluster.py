@@ -16,6 +16,7 @@ import psutil
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.documents import write_json
+from trainyard.emulator.runtime.doors import Doors, Route
 from trainyard.emulator.runtime.isolation import Isolation
 from trainyard.emulator.runtime.node import Node
 
@@ -47,15 +48,24 @@ class Outcome:
 
 
 class Cluster:
-    """The nodes of one job. ``on_line(node, line)`` gets each log line, from several threads."""
+    """The nodes of one job. ``on_line(node, line)`` gets each log line, from several threads.
+
+    ``route``: how they reach the endpoint where they have a network of their own; None: not at all.
+    """
 
     def __init__(
-        self, directory: Path, nodes: list[Node], isolation: Isolation, on_line: OnLine
+        self,
+        directory: Path,
+        nodes: list[Node],
+        isolation: Isolation,
+        on_line: OnLine,
+        route: Route | None = None,
     ) -> None:
         self._directory = directory
         self._nodes = nodes
         self._isolation = isolation
         self._on_line = on_line
+        self._doors = Doors(route) if route and isolation.loopback else None
         self._events: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self._outcome = Outcome()
         self._kill_at: float | None = None
@@ -72,6 +82,10 @@ class Cluster:
         ``limit``: seconds until they are stopped as by :meth:`stop` with ``grace``.
         Raises :class:`EmulatorError` when they cannot be started.
         """
+        with contextlib.closing(self._doors) if self._doors else contextlib.nullcontext():
+            return self._run(limit, grace)
+
+    def _run(self, limit: float | None, grace: float) -> Outcome:
         readers = self._start()
         deadline = None if limit is None else time.monotonic() + limit
         try:
@@ -96,17 +110,20 @@ class Cluster:
             pipes = {node.name: _pipe(ours, theirs) for node in self._nodes}
             spec = self._directory / "spec.json"
             write_json(spec, self._spec(pipes))
+            inherited = [write for _, write in pipes.values()]
             self._process = subprocess.Popen(
                 self._isolation.supervisor(spec),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                pass_fds=[write for _, write in pipes.values()],
+                pass_fds=[*inherited, *([self._doors.descriptor] if self._doors else [])],
                 start_new_session=True,  # a Ctrl-C at the emulator is the emulator's to handle
             )
             self._commands = cast(IO[str], self._process.stdin)
             ours.pop_all()  # the readers close them
+        if self._doors:
+            self._doors.open()
         readers = [_thread(self._read, name, read) for name, (read, _) in pipes.items()]
         return [*readers, _thread(self._listen)]
 
@@ -122,7 +139,12 @@ class Cluster:
             for node in self._nodes
         ]
         setup = self._isolation.setup(self._directory)
-        return {"setup": setup, "loopback": self._isolation.loopback, "nodes": nodes}
+        return {
+            "setup": setup,
+            "loopback": self._isolation.loopback,
+            "doors": self._doors.spec() if self._doors else None,
+            "nodes": nodes,
+        }
 
     def _read(self, node: str, descriptor: int) -> None:
         """Hands on the node's log line by line; a progress bar's ``\\r`` ends a line, too."""

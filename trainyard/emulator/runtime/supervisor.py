@@ -3,7 +3,8 @@
 The first process of a job, started by ``trainyard.emulator.runtime.cluster``; in namespaces it is
 their process 1, so the kernel kills whatever is left when it exits. Standard library only.
 
-SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...]}
+SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...],
+        "doors": {"channel": descriptor, "addresses": [[host, port], ...]} or null}
 stdin   ``terminate`` (SIGTERM to every process) or ``kill`` (SIGKILL), one word a line.
         End of file means that the emulator is gone, even by SIGKILL: kill all, exit.
 stdout  one JSON object a line: {"node", "pid"} started, {"node", "status"} ended (negative:
@@ -25,6 +26,7 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # linux/sockios.h, linux/if.h
+SIOCSIFADDR, SIOCSIFNETMASK = 0x8916, 0x891C  # linux/sockios.h
 TRACK_INTERVAL = 0.5  # seconds between looks at the process tree, without namespaces
 
 
@@ -84,6 +86,8 @@ def start(spec: dict) -> dict[int, str]:
     """Starts every node; returns process id -> node name."""
     if spec["loopback"]:
         loopback_up()
+    if spec["doors"]:
+        open_doors(spec["doors"]["addresses"], spec["doors"]["channel"])
     for argv in spec["setup"]:
         subprocess.run(argv, check=True, capture_output=True, text=True)
     running = {}
@@ -113,6 +117,28 @@ def loopback_up() -> None:
     """A new network namespace has a loopback interface, but it is down."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
+
+
+def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
+    """Listens at each of the addresses in this network, and hands the sockets out to the emulator.
+
+    The emulator accepts on them although it is in another network: no process stands between.
+    """
+    with contextlib.ExitStack() as stack:
+        for number, (host, _) in enumerate(addresses):
+            if not host.startswith("127."):
+                add_address(f"lo:{number}", host)
+        doors = [stack.enter_context(socket.create_server((h, p))) for h, p in addresses]
+        out = stack.enter_context(socket.socket(fileno=channel))
+        socket.send_fds(out, [b"doors"], [door.fileno() for door in doors])
+
+
+def add_address(label: str, host: str) -> None:
+    """``label`` is the interface's name and a suffix that is free: ``lo:1``."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for request, address in ((SIOCSIFADDR, host), (SIOCSIFNETMASK, "255.255.255.255")):
+            ours = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
+            fcntl.ioctl(sock, request, struct.pack("16s16s", label.encode(), ours))
 
 
 def obey(everyone: Everyone | Tree) -> None:
