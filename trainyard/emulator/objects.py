@@ -179,7 +179,7 @@ class ObjectStore:
             self._need_bucket(bucket)
             old = self._blob_of(bucket, key)
             if old and only_if_absent:
-                raise precondition_failed()
+                raise precondition_failed("If-None-Match")
             self._need_match(bucket, key, if_match)
             self._run("INSERT OR REPLACE INTO objects VALUES (?,?,?,?,?,?,?,?)", *row)
             blob.committed = True
@@ -222,7 +222,7 @@ class ObjectStore:
 
     def _need_match(self, bucket: str, key: str, if_match: str | None) -> None:
         if if_match is not None and not names(if_match, self.head(bucket, key).etag):
-            raise precondition_failed()
+            raise precondition_failed("If-Match")
 
     def _find(self, bucket: str, key: str) -> tuple[ObjectInfo, Path]:
         sql = "SELECT * FROM objects WHERE bucket = ? AND key = ?"
@@ -269,9 +269,26 @@ def names(header: str, etag: str) -> bool:
     return header.strip() == "*" or etag in [each.strip(' "') for each in header.split(",")]
 
 
-def precondition_failed() -> ApiError:
+class S3Error(ApiError):
+    """An error that says more than its message: in elements of its document, or in headers."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        status: int = 400,
+        *,
+        fields: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(code, message, status)
+        self.fields = fields or {}
+        self.headers = headers or {}
+
+
+def precondition_failed(condition: str, prefix: str = "") -> S3Error:
     message = "At least one of the pre-conditions you specified did not hold"
-    return ApiError("PreconditionFailed", message, 412)
+    return S3Error("PreconditionFailed", message, 412, fields={"Condition": prefix + condition})
 
 
 def check_key(key: str) -> None:

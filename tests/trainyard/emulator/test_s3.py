@@ -354,9 +354,9 @@ def test_virtual_host_style_client(endpoint, s3, fresh: str):
 @pytest.mark.parametrize("room", [Objects, Buckets])
 def test_every_public_method_is_an_operation_that_is_registered(room: type):
     public = {f for name, f in vars(room).items() if callable(f) and not name.startswith("_")}
-    assert public and public <= set(ROUTES.values())
+    assert public and public <= {route.answer for route in ROUTES.values()}
 
 
 def test_an_operation_that_another_answers_is_refused():
-    with pytest.raises(ValueError, match="PUT \\? on a object is answered twice"):
-        operation("object", "PUT")(lambda *_: None)
+    with pytest.raises(ValueError, match="PutObject is answered twice"):
+        operation("PutObject")(lambda *_: None)

@@ -10,9 +10,10 @@ from trainyard.emulator.api import ACCOUNT, ApiError
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.s3 import xml
 from trainyard.emulator.s3.buckets import Buckets
+from trainyard.emulator.s3.model import Level
 from trainyard.emulator.s3.multipart import Uploads
 from trainyard.emulator.s3.objects import Objects
-from trainyard.emulator.s3.routes import Level, find, sub_of
+from trainyard.emulator.s3.routes import find
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +40,8 @@ class S3:
 
     def _route(self, request: Request, bucket: str, key: str) -> Response:
         level: Level = "object" if key else "bucket" if bucket else "service"
-        if answer := find(level, request):
-            return answer(self._objects if key else self._buckets, request, bucket, key)
-        raise _unimplemented(request)
+        answer = find(level, request)
+        return answer(self._objects if key else self._buckets, request, bucket, key)
 
 
 def virtual_bucket(request: Request) -> str:
@@ -68,10 +68,3 @@ def _check_owner(request: Request) -> None:
     owner = request.headers.get("x-amz-expected-bucket-owner")
     if owner not in (None, ACCOUNT):
         raise ApiError("AccessDenied", f"Every bucket here belongs to {ACCOUNT}, not {owner}.", 403)
-
-
-def _unimplemented(request: Request) -> ApiError:
-    sub = sub_of(request)
-    what = f"{request.method} ?{sub}" if sub else request.method
-    message = f"The emulator's S3 does not implement {what} on {request.path}."
-    return ApiError("NotImplemented", message, 501)  # S3's own status; botocore does not retry it

@@ -7,28 +7,30 @@ from werkzeug import Request, Response
 from trainyard.emulator.api import REGION, ApiError
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.s3 import listing, xml
+from trainyard.emulator.s3.model import operation_of
 from trainyard.emulator.s3.multipart import Uploads
-from trainyard.emulator.s3.routes import operation, sub_of
+from trainyard.emulator.s3.routes import operation
 
 _OWNER = [("ID", "emulator"), ("DisplayName", "emulator")]
 
-_UNSET = {  # sub-resources that SDKs ask for and that no bucket here has: S3's own error codes
-    "tagging": "NoSuchTagSet",
-    "policy": "NoSuchBucketPolicy",
-    "lifecycle": "NoSuchLifecycleConfiguration",
-    "cors": "NoSuchCORSConfiguration",
-    "website": "NoSuchWebsiteConfiguration",
-    "publicAccessBlock": "NoSuchPublicAccessBlockConfiguration",
-    "ownershipControls": "OwnershipControlsNotFoundError",
-    "encryption": "ServerSideEncryptionConfigurationNotFoundError",
-    "replication": "ReplicationConfigurationNotFoundError",
-    "object-lock": "ObjectLockConfigurationNotFoundError",
+_LISTING = "prefix delimiter max-keys encoding-type"
+_UNSET = {  # what SDKs ask for and no bucket here has: the operation → its subject, S3's error code
+    "GetBucketTagging": ("tagging", "NoSuchTagSet"),
+    "GetBucketPolicy": ("policy", "NoSuchBucketPolicy"),
+    "GetBucketLifecycleConfiguration": ("lifecycle", "NoSuchLifecycleConfiguration"),
+    "GetBucketCors": ("CORS", "NoSuchCORSConfiguration"),
+    "GetBucketWebsite": ("website", "NoSuchWebsiteConfiguration"),
+    "GetPublicAccessBlock": ("public access block", "NoSuchPublicAccessBlockConfiguration"),
+    "GetBucketOwnershipControls": ("ownership controls", "OwnershipControlsNotFoundError"),
+    "GetBucketEncryption": ("encryption", "ServerSideEncryptionConfigurationNotFoundError"),
+    "GetBucketReplication": ("replication", "ReplicationConfigurationNotFoundError"),
+    "GetObjectLockConfiguration": ("object lock", "ObjectLockConfigurationNotFoundError"),
 }
-_EMPTY = {  # sub-resources whose "off" is an empty document
-    "versioning": "VersioningConfiguration",
-    "logging": "BucketLoggingStatus",
-    "notification": "NotificationConfiguration",
-    "accelerate": "AccelerateConfiguration",
+_EMPTY = {  # those whose "off" is an empty document
+    "GetBucketVersioning": "VersioningConfiguration",
+    "GetBucketLogging": "BucketLoggingStatus",
+    "GetBucketNotificationConfiguration": "NotificationConfiguration",
+    "GetBucketAccelerateConfiguration": "AccelerateConfiguration",
 }
 
 
@@ -37,7 +39,7 @@ class Buckets:
     store: ObjectStore
     uploads: Uploads
 
-    @operation("service", "GET")
+    @operation("ListBuckets")
     def all(self, request: Request, bucket: str, key: str) -> Response:
         names = [
             ("Bucket", [("Name", name), ("CreationDate", xml.timestamp(created))])
@@ -46,50 +48,53 @@ class Buckets:
         tree: list = [("Owner", _OWNER), ("Buckets", names)]
         return xml.document("ListAllMyBucketsResult", tree)
 
-    @operation("bucket", "PUT")
+    @operation("CreateBucket")
     def create(self, request: Request, bucket: str, key: str) -> Response:
         self.store.create_bucket(bucket)
         return Response(headers={"Location": f"/{bucket}"})
 
-    @operation("bucket", "HEAD")
+    @operation("HeadBucket")
     def head(self, request: Request, bucket: str, key: str) -> Response:
         self._need(bucket)
         return Response(headers={"x-amz-bucket-region": REGION})
 
-    @operation("bucket", "DELETE")
+    @operation("DeleteBucket")
     def delete(self, request: Request, bucket: str, key: str) -> Response:
         self.store.delete_bucket(bucket)
         return Response(status=204)
 
-    @operation("bucket", "GET")
+    @operation("ListObjectsV2", heeds=f"{_LISTING} continuation-token fetch-owner start-after")
+    def list_objects_v2(self, request: Request, bucket: str, key: str) -> Response:
+        self._need(bucket)
+        return listing.objects_v2(self.store, bucket, request)
+
+    @operation("ListObjects", heeds=f"{_LISTING} marker")
     def list_objects(self, request: Request, bucket: str, key: str) -> Response:
         self._need(bucket)
-        if request.args.get("list-type") == "2":
-            return listing.objects_v2(self.store, bucket, request)
         return listing.objects_v1(self.store, bucket, request)
 
-    @operation("bucket", "GET", "location")
+    @operation("GetBucketLocation")
     def location(self, request: Request, bucket: str, key: str) -> Response:
         self._need(bucket)  # us-east-1 answers an empty constraint
         return xml.document("LocationConstraint", [])
 
-    @operation("bucket", "GET", "acl")
+    @operation("GetBucketAcl")
     def acl(self, request: Request, bucket: str, key: str) -> Response:
         self._need(bucket)
         return xml.document("AccessControlPolicy", _private())
 
-    @operation("bucket", "GET", *_UNSET)
+    @operation(*_UNSET)
     def unset(self, request: Request, bucket: str, key: str) -> Response:
         self._need(bucket)
-        sub = sub_of(request)
-        raise ApiError(_UNSET[sub], f"The bucket {bucket} has no {sub} configuration.", 404)
+        subject, code = _UNSET[_name(request)]
+        raise ApiError(code, f"The bucket {bucket} has no {subject} configuration.", 404)
 
-    @operation("bucket", "GET", *_EMPTY)
+    @operation(*_EMPTY)
     def empty(self, request: Request, bucket: str, key: str) -> Response:
         self._need(bucket)
-        return xml.document(_EMPTY[sub_of(request)], [])
+        return xml.document(_EMPTY[_name(request)], [])
 
-    @operation("bucket", "POST", "delete")
+    @operation("DeleteObjects", heeds="x-amz-checksum-*")
     def delete_objects(self, request: Request, bucket: str, key: str) -> Response:
         self._need(bucket)
         wanted = xml.parse(request.get_data())
@@ -97,12 +102,16 @@ class Buckets:
         tree = []
         for element in wanted.iter("Object"):
             named = xml.text(element, "Key")
+            for each in element:
+                if each.tag != "Key":
+                    message = f"The emulator's S3 does not implement {each.tag} of DeleteObjects."
+                    raise ApiError("NotImplemented", message, 501)
             self.store.delete(bucket, named)
             if not quiet:
                 tree.append(("Deleted", [("Key", named)]))
         return xml.document("DeleteResult", tree)
 
-    @operation("bucket", "GET", "uploads")
+    @operation("ListMultipartUploads", heeds="prefix")
     def list_uploads(self, request: Request, bucket: str, key: str) -> Response:
         self._need(bucket)
         prefix = request.args.get("prefix", "")
@@ -123,6 +132,11 @@ class Buckets:
     def _need(self, bucket: str) -> None:
         if not self.store.has_bucket(bucket):
             raise ApiError("NoSuchBucket", f"The bucket {bucket!r} does not exist", 404)
+
+
+def _name(request: Request) -> str:
+    found = operation_of("bucket", request)
+    return found.name if found else ""
 
 
 def _private() -> list:

@@ -10,6 +10,7 @@ from werkzeug import Request, Response
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectInfo, ObjectStore, successor
 from trainyard.emulator.s3 import xml
+from trainyard.emulator.s3.conditions import number
 
 LIMIT = 1000  # most entries S3 puts on a page
 
@@ -103,7 +104,7 @@ def _entries(request: Request, page: Page, *, owner: bool) -> list:
             ("LastModified", xml.timestamp(info.last_modified)),
             ("ETag", f'"{info.etag}"'),
             ("Size", info.size),
-            ("StorageClass", "STANDARD"),
+            ("StorageClass", info.headers.get("x-amz-storage-class", "STANDARD")),
         ]
         tree.append(("Contents", entry + [("Owner", [("ID", "emulator")])] * owner))
     for prefix in page.prefixes:
@@ -121,11 +122,7 @@ def _encode(request: Request, value: str) -> str:
 
 
 def _limit(asked: str | None) -> int:
-    if asked is None:
-        return LIMIT
-    if not asked.isdecimal():
-        raise ApiError("InvalidArgument", f"max-keys must be 0 or more, not {asked!r}.")
-    return min(int(asked), LIMIT)
+    return min(number(asked, "max-keys", LIMIT), LIMIT)
 
 
 def _token(last: str) -> str:

@@ -15,6 +15,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.blob import Blob
 from trainyard.emulator.objects import ObjectInfo, ObjectStore
 from trainyard.emulator.s3 import xml
+from trainyard.emulator.s3.conditions import number
 
 MAX_PARTS = 10_000
 MIN_PART = 5 << 20  # bytes; every part but the last (S3 quotas)
@@ -80,7 +81,9 @@ class Uploads:
             old.blob.discard()
         return part
 
-    def complete(self, upload: Upload, wanted: Element, *, only_if_absent: bool) -> ObjectInfo:
+    def complete(
+        self, upload: Upload, wanted: Element, *, only_if_absent: bool, if_match: str | None
+    ) -> ObjectInfo:
         """Joins the parts that the client names, in its order, into the object."""
         parts = _choose(upload, wanted)
         etag = hashlib.md5(
@@ -98,6 +101,7 @@ class Uploads:
                 metadata=upload.metadata,
                 headers=upload.headers,
                 only_if_absent=only_if_absent,
+                if_match=if_match,
             )
         self.abort(upload)
         return info
@@ -115,11 +119,11 @@ def _choose(upload: Upload, wanted: Element) -> list[Part]:
     chosen: list[Part] = []
     numbers = []
     for element in wanted.iter("Part"):
-        number, etag = int(xml.text(element, "PartNumber")), xml.text(element, "ETag").strip('"')
-        part = upload.parts.get(number)
+        place, etag = _place(element), xml.text(element, "ETag").strip('"')
+        part = upload.parts.get(place)
         if part is None or part.etag != etag or not _sums_agree(part, element):
-            raise ApiError("InvalidPart", f"Part {number} was not uploaded, or not with this ETag.")
-        numbers.append(number)
+            raise ApiError("InvalidPart", f"Part {place} was not uploaded, or not with this ETag.")
+        numbers.append(place)
         chosen.append(part)
     if not chosen:
         raise ApiError("MalformedXML", "CompleteMultipartUpload names no part.")
@@ -128,6 +132,10 @@ def _choose(upload: Upload, wanted: Element) -> list[Part]:
     if any(part.blob.size < MIN_PART for part in chosen[:-1]):
         raise ApiError("EntityTooSmall", "Every part but the last must have at least 5 MiB.")
     return chosen
+
+
+def _place(part: Element) -> int:
+    return number(xml.text(part, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS)
 
 
 def _sums_agree(part: Part, element: Element) -> bool:

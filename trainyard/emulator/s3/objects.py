@@ -2,10 +2,8 @@
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from urllib.parse import unquote
 
 from werkzeug import Request, Response
@@ -13,15 +11,19 @@ from werkzeug.http import http_date
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.blob import CHUNK, Blob
-from trainyard.emulator.objects import (
-    ObjectInfo,
-    ObjectStore,
-    check_key,
-    names,
-    precondition_failed,
-)
+from trainyard.emulator.objects import ObjectInfo, ObjectStore, check_key
 from trainyard.emulator.s3 import xml
 from trainyard.emulator.s3.body import Upload as Body
+from trainyard.emulator.s3.conditions import (
+    READS,
+    SOURCE,
+    check_reading,
+    check_source,
+    number,
+    only_if_absent,
+    range_of,
+    source_range,
+)
 from trainyard.emulator.s3.multipart import MAX_PARTS, Uploads
 from trainyard.emulator.s3.routes import operation
 
@@ -34,11 +36,30 @@ _KEPT = (  # come back on GET and HEAD as they were put
     "Cache-Control",
     "Expires",
     "x-amz-tagging",
+    "x-amz-storage-class",
+    "x-amz-website-redirect-location",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-bucket-key-enabled",
 )
+_CLASSES = "STANDARD REDUCED_REDUNDANCY STANDARD_IA ONEZONE_IA INTELLIGENT_TIERING GLACIER_IR"
+"""Storage classes whose objects are read at once, as all of ours are."""
+_ARCHIVES = "GLACIER DEEP_ARCHIVE SNOW OUTPOSTS EXPRESS_ONEZONE FSX_OPENZFS FSX_ONTAP"
+_WRITING = {"x-amz-acl", *(name.lower() for name in _KEPT), "content-encoding", f"{_META}*"}
+_SOURCE_RANGE = "x-amz-copy-source-range"
+_SOURCES = {"x-amz-copy-source", *(f"{SOURCE}{c}" for c in READS.split() if c != "range")}
 _OVERRIDES = {  # query of a presigned GET -> header of its answer
     f"response-{name.lower()}": name
-    for name in ("Content-Type", "Content-Disposition", "Content-Language", "Cache-Control")
+    for name in (
+        "Content-Type",
+        "Content-Disposition",
+        "Content-Encoding",
+        "Content-Language",
+        "Cache-Control",
+        "Expires",
+    )
 }
+_READING = {*_OVERRIDES, "x-amz-checksum-mode", *READS.split()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +69,7 @@ class Objects:
 
     # reading
 
-    @operation("object", "GET")
+    @operation("GetObject", heeds=_READING)
     def get(self, request: Request, bucket: str, key: str) -> Response:
         info, fd = self.store.open(bucket, key)
         try:
@@ -63,7 +84,7 @@ class Objects:
         response.response = _Reader(fd, start, stop)
         return response
 
-    @operation("object", "HEAD")
+    @operation("HeadObject", heeds=_READING)
     def head(self, request: Request, bucket: str, key: str) -> Response:
         info = self.store.head(bucket, key)
         response = self._describe(request, info)
@@ -72,10 +93,10 @@ class Objects:
         return response
 
     def _describe(self, request: Request, info: ObjectInfo) -> Response:
-        _preconditions(request, info)
+        same = check_reading(request.headers, info)
         headers = {k: v for k, v in info.headers.items() if not k.startswith(_CHECKSUM)}
         headers |= {"ETag": f'"{info.etag}"', "Last-Modified": http_date(info.last_modified)}
-        if _not_modified(request, info):
+        if same:
             return Response(status=304, headers=headers)
         if tags := headers.pop("x-amz-tagging", ""):
             headers["x-amz-tagging-count"] = str(len(tags.split("&")))
@@ -88,10 +109,8 @@ class Objects:
 
     # writing
 
-    @operation("object", "PUT")
+    @operation("PutObject", heeds=_WRITING | {"if-match", "if-none-match", _CHECKSUM + "*"})
     def put(self, request: Request, bucket: str, key: str) -> Response:
-        if "x-amz-copy-source" in request.headers:
-            return self._copy(request, bucket, key)
         self._check_target(bucket, key)
         headers, metadata = _kept(request)
         with self.store.blob() as blob:
@@ -102,12 +121,13 @@ class Objects:
                 blob,
                 metadata=metadata,
                 headers=headers | sums,
-                only_if_absent=_only_if_absent(request),
+                only_if_absent=only_if_absent(request.headers),
                 if_match=request.headers.get("If-Match"),
             )
         return Response(headers={"ETag": f'"{info.etag}"', **sums})
 
-    def _copy(self, request: Request, bucket: str, key: str) -> Response:
+    @operation("CopyObject", heeds=_WRITING | _SOURCES | {"x-amz-metadata-directive"})
+    def copy(self, request: Request, bucket: str, key: str) -> Response:
         self._check_target(bucket, key)
         source, fd = self._source(request)
         with os.fdopen(fd, "rb") as stream, self.store.blob() as blob:
@@ -124,48 +144,51 @@ class Objects:
             "CopyObjectResult", _copied(info.etag, xml.timestamp(info.last_modified))
         )
 
-    @operation("object", "DELETE")
+    @operation("DeleteObject", heeds="if-match")
     def delete(self, request: Request, bucket: str, key: str) -> Response:
         self.store.delete(bucket, key, if_match=request.headers.get("If-Match"))
         return Response(status=204)
 
     # multipart
 
-    @operation("object", "POST", "uploads")
+    @operation("CreateMultipartUpload", heeds=_WRITING | {"x-amz-checksum-algorithm"})
     def start_upload(self, request: Request, bucket: str, key: str) -> Response:
         self._check_target(bucket, key)
         upload = self.uploads.create(bucket, key, *_kept(request))
         tree = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
         return xml.document("InitiateMultipartUploadResult", tree)
 
-    @operation("object", "PUT", "uploadId")
+    @operation("UploadPart", heeds=["uploadId", "partNumber", _CHECKSUM + "*"])
     def put_part(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        number = _part_number(request.args.get("partNumber", ""))
+        place = _part_number(request.args["partNumber"])
         with self.store.blob() as blob:
-            if "x-amz-copy-source" in request.headers:
-                self._copy_range(request, blob)
-                part = self.uploads.add(upload, number, blob, {})
-                tree = _copied(part.etag, xml.timestamp(part.modified))
-                return xml.document("CopyPartResult", tree)
             sums = _receive(request, blob)
-            part = self.uploads.add(upload, number, blob, sums)
+            part = self.uploads.add(upload, place, blob, sums)
         return Response(headers={"ETag": f'"{part.etag}"', **sums})
 
-    def _copy_range(self, request: Request, blob: Blob) -> None:
+    @operation("UploadPartCopy", heeds=_SOURCES | {"uploadId", "partNumber", _SOURCE_RANGE})
+    def copy_part(self, request: Request, bucket: str, key: str) -> Response:
+        upload = self.uploads.find(request.args["uploadId"], bucket, key)
+        place = _part_number(request.args["partNumber"])
         info, fd = self._source(request)
-        reader = _Reader(fd, 0, info.size)
-        with contextlib.closing(reader):
-            part = _range(request.headers.get("x-amz-copy-source-range"), info.size)
-            reader.start, reader.stop = part or (0, info.size)
+        with contextlib.closing(_Reader(fd, 0, info.size)) as reader, self.store.blob() as blob:
+            reader.start, reader.stop = source_range(request.headers.get(_SOURCE_RANGE), info.size)
             for chunk in reader:
                 blob.write(chunk)
+            part = self.uploads.add(upload, place, blob, {})
+        return xml.document("CopyPartResult", _copied(part.etag, xml.timestamp(part.modified)))
 
-    @operation("object", "POST", "uploadId")
+    @operation("CompleteMultipartUpload", heeds="uploadId if-match if-none-match")
     def complete_upload(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
         wanted = xml.parse(request.get_data())
-        info = self.uploads.complete(upload, wanted, only_if_absent=_only_if_absent(request))
+        info = self.uploads.complete(
+            upload,
+            wanted,
+            only_if_absent=only_if_absent(request.headers),
+            if_match=request.headers.get("If-Match"),
+        )
         tree = [
             ("Location", f"{request.host_url}{bucket}/{key}"),
             ("Bucket", bucket),
@@ -174,28 +197,28 @@ class Objects:
         ]
         return xml.document("CompleteMultipartUploadResult", tree)
 
-    @operation("object", "DELETE", "uploadId")
+    @operation("AbortMultipartUpload", heeds="uploadId")
     def abort_upload(self, request: Request, bucket: str, key: str) -> Response:
         self.uploads.abort(self.uploads.find(request.args["uploadId"], bucket, key))
         return Response(status=204)
 
-    @operation("object", "GET", "uploadId")
+    @operation("ListParts", heeds="uploadId max-parts part-number-marker")
     def list_parts(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        after = int(request.args.get("part-number-marker") or 0)
-        limit = min(int(request.args.get("max-parts", 1000)), 1000)
+        after = number(request.args.get("part-number-marker") or None, "part-number-marker", 0)
+        limit = min(number(request.args.get("max-parts"), "max-parts", 1000), 1000)
         numbers = [n for n in sorted(upload.parts) if n > after]
         tree: list = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
         tree += [("MaxParts", limit), ("IsTruncated", len(numbers) > limit)]
-        if len(numbers) > limit:
+        if numbers[limit:] and limit:
             tree.append(("NextPartNumberMarker", numbers[:limit][-1]))
-        for number in numbers[:limit]:
-            part = upload.parts[number]
+        for each in numbers[:limit]:
+            part = upload.parts[each]
             tree.append(
                 (
                     "Part",
                     [
-                        ("PartNumber", number),
+                        ("PartNumber", each),
                         ("LastModified", xml.timestamp(part.modified)),
                         ("ETag", f'"{part.etag}"'),
                         ("Size", part.blob.size),
@@ -206,7 +229,7 @@ class Objects:
 
     # tags
 
-    @operation("object", "GET", "tagging")
+    @operation("GetObjectTagging")
     def tags(self, request: Request, bucket: str, key: str) -> Response:
         pairs = self.store.head(bucket, key).headers.get("x-amz-tagging", "")
         tags = [pair.partition("=") for pair in pairs.split("&") if pair]
@@ -222,9 +245,17 @@ class Objects:
             raise ApiError("NoSuchBucket", f"The bucket {bucket!r} does not exist", 404)
 
     def _source(self, request: Request) -> tuple[ObjectInfo, int]:
-        named = unquote(request.headers["x-amz-copy-source"].partition("?")[0]).lstrip("/")
-        bucket, _, key = named.partition("/")
-        return self.store.open(bucket, key)
+        named, _, query = request.headers["x-amz-copy-source"].partition("?")
+        if query:
+            raise ApiError("NotImplemented", "The emulator's S3 has no versions to copy.", 501)
+        bucket, _, key = unquote(named).lstrip("/").partition("/")
+        info, fd = self.store.open(bucket, key)
+        try:
+            check_source(request.headers, info)
+        except ApiError:
+            os.close(fd)
+            raise
+        return info, fd
 
 
 class _Reader:
@@ -259,6 +290,8 @@ def _receive(request: Request, blob: Blob) -> dict[str, str]:
 
 def _kept(request: Request) -> tuple[dict[str, str], dict[str, str]]:
     headers = {name: request.headers[name] for name in _KEPT if name in request.headers}
+    _check_class(headers)
+    _check_acl(request.headers.get("x-amz-acl", "private"))
     encodings = request.headers.get("Content-Encoding", "").split(",")
     encodings = [e.strip() for e in encodings if e.strip() not in ("", "aws-chunked")]
     if encodings:
@@ -272,57 +305,28 @@ def _kept(request: Request) -> tuple[dict[str, str], dict[str, str]]:
     return headers, metadata
 
 
-def _only_if_absent(request: Request) -> bool:
-    wanted = request.headers.get("If-None-Match")
-    if wanted is not None and "If-Match" in request.headers:
-        message = "If-Match and If-None-Match cannot stand in one write."
+def _check_class(headers: dict[str, str]) -> None:
+    """Raises ``InvalidStorageClass``, and ``NotImplemented`` for those that are read later."""
+    wanted = headers.get("x-amz-storage-class", "STANDARD")
+    if wanted in _ARCHIVES.split():
+        message = f"The emulator's S3 does not implement the storage class {wanted}."
         raise ApiError("NotImplemented", message, 501)
-    if wanted not in (None, "*"):
-        raise ApiError("NotImplemented", "If-None-Match on a write accepts only '*'.", 501)
-    return wanted == "*"
+    if wanted not in _CLASSES.split():
+        raise ApiError("InvalidStorageClass", "The storage class you specified is not valid")
+    if wanted == "STANDARD":
+        headers.pop("x-amz-storage-class", None)  # S3 names every class but this one
 
 
-def _preconditions(request: Request, info: ObjectInfo) -> None:
-    headers = request.headers
-    match, since = headers.get("If-Match"), headers.get("If-Unmodified-Since")
-    failed = match is not None and not names(match, info.etag)
-    if match is None and since is not None:
-        failed = info.last_modified.replace(microsecond=0) > parsedate_to_datetime(since)
-    if failed:
-        raise precondition_failed()
-
-
-def _not_modified(request: Request, info: ObjectInfo) -> bool:
-    none_match = request.headers.get("If-None-Match")
-    if none_match is not None:
-        return names(none_match, info.etag)
-    since = request.headers.get("If-Modified-Since")
-    return since is not None and info.last_modified.replace(microsecond=0) <= parsedate_to_datetime(
-        since
-    )
-
-
-def _range(header: str | None, size: int) -> tuple[int, int] | None:
-    """(first byte, one past the last); None for a header that means the whole object, as one
-    that is absent or malformed does (RFC 9110). Raises ``InvalidRange`` past the end."""
-    match = re.fullmatch(r"bytes=(\d*)-(\d*)", (header or "").strip())
-    if not match or match.groups() == ("", ""):
-        return None
-    first, last = match.groups()
-    if not first:
-        start, stop = max(size - int(last), 0), size
-    elif last and int(last) < int(first):
-        return None
-    else:
-        start, stop = int(first), min(int(last) + 1 if last else size, size)
-    if start >= size:
-        raise ApiError("InvalidRange", "The requested range is not satisfiable", 416)
-    return start, stop
+def _check_acl(acl: str) -> None:
+    """Everything here is its owner's alone: another ACL is refused, since it would not hold."""
+    if acl not in ("private", "bucket-owner-full-control", "bucket-owner-read"):
+        message = f"The emulator's S3 does not implement x-amz-acl {acl}: all here is private."
+        raise ApiError("NotImplemented", message, 501)
 
 
 def _partial(response: Response, info: ObjectInfo, header: str | None) -> tuple[int, int]:
     """Makes ``response`` a 206 where ``header`` is a range; returns the bytes to send."""
-    part = _range(header, info.size)
+    part = range_of(header, info.size)
     start, stop = part or (0, info.size)
     response.headers["Content-Length"] = str(stop - start)
     if part:
@@ -332,10 +336,7 @@ def _partial(response: Response, info: ObjectInfo, header: str | None) -> tuple[
 
 
 def _part_number(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MAX_PARTS:
-        message = f"Part number must be an integer between 1 and {MAX_PARTS}, not {text!r}"
-        raise ApiError("InvalidArgument", message)
-    return int(text)
+    return number(text, "partNumber", 1, 1, MAX_PARTS)
 
 
 def _copied(etag: str, modified: str) -> list:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 from werkzeug import Response
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.objects import S3Error
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PREFIX = f"{{{NAMESPACE}}}"
@@ -26,11 +27,15 @@ def document(tag: str, children: Tree, status: int = 200) -> Response:
 
 
 def error(failure: ApiError, resource: str) -> Response:
-    children = [("Code", failure.code), ("Message", failure.message), ("Resource", resource)]
+    children = [("Code", failure.code), ("Message", failure.message)]
+    more = failure if isinstance(failure, S3Error) else None
+    children += list(more.fields.items()) if more else []
+    children.append(("Resource", resource))
     root = ElementTree.Element("Error")  # S3's errors carry no namespace
     _fill(root, children)
     body = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return Response(body, failure.status, content_type="application/xml")
+    headers = more.headers if more else {}
+    return Response(body, failure.status, headers, content_type="application/xml")
 
 
 def parse(body: bytes) -> ElementTree.Element:

@@ -1,0 +1,81 @@
+"""Which of S3's operations a request is, read off botocore's model of the service.
+
+S3 tells its operations apart by the names in a query: ``DELETE /bucket?metadataTable`` is another
+operation than ``DELETE /bucket``. The model knows all of them, so one that nobody here answers is
+refused by its own name, and is never taken for the plain one.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import parse_qsl, urlsplit
+
+import botocore.session
+from botocore.model import OperationModel
+from werkzeug import Request
+
+Level = Literal["service", "bucket", "object"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of S3, as it is on the wire."""
+
+    name: str
+    """``GetObject``"""
+    static: tuple[tuple[str, str], ...] = ()
+    """Names that its query has, each with its value, or an empty text for any."""
+    query: frozenset[str] = frozenset()
+    """Names that its query must have beside those."""
+    headers: frozenset[str] = frozenset()
+    """Headers that only this one of several on the same path has."""
+
+    def fits(self, request: Request) -> bool:
+        args = request.args
+        return (
+            all(k in args and v in ("", args[k]) for k, v in self.static)
+            and all(name in args for name in self.query)
+            and all(name in request.headers for name in self.headers)
+        )
+
+    def weight(self) -> int:
+        """Of two that fit, the one that asks for more is meant."""
+        return len(self.static) + len(self.query) + len(self.headers)
+
+
+def operation_of(level: Level, request: Request) -> Operation | None:
+    """The operation that the request names; None where S3 has none with that method there.
+
+    A client may say which it means by ``x-id``; S3's own rule decides where it does not.
+    """
+    fitting = [each for each in _table().get((level, request.method), ()) if each.fits(request)]
+    if said := request.args.get("x-id"):
+        return next((each for each in fitting if each.name == said), Operation(said))
+    return max(fitting, key=Operation.weight, default=None)
+
+
+@functools.cache
+def _table() -> dict[tuple[Level, str], list[Operation]]:
+    model = botocore.session.get_session().get_service_model("s3")
+    table: dict[tuple[Level, str], list[Operation]] = {}
+    for name in model.operation_names:
+        operation = model.operation_model(name)
+        if not operation.deprecated:  # PutBucketLifecycle: the same path as its successor
+            level = _level(urlsplit(operation.http["requestUri"]).path)
+            table.setdefault((level, operation.http["method"]), []).append(_read(operation))
+    return table
+
+
+def _level(path: str) -> Level:
+    """``/WriteGetObjectResponse`` arrives as a request on a bucket of that name."""
+    return "service" if path == "/" else "object" if path.count("/") > 1 else "bucket"
+
+
+def _read(operation: OperationModel) -> Operation:
+    static = tuple(parse_qsl(urlsplit(operation.http["requestUri"]).query, keep_blank_values=True))
+    needed: dict[str, set[str]] = {"querystring": set(), "header": set()}
+    for member in operation.input_shape.required_members if operation.input_shape else ():
+        where = operation.input_shape.members[member].serialization
+        needed.get(where.get("location"), set()).add(where.get("name", ""))
+    headers = set() if static else needed["header"]  # without it, a named operation is still named
+    return Operation(operation.name, static, frozenset(needed["querystring"]), frozenset(headers))
