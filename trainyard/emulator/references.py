@@ -141,7 +141,8 @@ def _pipelines(state: Path) -> list[dict]:
 
 
 def _models(state: Path) -> list[dict]:
-    """The requests that moto keeps: models, which name their artifacts, among them."""
+    """Models, which name their artifacts, and the requests that moto keeps."""
+    kept = [read_json(path) for path in state.glob("models/*.json")]
     journal = state / "moto.jsonl"
     lines = journal.read_text().split("\n")[:-1] if journal.exists() else []
-    return [json.loads(line) for line in lines]
+    return kept + [json.loads(line) for line in lines]

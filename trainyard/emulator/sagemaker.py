@@ -3,28 +3,31 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from werkzeug import Request, Response
-
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.dag.executions import Executions
 from trainyard.emulator.dag.pipelines import Pipelines
 from trainyard.emulator.dag.work import Work
-from trainyard.emulator.functions.functions import Functions
 from trainyard.emulator.jobs.job import KINDS, STOP_GRACE, Place
 from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.serving.endpoint import Answer
+from trainyard.emulator.serving.configs import EndpointConfigs
 from trainyard.emulator.serving.endpoints import Endpoints
+from trainyard.emulator.serving.instance import Answer
+from trainyard.emulator.serving.models import Models
 from trainyard.emulator.shapes import check
 from trainyard.emulator.steps import Services
 from trainyard.emulator.tags import Tags
 
 Operation = Callable[[dict], dict]
 _OWN = tuple(
-    make_arn("sagemaker", f"{kind}/") for kind in ("pipeline", "training-job", "processing-job")
+    make_arn("sagemaker", f"{kind}/")
+    for kind in (
+        *("pipeline", "training-job", "processing-job", "transform-job"),
+        *("model", "endpoint", "endpoint-config"),
+    )
 )
 
 
@@ -50,18 +53,18 @@ class SageMaker:
         python: Path = OWN,
     ) -> None:
         self._forward = forward
-        place = Place(state / "jobs", objects, logs, aws, stop_grace, python)
-        self._jobs, self._endpoints = Jobs(place), Endpoints(place, forward)
-        self._functions = Functions(state / "functions", place)
+        self._models = Models(state / "models", forward, python)
+        place = Place(state / "jobs", objects, logs, aws, self._models, stop_grace, python)
+        self._configs = EndpointConfigs(state / "endpoint-configs", forward, self._models)
+        self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs)
         self._pipelines = Pipelines(state / "pipelines", objects)
         services = Services(
             jobs=self._jobs,
             endpoints=self._endpoints,
-            functions=self._functions,
             objects=objects,
             logs=logs,
             aws=aws,
-            forward=forward,
+            forward=self._answer,
         )
         work = Work(services)
         self._executions = Executions(state / "executions", self._pipelines, work, objects)
@@ -80,28 +83,30 @@ class SageMaker:
         """InvokeEndpoint, a request to ``sagemaker-runtime``."""
         return self._endpoints.invoke(path, body, headers)
 
-    def begin(self) -> None:
-        """Goes on with what an earlier emulator left: this one serves now."""
-        self._functions.resume()
-
-    def other(self, service: str, request: Request) -> Response | None:
-        """The answer to a request to another service that runs something; None if it does not."""
-        return self._functions.answer(request) if service == "lambda" else None
-
     def close(self) -> None:
         """Stops every execution, job and endpoint; returns when no process of theirs is left."""
         self._endpoints.close()
         self._executions.close()
-        self._functions.close()
         self._jobs.close()
         self._executions.join()
+
+    def _answer(self, operation: str, request: dict) -> dict:
+        """What a step asks for beside jobs: ours, the registry's or moto's."""
+        if self.owns(operation):
+            return self.handle(operation, request)
+        return self._forward(operation, request)
 
     def _rooms(self) -> Iterator[dict[str, Operation]]:
         yield self._pipelines.operations()
         yield self._executions.operations()
+        yield self._models.operations()
+        yield self._configs.operations()
         yield self._endpoints.operations()
         yield from (self._job_table(kind) for kind in KINDS)
         yield {
+            "CreateEndpoint": self._tagged(self._endpoints.create, "EndpointArn"),
+            "CreateEndpointConfig": self._tagged(self._configs.create, "EndpointConfigArn"),
+            "CreateModel": self._tagged(self._models.create, "ModelArn"),
             "CreatePipeline": self._tagged(self._pipelines.create, "PipelineArn"),
             "DeletePipeline": self._delete_pipeline,
             "AddTags": self._for_own("AddTags", self._tags.add),

@@ -39,7 +39,7 @@ from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.s3 import S3, xml
 from trainyard.emulator.s3.body import SIGNED
-from trainyard.emulator.serving.endpoint import Answer
+from trainyard.emulator.serving.instance import Answer
 from trainyard.emulator.signatures import Refused, check, check_session
 from trainyard.emulator.sts import identity, identity_wanted
 from trainyard.language.statuses import ENDED
@@ -59,10 +59,6 @@ class SageMaker(Protocol):
     def handle(self, operation: str, request: dict) -> dict: ...
 
     def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Answer: ...
-
-    def begin(self) -> None: ...
-
-    def other(self, service: str, request: Request) -> Response | None: ...
 
     def close(self) -> None: ...
 
@@ -150,8 +146,6 @@ class App:
             return self._s3.answer(request)
         if service == "sts" and (loan := self.keys.loan(signed.key)) and identity_wanted(request):
             return identity(loan)
-        if response := self.sagemaker.other(service, request):
-            return response
         response = self._moto.answer(request)
         self.keys.note(request.get_data(), response.get_data())
         return response
@@ -208,7 +202,6 @@ def serve(
         app.aws.serve(url, server.admit)
         server.start()
         serving.callback(server.stop)
-        app.sagemaker.begin()
         yield Endpoint(url, environment(url, state, app.keys.own), app)
 
 

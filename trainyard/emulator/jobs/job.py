@@ -35,6 +35,7 @@ from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node, base_environment, host_names
 from trainyard.emulator.runtime.relocation import remove_scratch
+from trainyard.emulator.serving.models import Models
 from trainyard.language.statuses import JOB_ENDED
 
 STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation
@@ -47,7 +48,8 @@ log = logging.getLogger(__name__)
 class Place:
     """Where jobs live and what they use.
 
-    ``aws``: the emulator as its own client. ``stop_grace``: seconds from SIGTERM to SIGKILL.
+    ``aws``: the emulator as its own client. ``models``: what transform jobs and endpoints serve.
+    ``stop_grace``: seconds from SIGTERM to SIGKILL.
     ``python``: what stands in for images.
     """
 
@@ -55,6 +57,7 @@ class Place:
     objects: ObjectStore
     logs: LogStore
     aws: Aws
+    models: Models
     stop_grace: float = STOP_GRACE
     python: Path = OWN
 
@@ -74,7 +77,7 @@ class Job(ABC):
     """
 
     KIND: ClassVar[str]
-    """``Training`` or ``Processing``, as in its field names and log group."""
+    """``Training``, ``Processing`` or ``Transform``, as in its field names and log group."""
     RESOURCE: ClassVar[str]
     MESSAGE: ClassVar[str]
     """The file in which a job may leave its failure's reason."""
@@ -104,16 +107,14 @@ class Job(ABC):
     @abstractmethod
     def instances(self) -> int: ...
 
-    @abstractmethod
-    def stage(self, node: Node, hosts: list[str]) -> None:
+    def stage(self, node: Node, hosts: list[str]) -> None:  # noqa: B027 - a hook
         """Fills ``node`` with inputs and configuration, sets its command and environment."""
 
-    @abstractmethod
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
         """What uploads continuously while the nodes run."""
+        return contextlib.nullcontext()
 
-    @abstractmethod
-    def publish(self, nodes: list[Node], outcome: Outcome) -> None:
+    def publish(self, nodes: list[Node], outcome: Outcome) -> None:  # noqa: B027 - a hook
         """Uploads the results of a job that did not fail."""
 
     def enter(self, phase: str) -> None:  # noqa: B027 - a hook: processing has no phases
@@ -151,7 +152,7 @@ class Job(ABC):
             hosts = host_names(self.instances())
             python = self.place.python
             nodes = [Node(host, self.directory / host, python=python) for host in hosts]
-            with granted(self.place.aws, self.request["RoleArn"], self.isolated) as access:
+            with granted(self.place.aws, self.role, self.isolated) as access:
                 self._live(nodes, hosts, access)
         except Stopped:
             self._finish("Stopped")
@@ -172,12 +173,18 @@ class Job(ABC):
                 self._done.set()
 
     @property
+    def role(self) -> str:
+        """What it assumes."""
+        return self.request["RoleArn"]
+
+    @property
     def isolated(self) -> bool:
         """EnableNetworkIsolation: where a training job has it, or where a processing job has."""
         network = self.request.get("NetworkConfig", self.request)
         return bool(network.get("EnableNetworkIsolation"))
 
     def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
+        """Everything between Starting and the end; a kind may have a way of its own."""
         isolation = choose()
         self._open_log(hosts, isolation.notice)
         self._phase("Downloading")

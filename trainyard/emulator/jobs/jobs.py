@@ -20,7 +20,7 @@ _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's p
 class Jobs:
     """All jobs of a state directory. Every method may be called from any thread.
 
-    ``kind`` is ``Training`` or ``Processing``. Raises ApiError as AWS does. Of a job that has
+    ``kind`` is a key of ``KINDS``. Raises ApiError as AWS does. Of a job that has
     ended only what a listing shows stays in memory.
     """
 
@@ -143,5 +143,5 @@ def _summary(kind: str, job: dict) -> dict:
     names = ("JobName", "JobArn", "JobStatus", "EndTime")
     wanted = [f"{kind}{name}" for name in names]
     wanted += ["CreationTime", "LastModifiedTime", "SecondaryStatus"]
-    wanted += ["FailureReason", "ExitMessage"] if kind == "Processing" else []
+    wanted += ["FailureReason", "ExitMessage"] if kind != "Training" else []
     return {name: job[name] for name in wanted if name in job}

@@ -7,7 +7,6 @@ from trainyard.emulator.steps.runner import RUNNERS, Attempt, Runner, Services
 from trainyard.registration import import_modules
 
 NOT_RUN = {
-    "Transform": "it has no batch transform jobs",
     "Tuning": "it has no tuning jobs",
     "AutoML": "its candidates are trained by a service that has no offline counterpart",
     "Job": "its job categories are services that have no offline counterpart",
@@ -16,6 +15,7 @@ NOT_RUN = {
     "EndpointConfig": "endpoints are made by calls to its API, outside a pipeline",
     "Endpoint": "endpoints are made by calls to its API, outside a pipeline",
     "InferenceComponent": "its endpoints serve one model each",
+    "Lambda": "it does not run functions",
     "Callback": "it has no call that answers the token",
     "EMR": "it has no Spark",
     "EMRServerless": "it has no Spark",

@@ -3,6 +3,7 @@
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.processing_job import ProcessingJob
 from trainyard.emulator.jobs.training_job import TrainingJob
+from trainyard.emulator.jobs.transform_job import TransformJob
 from trainyard.emulator.steps.runner import (
     Attempt,
     Runner,
@@ -13,7 +14,7 @@ from trainyard.emulator.steps.runner import (
 )
 
 
-@runs(TrainingJob.KIND, ProcessingJob.KIND)
+@runs(TrainingJob.KIND, ProcessingJob.KIND, TransformJob.KIND)
 class JobRunner(Runner):
     """Creates the job that the Arguments ask for."""
 

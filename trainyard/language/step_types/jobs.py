@@ -127,6 +127,7 @@ TRANSFORM = StepType(
     describe="DescribeTransformJobResponse",
     made_up="TransformJobName",
     cached=True,
+    cache_key=("DataProcessing", "Environment", "ModelName", "TransformInput"),
     retried=True,
     metadata="TransformJob",
     job=TRANSFORM_JOB,

@@ -96,7 +96,7 @@ def test_an_endpoint_answers_refuses_and_ends(served):
     with pytest.raises(ClientError, match="already existing"):
         served.sm.create_endpoint(EndpointName="echo", EndpointConfigName="echo")
     children = psutil.Process().children(recursive=True)
-    family = [p for p in children if any("serving/serve.py" in word for word in p.cmdline())]
+    family = [p for p in children if any("serving/containers/" in word for word in p.cmdline())]
     assert family
     served.sm.delete_endpoint(EndpointName="echo")
     assert psutil.wait_procs(family, timeout=1)[1] == []

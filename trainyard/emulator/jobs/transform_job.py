@@ -1,0 +1,198 @@
+"""Batch transform jobs: a model's containers, started as for an endpoint, and S3 through them.
+
+The contract is AWS's: "Use Your Own Inference Code with Batch Transform" and "Associate Prediction
+Results with Input Records" in the developer guide. An object that fails has no output; the others
+go on, and the job ends as Failed. Records are counted: as many must come out as went in.
+"""
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+from trainyard.emulator.access import Access
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.job import Job, Place
+from trainyard.emulator.jobs.transfers import ClientFault, Source, select, shard, split_uri
+from trainyard.emulator.runtime.isolation import choose
+from trainyard.emulator.runtime.node import Node
+from trainyard.emulator.serving.instance import Instance
+from trainyard.emulator.transform.data_processing import DataProcessing
+from trainyard.emulator.transform.transformer import (
+    STRATEGIES,
+    Ended,
+    ObjectFailed,
+    Transformer,
+    settings,
+)
+
+VARIABLES = {
+    "MaxPayloadInMB": "SAGEMAKER_MAX_PAYLOAD_IN_MB",
+    "BatchStrategy": "SAGEMAKER_BATCH_STRATEGY",
+    "MaxConcurrentTransforms": "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",
+}
+"""What a container is told of the request, where that sets it."""
+AT_ONCE = 100  # MaxConcurrentTransforms * MaxPayloadInMB: CreateTransformJob's documentation
+
+
+class TransformJob(Job):
+    """See :class:`Job`. Raises ApiError for a request that cannot be run here at all."""
+
+    KIND: ClassVar[str] = "Transform"
+    RESOURCE: ClassVar[str] = "transform-job"
+    MESSAGE: ClassVar[str] = "/opt/ml/output/message"
+
+    def __init__(self, place: Place, request: dict) -> None:
+        refuse(request)
+        self._model = place.models.describe(request["ModelName"])
+        self._containers = place.models.containers(request["ModelName"])
+        self._instances: list[Instance] = []
+        self._failures: list[str] = []
+        super().__init__(place, request)
+
+    @property
+    def role(self) -> str:
+        """That of its model."""
+        return self._model.get("ExecutionRoleArn", "")
+
+    @property
+    def isolated(self) -> bool:
+        return bool(self._model.get("EnableNetworkIsolation"))
+
+    def instances(self) -> int:
+        return self.request["TransformResources"]["InstanceCount"]
+
+    def stop(self, grace: float | None = None) -> None:
+        """A transform job's containers have nothing to save: they end at once."""
+        super().stop(grace)
+        with self.lock:
+            instances = list(self._instances)
+        for instance in instances:
+            threading.Thread(target=instance.stop, daemon=True).start()
+
+    def _live(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
+        source = self.request["TransformInput"]["DataSource"]["S3DataSource"]
+        found = select(self.place.objects, source["S3Uri"], source["S3DataType"], self.role)
+        self._open_log(hosts, choose().notice)
+        shares = [shard(found, number, len(hosts)) for number in range(len(hosts))]
+        with self.lock:
+            self._check_stop()
+            self._instances = [self._instance(host, access) for host in hosts[: len(found)]]
+            self.record["TransformStartTime"] = time.time()
+            self.save()
+        if len(hosts) > len(found):
+            self.say(hosts[0], f"{len(found)} instances run: there are no more objects than that.")
+        try:
+            with ThreadPoolExecutor(len(self._instances)) as pool:
+                list(pool.map(self._serve, hosts, self._instances, shares))
+        finally:
+            for instance in self._instances:
+                instance.stop()
+        self._check_stop()
+        self._close(len(found))
+
+    def _close(self, objects: int) -> None:
+        if not self._failures:
+            return self._finish("Completed")
+        first = self._failures[0]
+        kind, _, why = first.partition(": ")
+        failed = f"{len(self._failures)} of {objects} objects failed"
+        self._finish("Failed", f"{kind}: {failed}, the others are done: {why}")
+
+    def _instance(self, host: str, access: Access | None) -> Instance:
+        asked = {VARIABLES[k]: self.request[k] for k in VARIABLES if k in self.request}
+        told = {name: STRATEGIES.get(str(value), str(value)) for name, value in asked.items()}
+        environment = {**self.request.get("Environment", {}), "SAGEMAKER_BATCH": "true", **told}
+
+        def line(container: str, text: str) -> None:
+            self._line(host, text)
+
+        grant, folder = contextlib.nullcontext(access), self.directory / host
+        return Instance(self.place, folder, self._containers, line, grant, environment)
+
+    def _serve(self, host: str, instance: Instance, sources: list[Source]) -> None:
+        """The instance's objects, as many at a time as there may be requests."""
+        instance.start()
+        instance.wait()
+        self._check_stop()
+        if instance.status != "Ready":
+            with self.lock:
+                self._failures += [f"AlgorithmError: {instance.failure}"] * len(sources)
+            return
+        how = settings(self.request, _offered(instance))
+        self._note(host, how.shown)
+        with (
+            ThreadPoolExecutor(how.concurrent) as senders,
+            ThreadPoolExecutor(how.concurrent) as readers,
+        ):
+            through = Transformer(
+                self.place.objects, instance, self.request, how, senders, self._stop
+            )
+            list(readers.map(lambda source: self._transform(host, through, source), sources))
+
+    def _transform(self, host: str, through: Transformer, source: Source) -> None:
+        if self._stop.is_set():
+            return
+        name = f"{source.bucket}/{source.key}"
+        try:
+            count = through.transform(source)
+        except Ended:
+            return
+        except ObjectFailed as failure:
+            self._note(host, f"{name}: {failure}")
+            reason = str(failure).replace(": ", f": s3://{name}: ", 1)
+            with self.lock:
+                self._failures.append(reason)
+            return
+        except ApiError as error:  # its object went, or there is no bucket for the output
+            with self.lock:
+                self._failures.append(f"ClientError: s3://{name}: {error.message}")
+            return
+        self.say(host, f"s3://{name}: {count.shown}")
+        with self.lock:
+            self.outputs.append(through.output(source))
+
+    def _note(self, host: str, text: str) -> None:
+        """A line of the data log, which AWS has beside the container's."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%S.000", time.gmtime())
+        group, stream = "/aws/sagemaker/TransformJobs", f"{self.name}/{host}-{self._epoch}/data-log"
+        self.place.logs.append(group, stream, (f"{now}:[sagemaker logs]: {text}",))
+
+
+def _offered(instance: Instance) -> dict:
+    """What the container offers at /execution-parameters, which it need not have."""
+    with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+        answer = instance.ask("GET", "/execution-parameters", b"", {}, 5)
+        document = json.loads(answer.body) if answer.status == 200 else {}
+        return document if isinstance(document, dict) else {}
+    return {}
+
+
+def refuse(request: dict) -> None:
+    """Raises ``ValidationException`` for what this emulator cannot run."""
+    source, output = request["TransformInput"], request["TransformOutput"]
+    kind = source["DataSource"]["S3DataSource"]["S3DataType"]
+    if kind not in ("S3Prefix", "ManifestFile"):
+        raise _invalid(f"S3DataType {kind} is not run here: use S3Prefix or ManifestFile")
+    if source.get("SplitType") in ("RecordIO", "TFRecord"):
+        raise _invalid(f"SplitType {source['SplitType']} is not run here: use Line or None")
+    if "DataCaptureConfig" in request:
+        raise _invalid("DataCaptureConfig of a transform job is not run here: leave it out")
+    payload, many = request.get("MaxPayloadInMB", 6), request.get("MaxConcurrentTransforms", 1)
+    if payload > AT_ONCE or payload * many > AT_ONCE:
+        raise _invalid(
+            f"MaxConcurrentTransforms {many} * MaxPayloadInMB {payload} is more than {AT_ONCE} MB"
+        )
+    try:
+        split_uri(source["DataSource"]["S3DataSource"]["S3Uri"])
+        split_uri(output["S3OutputPath"])
+        DataProcessing(request.get("DataProcessing", {}), source, output)
+    except (ClientFault, ValueError) as error:
+        raise _invalid(str(error)) from None
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

@@ -1,0 +1,84 @@
+"""CreateEndpointConfig and its relatives: kept on disk, refused where an endpoint could not be."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.transfers import ClientFault, split_uri
+from trainyard.emulator.serving.models import Models
+from trainyard.emulator.serving.stored import Forward, Kind, Stored
+
+CONFIG = Kind("EndpointConfig", "endpoint-config", "endpoint configuration")
+NOT_RUN = {
+    "AsyncInferenceConfig": "asynchronous inference",
+    "ExplainerConfig": "an explainer",
+    "ShadowProductionVariants": "shadow variants",
+    "CrossRegionTrafficConfig": "traffic across regions",
+}
+"""Member of the request → what it would ask for."""
+NOT_RUN_VARIANT = {
+    "ServerlessConfig": "serverless inference",
+    "CoreDumpConfig": "core dumps",
+    "CapacityReservationConfig": "reserved capacity",
+}
+
+
+class EndpointConfigs:
+    """All endpoint configurations of a state directory. From any thread; raises as AWS does."""
+
+    def __init__(self, root: Path, forward: Forward, models: Models) -> None:
+        self._stored = Stored(root, CONFIG, forward)
+        self._models = models
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        name = "EndpointConfigName"
+        return {
+            "CreateEndpointConfig": self.create,
+            "DescribeEndpointConfig": lambda request: self.describe(request[name]),
+            "ListEndpointConfigs": self._stored.list_all,
+            "DeleteEndpointConfig": lambda request: self._stored.delete(request[name]),
+        }
+
+    def create(self, request: dict) -> dict:
+        """Raises ``ValidationException`` for a model that is not there, and for what an endpoint
+        here could not do."""
+        for member, what in NOT_RUN.items():
+            if request.get(member):
+                raise _invalid(f"{member}: {what} is not run here")
+        variants = request["ProductionVariants"]
+        names = [variant["VariantName"] for variant in variants]
+        if not 1 <= len(variants) <= 10 or len(set(names)) < len(names):
+            raise _invalid(f"ProductionVariants {names}: expected 1 to 10 with a name each")
+        for variant in variants:
+            self._check(variant)
+        if not sum(variant.get("InitialVariantWeight", 1.0) for variant in variants):
+            raise _invalid("ProductionVariants: one InitialVariantWeight at least must not be 0")
+        _check_capture(request.get("DataCaptureConfig") or {})
+        return {"EndpointConfigArn": self._stored.create(request)}
+
+    def describe(self, name: str) -> dict:
+        return self._stored.describe(name)
+
+    def _check(self, variant: dict) -> None:
+        where = f"variant {variant['VariantName']}"
+        for member, what in NOT_RUN_VARIANT.items():
+            if variant.get(member):
+                raise _invalid(f"{where}: {member}: {what} is not run here")
+        if not variant.get("ModelName"):
+            raise _invalid(f"{where} has no ModelName: inference components are not run here")
+        if not variant.get("InstanceType"):
+            raise _invalid(f"{where} has no InstanceType")
+        self._models.describe(variant["ModelName"])
+
+
+def _check_capture(capture: dict) -> None:
+    if not capture:
+        return
+    try:
+        split_uri(capture["DestinationS3Uri"])
+    except ClientFault as fault:
+        raise _invalid(f"DataCaptureConfig.DestinationS3Uri: {fault}") from None
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)

@@ -1,0 +1,75 @@
+"""The front end of a model server: the two paths of the hosting contract, on a Unix socket.
+
+A script beside this one loads a model and calls :func:`serve`. It listens on a socket because the
+container has a network of its own.
+"""
+
+import os
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+MODEL = Path(os.environ["SAGEMAKER_BASE_DIR"]) / "model"
+Answer = tuple[int, bytes, str]
+"""Status, body, content type."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """``GET /ping``, ``POST /invocations``: one request at a time, one worker."""
+
+    protocol_version = "HTTP/1.1"
+    answer: Callable[[bytes, dict[str, str]], Answer]
+    one_at_a_time = threading.Lock()
+
+    def do_GET(self) -> None:
+        self._say(200 if self.path == "/ping" else 404, b"", "text/plain")
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path != "/invocations":
+            return self._say(404, b"", "text/plain")
+        with self.one_at_a_time:
+            status, data, content_type = type(self).answer(body, dict(self.headers))
+        self._say(status, data, content_type)
+
+    def _say(self, status: int, body: bytes, content_type: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self) -> str:
+        return "emulator"  # a Unix socket's peer has no address
+
+    def log_message(self, format: str, *values: Any) -> None:
+        if "/ping" not in str(values):
+            print(f"serve: {format % values}", flush=True)
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 128  # the default of 5 refuses a burst of requests
+
+
+def prepare() -> None:
+    """Installs the model's ``code/requirements.txt``, as AWS's toolkits do; ``code`` is first on
+    the path, and the folder of the script that runs is on it no more."""
+    requirements = MODEL / "code/requirements.txt"
+    if requirements.is_file():  # as sagemaker_inference.model_server does
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        subprocess.run([*pip, "-r", str(requirements)], check=True)
+    sys.path[0] = str(MODEL / "code")
+
+
+def serve(answer: Callable[[bytes, dict[str, str]], Answer]) -> None:
+    """Answers requests with ``answer(body, headers)`` on the socket that is the script's argument:
+    only now, when the model is loaded, does /ping answer."""
+    Handler.answer = staticmethod(answer)
+    with Server(sys.argv[1], Handler) as server:
+        server.serve_forever()
