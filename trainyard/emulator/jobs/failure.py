@@ -11,24 +11,33 @@ TAIL = 3  # log lines to show when none of them is an exception
 
 _RANK = re.compile(r"^\s*\[(?:rank)?\d+\]:\s?|^\[algo-\d+\]:?\s?")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)\b(:.*)?$")
-_LAUNCHER = ("CalledProcessError", "ChildFailedError", "SignalException", "SystemExit")
+_LAUNCHER = (
+    *("CalledProcessError", "ChildFailedError", "SignalException", "SystemExit"),
+    "InstallRequirementsError",  # of AWS's toolkits, with pip's command: pip itself has said why
+)
+_PIP = re.compile(r"ERROR: (No matching distribution found for .+)").search
+OFFLINE = "jobs have no network here: install it for the interpreter that --python names"
+"""What to do about a package that pip did not find."""
 _PEER = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer", "DistNetwork")
 """Errors of a rank whose peer has died: a consequence, shown only when there is nothing better."""
 _SIGNAL = re.compile(r"Signal \d+ \(SIG\w+\) received by PID \d+")
 """torchrun's root cause when a worker was killed."""
 _NOISE = re.compile(r"^(\++ |Command failed with exit code|An error occurred with exit code|\s*$)")
-_DRIVER = ("subprocess.CalledProcessError", "Training Execution failed")
+_DRIVER = (
+    *("subprocess.CalledProcessError", "Training Execution failed"),
+    "InstallRequirementsError",
+)
 
 
-def reason(end: Exit, written: str, logs: Mapping[str, Sequence[str]]) -> str:
+def reason(end: Exit, written: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
     """FailureReason in AWS's form, ``AlgorithmError: ..., exit code: N``, at most 1,024 characters.
 
     ``written``: what the job left in ``/opt/ml/output/failure`` (or ``message``); AWS's drivers
     leave only their own CalledProcessError there, then the log's last exception is better.
-    ``logs``: the last lines of each node.
+    ``logs``: the last lines of each node. ``hint``: what to do where pip did not find a package.
     """
     by_driver = any(mark in written for mark in _DRIVER)
-    cause = written.strip() if written.strip() and not by_driver else excerpt(end.node, logs)
+    cause = written.strip() if written.strip() and not by_driver else excerpt(end.node, logs, hint)
     ending = ending_of(end)
     room = LIMIT - len(f"AlgorithmError: , {ending}")
     return f"AlgorithmError: {_shorten(cause, room)}, {ending}"
@@ -47,13 +56,14 @@ def ending_of(end: Exit) -> str:
     return f"exit code: {end.status}"
 
 
-def excerpt(first: str, logs: Mapping[str, Sequence[str]]) -> str:
-    """The exception that ended the job, else the failed node's last lines."""
+def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) -> str:
+    """The exception that ended the job, else what pip did not find, else the last lines."""
     nodes = [first, *(name for name in logs if name != first)]
     found = [(name, text) for name in nodes for text in _exceptions(logs.get(name, ()))]
     own = [pair for pair in found if not any(mark in pair[1] for mark in _PEER)]
     signals = [(n, m[0]) for n in nodes for line in logs.get(n, ()) if (m := _SIGNAL.search(line))]
-    for name, text in own or signals or found:
+    pip = [(n, f"{m[1]}; {hint}") for n in nodes for line in logs.get(n, ()) if (m := _PIP(line))]
+    for name, text in own or pip or signals or found:
         return text if len(logs) == 1 else f"{text} ({name})"
     lines = [line.strip() for line in logs.get(first, ()) if not _NOISE.match(line)]
     return " | ".join(lines[-TAIL:])

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.runtime.layer import add_layer
 from trainyard.emulator.runtime.node import Node
 from trainyard.emulator.runtime.relocation import Relocation
 
@@ -87,6 +88,7 @@ class Namespaces:
         enter = [*PYTHON, str(HERE / "enter.py"), node.name, *map(str, binds), "--"]
         node.command = [*NODE, *enter, *node.command]
         node.environment |= {"HOME": "/opt/home", "TMPDIR": "/opt/home/tmp"}
+        add_layer(node, "/opt/home", internet=False)
         prefix = node.python.parent.parent
         if unfit(prefix):
             (node.home / "python").symlink_to(prefix)

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from trainyard.emulator.runtime.layer import NAME, add_layer, packages_of
 from trainyard.emulator.runtime.node import Node
 
 HERE = Path(__file__).parent
@@ -47,12 +48,15 @@ class Relocation:
         _rewrite_tree(node.ml / "config", node.ml)
         node.command = [relocate(word, node.ml) for word in node.command]
         environment = {k: relocate(v, node.ml) for k, v in node.environment.items()}
-        environment["PATH"] = f"{_shims(node, self._port)}:{environment['PATH']}"
         # short: a Unix socket's path has at most 108 bytes, and DataLoader workers use them
         scratch = tempfile.mkdtemp(prefix="sm-")
         shutil.rmtree(node.home / "tmp")
         (node.home / "tmp").symlink_to(scratch)
         node.environment = environment | {"HOME": str(node.home), "TMPDIR": scratch}
+        add_layer(node, str(node.home), internet=False)
+        shutil.copyfile(HERE / "relocated_imports.py", packages_of(node) / "sitecustomize.py")
+        shims = _shims(node, self._port)
+        node.environment["PATH"] = f"{shims}:{node.environment['PATH']}"
 
 
 def relocate(text: str, ml: Path) -> str:
@@ -83,7 +87,8 @@ def _shims(node: Node, port: int) -> Path:
     folder = node.root / "bin"
     folder.mkdir()
     shim = folder / "torchrun"
-    command = shlex.join([str(node.python), "-I", str(HERE / "torchrun_shim.py"), str(port)])
+    python = str(node.home / NAME / "bin/python")
+    command = shlex.join([python, "-I", str(HERE / "torchrun_shim.py"), str(folder), str(port)])
     shim.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     shim.chmod(0o755)
     return folder

@@ -1,12 +1,13 @@
-"""``torchrun_shim.py PORT ARGS...``: torchrun with its master on this machine, at PORT.
+"""``torchrun_shim.py FOLDER PORT ARGS...``: torchrun with its master on this machine, at PORT.
 
 AWS's driver hard-codes algo-1:7777. Without a network namespace that name does not resolve and
-that port would collide between jobs. First on PATH as ``torchrun``; standard library only.
+that port would collide between jobs. First on PATH, in FOLDER, as ``torchrun``; the one that it
+runs is the next. Its ranks have this very interpreter. Standard library only.
 """
 
 import os
+import shutil
 import sys
-from pathlib import Path
 
 VALUES = {"--master_addr": "127.0.0.1", "--master-addr": "127.0.0.1"}
 
@@ -27,5 +28,9 @@ def rewrite(args: list[str], port: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    torchrun = str(Path(sys.executable).parent / "torchrun")
-    os.execv(torchrun, [torchrun, *rewrite(sys.argv[2:], sys.argv[1])])
+    own, port, *args = sys.argv[1:]
+    rest = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder != own]
+    torchrun = shutil.which("torchrun", path=os.pathsep.join(rest))
+    if not torchrun:
+        sys.exit("torchrun: command not found")
+    os.execv(sys.executable, [sys.executable, torchrun, *rewrite(args, port)])

@@ -1,1 +1,0 @@
-"""AWS Lambda: python functions that really run, in the runtime that jobs have."""

@@ -1,0 +1,67 @@
+"""Moves ``/opt/ml`` in the constants of every module that a relocated job's Python imports.
+
+It lies in a job's layer as ``sitecustomize.py``, which Python imports first: AWS's libraries, too,
+name paths below /opt/ml, e.g. where a function step leaves why it failed. The libraries' files stay
+as they are. Standard library only.
+"""
+
+import importlib.util
+import re
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType
+
+HERE = Path(__file__)
+ML = str(HERE.parents[5] / "ml")
+"""The layer is ``<node>/home/layer/lib/python3.x/site-packages``, and ``<node>/ml`` its /opt/ml."""
+ROOT = re.compile(r"(?<![\w.-])/opt/ml(?![\w.-])")  # as in relocation.py
+
+
+def relocated(code: CodeType) -> CodeType:
+    return code.replace(co_consts=tuple(map(moved, code.co_consts)))
+
+
+def moved(constant: object) -> object:
+    """A constant of compiled code, with what it holds in turn."""
+    if isinstance(constant, str):
+        return ROOT.sub(lambda _: ML, constant) if "/opt/ml" in constant else constant
+    if isinstance(constant, CodeType):
+        return relocated(constant)
+    if type(constant) is tuple:
+        return tuple(map(moved, constant))
+    return constant
+
+
+def install() -> None:
+    load = SourceFileLoader.get_code
+
+    def get_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
+        code = load(self, fullname)
+        return relocated(code) if code and mentions(code) else code
+
+    SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
+
+
+def mentions(constant: object) -> bool:
+    if isinstance(constant, CodeType):
+        return any(map(mentions, constant.co_consts))
+    if type(constant) is tuple:
+        return any(map(mentions, constant))
+    return isinstance(constant, str) and "/opt/ml" in constant
+
+
+def run_next() -> None:
+    """The sitecustomize of this machine's own, which ours has hidden."""
+    for folder in sys.path:
+        path = Path(folder, "sitecustomize.py")
+        if path.is_file() and not path.samefile(HERE):
+            spec = importlib.util.spec_from_file_location("sitecustomize", path)
+            if spec and spec.loader:
+                spec.loader.exec_module(importlib.util.module_from_spec(spec))
+            return
+
+
+if __name__ == "sitecustomize":
+    install()
+    run_next()
