@@ -147,6 +147,10 @@ class Instance:
         self._unpack(container.data, node.inside("/opt/ml/model"))
         node.environment |= container.environment | self._environment
         node.environment["SAGEMAKER_BASE_DIR"] = "/opt/ml"
+        node.environment["TRAINYARD_IMAGE"] = container.image  # its version decides some formats
+        if (code := container.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", "")).startswith("s3:"):
+            node.make_directories("/opt/ml/code")  # where AWS's containers unpack it
+            self._unpack(code, node.inside("/opt/ml/code"))
         start = f'exec "$0" {str(container.server.path)!r} "$TMPDIR/{SOCKET}"'
         node.command = ["/bin/sh", "-c", start, str(node.python)]  # TMPDIR: the isolation's to say
 

@@ -16,6 +16,7 @@ class Container:
     """What one of a model's containers is started from."""
 
     server: ModelServer
+    image: str
     data: str
     """The S3 URI of its model.tar.gz."""
     environment: dict[str, str]
@@ -74,7 +75,7 @@ class Models:
         serves = server(asked.get("Image", ""), self._python)
         if not data:
             raise _invalid("the container has no ModelDataUrl: a model.tar.gz in S3 is served here")
-        return Container(serves, data, asked.get("Environment") or {})
+        return Container(serves, asked["Image"], data, asked.get("Environment") or {})
 
     def _packaged(self, name: str, environment: dict) -> dict:
         """The container of a model package; the model's environment goes over the package's."""

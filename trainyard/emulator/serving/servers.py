@@ -46,6 +46,20 @@ SERVERS = (
         modules=("sagemaker_pytorch_serving_container",),
         install="'trainyard[serving]'",
     ),
+    ModelServer(
+        name="AWS's XGBoost server",
+        images=("sagemaker-xgboost", "xgboost"),
+        script="xgboost_model.py",
+        modules=("xgboost", "scipy", "numpy"),
+        install="xgboost-cpu",
+    ),
+    ModelServer(
+        name="AWS's scikit-learn server",
+        images=("sagemaker-scikit-learn",),
+        script="sklearn_model.py",
+        modules=("sklearn", "sagemaker_inference"),
+        install="scikit-learn 'trainyard[serving]'",
+    ),
 )
 """The first is also that of images which a user has mapped (``TRAINYARD_EMULATOR_IMAGES``)."""
 
@@ -55,11 +69,11 @@ def server(image: str, python: Path) -> ModelServer:
 
     Raises ``ValidationException`` when nothing here does, or when ``python`` lacks what it needs.
     """
-    repository = image.rsplit("@", 1)[0].rsplit("/", 1)[-1].split(":")[0]
+    repository = images.repository(image)
+    if why := images.refusal(image):
+        raise _invalid(why)
     found = next((s for s in SERVERS if _matches(repository, s.images)), None)
     if not found:
-        if why := images.refusal(image):
-            raise _invalid(why)
         if "amazonaws.com" in image:
             known = "; ".join(f"{s.name} ({', '.join(s.images)})" for s in SERVERS)
             raise _invalid(

@@ -108,7 +108,7 @@ def test_an_endpoint_answers_refuses_and_ends(served):
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
-        ("123.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1", "is not served here"),
+        ("123.dkr.ecr.us-east-1.amazonaws.com/sagemaker-base-python-310:1", "is not served here"),
         ("example.com/mine:1", "not known to this emulator"),
     ],
 )

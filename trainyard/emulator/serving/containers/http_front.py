@@ -57,14 +57,14 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     request_queue_size = 128  # the default of 5 refuses a burst of requests
 
 
-def prepare() -> None:
-    """Installs the model's ``code/requirements.txt``, as AWS's toolkits do; ``code`` is first on
-    the path, and the folder of the script that runs is on it no more."""
-    requirements = MODEL / "code/requirements.txt"
+def prepare(code: Path) -> None:
+    """Installs the requirements.txt of the user's folder ``code``, as AWS's toolkits do. It is
+    first on the path, and the folder of the script that runs is on it no more."""
+    requirements = code / "requirements.txt"
     if requirements.is_file():  # as sagemaker_inference.model_server does
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         subprocess.run([*pip, "-r", str(requirements)], check=True)
-    sys.path[0] = str(MODEL / "code")
+    sys.path[0] = str(code)
 
 
 def serve(answer: Callable[[bytes, dict[str, str]], Answer]) -> None:

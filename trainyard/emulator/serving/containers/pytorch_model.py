@@ -7,45 +7,16 @@ every request to AWS's inference toolkit. Here the toolkit is AWS's own
 """
 
 import http_front  # type: ignore[import-not-found]
-
-
-class Context:
-    """TorchServe's context, as far as the toolkit asks it; also its own request processor."""
-
-    model_name = "model"
-
-    def __init__(self, headers: dict[str, str]) -> None:
-        self.system_properties = {"model_dir": str(http_front.MODEL)}
-        self.request_processor = [self]
-        self._headers = headers
-        self.status, self.content_type = 200, "application/json"
-
-    def get_request_properties(self) -> dict[str, str]:
-        return self._headers
-
-    def set_response_status(self, code: int, phrase: str = "", idx: int = 0) -> None:
-        self.status = int(code)
-
-    def set_response_content_type(self, idx: int, value: str) -> None:
-        self.content_type = value
+import toolkit  # type: ignore[import-not-found]
 
 
 def main() -> None:
-    http_front.prepare()
+    http_front.prepare(http_front.MODEL / "code")
     from sagemaker_pytorch_serving_container import (  # type: ignore[import-untyped]
         handler_service,
     )
 
-    service = handler_service.HandlerService()
-    service.initialize(Context({}))  # loads the model
-
-    def answer(body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str]:
-        context = Context(headers)
-        [data] = service.handle([{"body": body}], context)
-        data = data if isinstance(data, bytes) else str(data).encode()
-        return context.status, data, context.content_type
-
-    http_front.serve(answer)
+    toolkit.serve_service(handler_service.HandlerService())
 
 
 if __name__ == "__main__":

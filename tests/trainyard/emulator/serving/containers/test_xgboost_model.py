@@ -1,0 +1,177 @@
+"""What AWS's XGBoost and scikit-learn images serve: answers by themselves, and two endpoints."""
+
+import importlib
+import io
+import json
+import pickle
+import sys
+import tarfile
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import xgboost
+from sklearn.linear_model import LinearRegression
+
+from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, until
+from tests.trainyard.emulator.standin import make_client
+from trainyard.emulator.serving.servers import SCRIPTS
+
+X = np.random.default_rng(0).random((60, 3))
+Y = X @ [1, 2, 0]
+XGBOOST = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:{}"
+SKLEARN = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
+TWO = "0.1,0.2,0.3\n0.9,,0.3\n"
+TWO_ROWS = np.array([[0.1, 0.2, 0.3], [0.9, np.nan, 0.3]])
+
+
+def trained(objective: str, label: np.ndarray, **more: object) -> xgboost.Booster:
+    return xgboost.train({"objective": objective, **more}, xgboost.DMatrix(X, label=label), 3)
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path))
+    monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("1.7-1"))
+    monkeypatch.syspath_prepend(SCRIPTS)
+    (tmp_path / "model").mkdir()
+    yield importlib.import_module("xgboost_model")
+    for name in ("xgboost_model", "http_front"):
+        del sys.modules[name]
+
+
+def answer(served: ModuleType, booster: xgboost.Booster, body: str, **headers: str):
+    folder = Path(served.http_front.MODEL)
+    (folder / "xgboost-model").write_bytes(booster.save_raw())
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    status, data, kind = served.answerer(served.Model(folder))(body.encode(), given)
+    return status, data.decode(), kind
+
+
+def test_csv_with_a_gap_is_answered_line_by_line_or_as_json(served: ModuleType) -> None:
+    booster = trained("reg:squarederror", Y)
+    expected = booster.predict(xgboost.DMatrix(TWO_ROWS))
+    status, text, kind = answer(served, booster, TWO, Content_Type="text/csv; charset=utf-8")
+    assert (status, kind, text.count("\n")) == (200, "text/csv", 2)
+    np.testing.assert_allclose([float(line) for line in text.split()], expected, rtol=1e-6)
+    _, text, _ = answer(served, booster, TWO, Content_Type="text/csv", Accept="application/json")
+    assert [p["score"] for p in json.loads(text)["predictions"]] == pytest.approx(expected.tolist())
+
+
+def test_the_first_images_put_all_into_one_line_and_a_transform_one_a_line(
+    served: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booster = trained("reg:squarederror", Y)
+    monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("1.0-1-cpu-py3"))
+    assert answer(served, booster, TWO, Content_Type="csv")[1].count(",") == 1
+    monkeypatch.setenv("SAGEMAKER_BATCH", "true")
+    assert answer(served, booster, TWO, Content_Type="csv")[1].count("\n") == 2
+
+
+def test_libsvm_that_counts_from_one_is_the_same_row(served: ModuleType) -> None:
+    booster = trained("reg:squarederror", Y)
+    from_0 = answer(served, booster, "0:0.1 1:0.2 2:0.3", Content_Type="text/libsvm")
+    from_1 = answer(served, booster, "1:0.1 2:0.2 3:0.3", Content_Type="text/x-libsvm")
+    assert from_0 == from_1
+    assert from_0[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "accept", "status", "expected"),
+    [
+        ("", "text/csv", "", 204, ""),
+        ("a,b,c", "text/csv", "", 415, "please ensure data is in csv format"),
+        ("x", "image/png", "", 415, "Content-type image/png is not supported"),
+        ("x", "application/x-recordio-protobuf", "", 415, "is not supported"),
+        ("1,2,3", "text/csv", "image/png", 406, "Accept type image/png is not supported"),
+        ("1,2,3,4,5", "text/csv", "", 400, "Unable to evaluate payload provided"),
+    ],
+)
+def test_refusals(served, body: str, kind: str, accept: str, status: int, expected: str) -> None:
+    booster = trained("reg:squarederror", Y)
+    found = answer(served, booster, body, Content_Type=kind, Accept=accept)
+    assert found[0] == status
+    assert expected in found[1]
+
+
+def test_selectable_content(served: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "SAGEMAKER_INFERENCE_OUTPUT", "predicted_label, probabilities,predicted_score"
+    )
+    binary = trained("binary:logistic", (Y > 1).astype(int))
+    status, text, _ = answer(served, binary, TWO, Content_Type="csv", Accept="application/json")
+    rows = json.loads(text)["predictions"]
+    chance = binary.predict(xgboost.DMatrix(TWO_ROWS))
+    assert [row["predicted_label"] for row in rows] == (chance > 0.5).astype(int).tolist()
+    assert rows[0]["probabilities"] == pytest.approx([1 - chance[0], chance[0]])
+    assert np.isnan(rows[0]["predicted_score"])
+    three = trained("multi:softprob", (Y * 0.9).astype(int), num_class=3)
+    text = answer(served, three, TWO, Content_Type="csv")[1]
+    labels = three.predict(xgboost.DMatrix(TWO_ROWS)).argmax(axis=1)
+    assert [int(line.split(",")[0]) for line in text.split("\n")] == labels.tolist()
+
+
+def test_boosters_of_several_files_are_averaged(served: ModuleType) -> None:
+    one, other = trained("reg:squarederror", Y), trained("reg:squarederror", -Y)
+    folder = Path(served.http_front.MODEL)
+    (folder / "xgboost-model-0").write_bytes(pickle.dumps(one))
+    (folder / "xgboost-model-1").write_bytes(other.save_raw())
+    rows = xgboost.DMatrix(TWO_ROWS)
+    expected = (one.predict(rows) + other.predict(rows)) / 2
+    np.testing.assert_allclose(served.Model(folder).predict(rows), expected, rtol=1e-6)
+
+
+# as endpoints
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory):
+    with cloud(tmp_path_factory.mktemp("aws")) as running:
+        yield running
+
+
+def archive(files: dict[str, bytes]) -> bytes:
+    found = io.BytesIO()
+    with tarfile.open(fileobj=found, mode="w:gz") as tar:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return found.getvalue()
+
+
+def deploy(aws: Cloud, name: str, image: str, model: bytes, environment: dict[str, str]) -> None:
+    data = aws.put(f"{name}/model.tar.gz", archive({"xgboost-model": model}))
+    container = {"Image": image, "ModelDataUrl": data, "Environment": environment}
+    aws.sm.create_model(ModelName=name, PrimaryContainer=container, ExecutionRoleArn=ROLE)
+    variant = {"VariantName": "a", "ModelName": name, "InstanceType": "ml.m5.large"}
+    variant["InitialInstanceCount"] = 1
+    aws.sm.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+    aws.sm.create_endpoint(EndpointName=name, EndpointConfigName=name)
+
+
+def asked(aws: Cloud, name: str) -> list[float]:
+    describe = lambda: aws.sm.describe_endpoint(EndpointName=name)  # noqa: E731
+    done = until(lambda: d if (d := describe())["EndpointStatus"] != "Creating" else None, 120)
+    assert done["EndpointStatus"] == "InService", done
+    runtime = make_client(aws.endpoint, "sagemaker-runtime")
+    body = "0.1,0.2,0.3\n0.9,0.1,0.3"
+    found = runtime.invoke_endpoint(
+        EndpointName=name, Body=body, ContentType="text/csv", Accept="text/csv"
+    )
+    return [float(line) for line in found["Body"].read().split()]
+
+
+@pytest.mark.slow
+def test_endpoints_of_the_algorithm_and_of_a_sklearn_model_whose_code_is_in_s3(aws: Cloud) -> None:
+    rows = np.array([[0.1, 0.2, 0.3], [0.9, 0.1, 0.3]])
+    booster, linear = trained("reg:squarederror", Y), LinearRegression().fit(X, Y)
+    script = "import pickle\ndef model_fn(d): return pickle.load(open(d + '/xgboost-model', 'rb'))"
+    code = aws.put("code/sourcedir.tar.gz", archive({"serve_it.py": script.encode()}))
+    environment = {"SAGEMAKER_PROGRAM": "serve_it.py", "SAGEMAKER_SUBMIT_DIRECTORY": code}
+    deploy(aws, "trees", XGBOOST.format("1.7-1"), bytes(booster.save_raw()), {})
+    deploy(aws, "linear", SKLEARN, pickle.dumps(linear), environment)
+    expected = booster.predict(xgboost.DMatrix(rows)).tolist()
+    assert asked(aws, "trees") == pytest.approx(expected, rel=1e-6)
+    assert asked(aws, "linear") == pytest.approx(linear.predict(rows).tolist(), rel=1e-6)
