@@ -87,6 +87,14 @@ def test_what_travels_needs_nothing_of_trainyard_but_common(room: str):
     assert used <= {"trainyard.common"}
 
 
+def test_algorithms_run_where_nothing_of_trainyard_is_installed():
+    modules = {_name(path): path for path in (CHECKOUT / "trainyard").rglob("*.py")}
+    room = "trainyard.emulator.algorithms"
+    inside = [path for name, path in modules.items() if name.startswith(room)]
+    needed = {name for path in inside for name in _needed(path, modules.keys())}
+    assert needed and all(name.startswith(room) for name in needed)
+
+
 def test_common_needs_nothing_but_the_standard_library():
     modules = sorted((CHECKOUT / "trainyard/common").rglob("*.py"))
     used = {name for module in modules for name in imported(module)}

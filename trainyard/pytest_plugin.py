@@ -36,9 +36,12 @@ def sagemaker_endpoint(sagemaker_server: Endpoint) -> Iterator[Endpoint]:
     What a test made there is there for the next.
     """
     import boto3
+    import botocore.session
 
     from trainyard.emulator.environment import applied
+    from trainyard.emulator.redirect.sitecustomize import hook
 
+    hook(botocore.session)
     with applied(sagemaker_server.env):
         default, boto3.DEFAULT_SESSION = boto3.DEFAULT_SESSION, None  # it remembers credentials
         yield sagemaker_server

@@ -49,11 +49,7 @@ def main(
     keep_gb: KeepOption = 5,
     verbose: VerboseOption = False,
 ) -> None:
-    """Run COMMAND against an AWS of its own, and wait for what it started there.
-
-    What leads elsewhere whatever the environment says stays so: get_execution_role() of the
-    SageMaker SDK v2 asks the real STS. Name the role by its ARN.
-    """
+    """Run COMMAND against an AWS of its own, and wait for what it started there."""
     with serving(port, state, python, keep_gb, verbose) as endpoint, applied(endpoint.env):
         begun = datetime.now(UTC)
         status = _run(command)

@@ -14,6 +14,9 @@ from trainyard.emulator.api import ACCOUNT, REGION
 DEFAULT_BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
 """The name the SageMaker SDK would derive for itself."""
 
+REDIRECT = str(Path(__file__).parent / "redirect")
+"""First on PYTHONPATH it leads clients that were given an address of AWS to AWS_ENDPOINT_URL."""
+
 _HARMLESS = re.compile(
     "AWS_(CA_BUNDLE|PAGER|DEFAULT_OUTPUT|CLI_.*|MAX_ATTEMPTS|RETRY_MODE|DEFAULTS_MODE|EXECUTION_ENV"
     "|SDK_UA_APP_ID|REQUEST_MIN_COMPRESSION_SIZE_BYTES|DISABLE_REQUEST_COMPRESSION"
@@ -42,6 +45,7 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
         "AWS_SHARED_CREDENTIALS_FILE": _empty(state / "aws-credentials"),
         **sdk_settings(state),
     }
+    values["PYTHONPATH"] = os.pathsep.join(filter(None, [REDIRECT, os.environ.get("PYTHONPATH")]))
     if urllib.request.getproxies():  # a proxy cannot reach this machine's loopback
         for name in ("NO_PROXY", "no_proxy"):
             values[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1,localhost"]))

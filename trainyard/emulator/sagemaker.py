@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from werkzeug import Request, Response
+
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.dag.executions import Executions
 from trainyard.emulator.dag.pipelines import Pipelines
 from trainyard.emulator.dag.work import Work
+from trainyard.emulator.functions.functions import Functions
 from trainyard.emulator.jobs.job import KINDS, STOP_GRACE, Place
 from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
@@ -57,10 +60,12 @@ class SageMaker:
         place = Place(state / "jobs", objects, logs, aws, self._models, stop_grace, python)
         self._configs = EndpointConfigs(state / "endpoint-configs", forward, self._models)
         self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs)
+        self._functions = Functions(state / "functions", place)
         self._pipelines = Pipelines(state / "pipelines", objects)
         services = Services(
             jobs=self._jobs,
             endpoints=self._endpoints,
+            functions=self._functions,
             objects=objects,
             logs=logs,
             aws=aws,
@@ -83,10 +88,19 @@ class SageMaker:
         """InvokeEndpoint, a request to ``sagemaker-runtime``."""
         return self._endpoints.invoke(path, body, headers)
 
+    def begin(self) -> None:
+        """Goes on with what an earlier emulator left: this one serves now."""
+        self._functions.resume()
+
+    def other(self, service: str, request: Request) -> Response | None:
+        """The answer to a request to another service that runs something; None if it does not."""
+        return self._functions.answer(request) if service == "lambda" else None
+
     def close(self) -> None:
         """Stops every execution, job and endpoint; returns when no process of theirs is left."""
         self._endpoints.close()
         self._executions.close()
+        self._functions.close()
         self._jobs.close()
         self._executions.join()
 

@@ -60,6 +60,10 @@ class SageMaker(Protocol):
 
     def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Answer: ...
 
+    def begin(self) -> None: ...
+
+    def other(self, service: str, request: Request) -> Response | None: ...
+
     def close(self) -> None: ...
 
 
@@ -146,6 +150,8 @@ class App:
             return self._s3.answer(request)
         if service == "sts" and (loan := self.keys.loan(signed.key)) and identity_wanted(request):
             return identity(loan)
+        if response := self.sagemaker.other(service, request):
+            return response
         response = self._moto.answer(request)
         self.keys.note(request.get_data(), response.get_data())
         return response
@@ -202,6 +208,7 @@ def serve(
         app.aws.serve(url, server.admit)
         server.start()
         serving.callback(server.stop)
+        app.sagemaker.begin()
         yield Endpoint(url, environment(url, state, app.keys.own), app)
 
 

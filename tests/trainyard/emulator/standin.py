@@ -25,6 +25,12 @@ class NoPipelines:
             raise ApiError("ResourceNotFound", f"Pipeline {request['PipelineName']} is not there.")
         return {"PipelineSummaries": [{"PipelineName": "stand-in", "CreationTime": 1.5}]}
 
+    def begin(self) -> None:
+        pass
+
+    def other(self, service: str, request) -> None:
+        return None
+
     def close(self) -> None:
         self.closed = True
 

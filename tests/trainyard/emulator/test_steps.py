@@ -34,36 +34,31 @@ def test_a_type_that_is_not_run_is_refused_by_name(kind: str):
 
 
 @pytest.fixture
-def functions() -> Iterator[None]:
-    """A runner of Lambda steps as an extension would write it; the function adds one."""
+def adding() -> Iterator[None]:
+    """A runner as an extension would write it, for a type that has none."""
 
-    @runs("Lambda")
-    class LambdaRunner(Runner):
+    @runs("ClarifyCheck")
+    class AddingRunner(Runner):
         def run(self, attempt: Attempt) -> None:
             answer = {"Name": "y", "Value": str(int(attempt.arguments["x"]) + 1)}
-            attempt.note({"Arn": attempt.fields["FunctionArn"], "OutputParameters": [answer]})
+            attempt.note({"Model": attempt.fields["ModelName"], "Outputs": [answer]})
 
         def describe(self, made: dict) -> dict:
-            return {"OutputParameters": {o["Name"]: o["Value"] for o in made["OutputParameters"]}}
+            return {"Outputs": {o["Name"]: o["Value"] for o in made["Outputs"]}}
 
     yield
-    del RUNNERS["Lambda"]
+    del RUNNERS["ClarifyCheck"]
 
 
 def add_one(name: str, x: object) -> dict:
-    return {
-        "Name": name,
-        "Type": "Lambda",
-        "FunctionArn": {"Get": "Parameters.Function"},
-        "Arguments": {"x": x},
-        "OutputParameters": [{"OutputName": "y", "OutputType": "String"}],
-    }
+    model = {"Get": "Parameters.Model"}
+    return {"Name": name, "Type": "ClarifyCheck", "ModelName": model, "Arguments": {"x": x}}
 
 
-def test_registering_a_runner_is_all_that_a_type_needs(functions: None, tmp_path: Path):
-    steps = [add_one("B", {"Get": "Steps.A.OutputParameters['y']"}), add_one("A", "1")]
-    function = {"Name": "Function", "Type": "String", "DefaultValue": "arn:one"}
-    text = json.dumps({"Version": "2020-12-01", "Parameters": [function], "Steps": steps})
+def test_registering_a_runner_is_all_that_a_type_needs(adding: None, tmp_path: Path):
+    steps = [add_one("B", {"Get": "Steps.A.Outputs['y']"}), add_one("A", "1")]
+    model = {"Name": "Model", "Type": "String", "DefaultValue": "one"}
+    text = json.dumps({"Version": "2020-12-01", "Parameters": [model], "Steps": steps})
     assert parse(text).steps["B"].depends_on == {"A": "Completed"}
     (tmp_path / "definition.json").write_text(text)
     answer = {
@@ -72,13 +67,13 @@ def test_registering_a_runner_is_all_that_a_type_needs(functions: None, tmp_path
         "PipelineExecutionStatus": "Executing",
         "CreationTime": 0.0,
     }
-    record = {"answer": answer, "pipeline": "p", "parameters": {"Function": "arn:one"}, "steps": {}}
+    record = {"answer": answer, "pipeline": "p", "parameters": {"Model": "one"}, "steps": {}}
     objects, work = ObjectStore(tmp_path / "s3"), Work(services=None)
     execution = Execution(tmp_path, record, work, objects, hit=lambda *_: None)
     execution.start()
     assert execution.wait(30) and answer["PipelineExecutionStatus"] == "Succeeded", record
-    made = record["steps"]["B"]["Metadata"]["Lambda"]
-    assert made == {"Arn": "arn:one", "OutputParameters": [{"Name": "y", "Value": "3"}]}
+    made = record["steps"]["B"]["Metadata"]["ClarifyCheck"]
+    assert made == {"Model": "one", "Outputs": [{"Name": "y", "Value": "3"}]}
 
 
 @pytest.mark.parametrize(("kind", "why"), [("Fail", "has a runner"), ("Fial", "is not in")])

@@ -28,7 +28,7 @@ from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.job import DEFECT
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.objects import ObjectStore
-from trainyard.emulator.steps.runner import Attempt, StepFailed, StepStopped
+from trainyard.emulator.steps.runner import Attempt, StepFailed, StepStopped, StepTimedOut
 from trainyard.language.evaluation import evaluate
 from trainyard.language.expressions import ExpressionError
 from trainyard.language.statuses import ENDED, TRIGGERS
@@ -60,6 +60,7 @@ class Execution:
         self._objects = objects
         self._hit = hit
         self._running: set[str] = set()
+        self._timed_out = False
         self._stop = threading.Event()
         self._done = threading.Event()
 
@@ -183,7 +184,7 @@ class Execution:
             for name, trigger in step.depends_on.items()
             if trigger != "Completed"
         }
-        if self._stop.is_set():
+        if self._stop.is_set() and not self._timed_out:
             self._set_status("Stopped")
         elif failed and set(failed) <= handled:
             self._set_status("CompletedWithFailures")
@@ -215,6 +216,7 @@ class Execution:
             status, reason = "Stopped", None
         except (StepFailed, ExpressionError) as failure:
             status, reason = "Failed", str(failure)
+            self._timed_out |= isinstance(failure, StepTimedOut)
         except ClientFault as fault:
             status, reason = "Failed", f"ClientError: {fault}"
         except (ApiError, EmulatorError, OSError) as error:

@@ -8,8 +8,10 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag.definition import Definition
 from trainyard.emulator.jobs.transfers import ClientFault, join_key, split_uri
 from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.steps.outputs import typed
 from trainyard.language.evaluation import read_json, told_by
 from trainyard.language.expressions import ExpressionError, Value, lookup
+from trainyard.language.step_types import step_type
 from trainyard.language.steps import property_file
 
 
@@ -53,6 +55,9 @@ class ExecutionScope:
 
     def property(self, step: str, path: str) -> Any:
         described = self._describe(self._record["steps"][step]["Metadata"])
+        document = self._definition.steps[step].document
+        if step_type(document.get("Type")).outputs:
+            described = typed(document.get("OutputParameters") or [], described)
         return lookup(described, path, f"Get 'Steps.{step}.{path}'")
 
     def property_file(self, step: str, name: str, path: str) -> Any:

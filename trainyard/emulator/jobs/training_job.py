@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs import images
+from trainyard.emulator.jobs import algorithms, images
 from trainyard.emulator.jobs.continuous import ContinuousUpload
 from trainyard.emulator.jobs.job import Job, Place
 from trainyard.emulator.jobs.metrics import Metrics
@@ -59,6 +59,10 @@ class TrainingJob(Job):
 
     def __init__(self, place: Place, request: dict) -> None:
         refuse(request, place.python)
+        if algorithms.without_script(request):
+            spec = request["AlgorithmSpecification"]
+            own = {"MetricDefinitions": algorithms.metric_definitions()}
+            request = request | {"AlgorithmSpecification": spec | own}
         self._metrics = Metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
         super().__init__(place, request)
         name = "model/" if self._uncompressed() else "model.tar.gz"
@@ -200,11 +204,15 @@ class TrainingJob(Job):
         }
         config = node.inside("/opt/ml/input/config")
         config.mkdir()
-        for name, document in {
+        documents = {
             "hyperparameters": self.request.get("HyperParameters", {}),
             "resourceconfig": resources,
             "inputdataconfig": {_name(c): self._channel_config(c) for c in self._channels()},
-        }.items():
+        }
+        if checkpoints := self.request.get("CheckpointConfig"):
+            where = {"LocalPath": self._checkpoints()}
+            documents["checkpointconfig"] = checkpoints | where
+        for name, document in documents.items():
             (config / f"{name}.json").write_text(json.dumps(document))
 
     def _mode(self, channel: dict) -> str:
@@ -221,6 +229,8 @@ class TrainingJob(Job):
         return config | ({"ContentType": t} if (t := channel.get("ContentType")) else {})
 
     def _command(self) -> list[str]:
+        if algorithms.without_script(self.request):
+            return algorithms.training_command(self.request, self.place.python)
         spec = self.request["AlgorithmSpecification"]
         entrypoint = spec.get("ContainerEntrypoint") or [str(toolkit(self.place.python))]
         return [*entrypoint, *spec.get("ContainerArguments", [])]
@@ -229,6 +239,8 @@ class TrainingJob(Job):
         """What AWS's PyTorch image sets for its own entrypoint, the sagemaker-training toolkit."""
         if self.request["AlgorithmSpecification"].get("ContainerEntrypoint"):
             return {}
+        if algorithms.without_script(self.request):
+            return {"SAGEMAKER_BASE_DIR": "/opt/ml"}
         return {
             "SAGEMAKER_BASE_DIR": "/opt/ml",
             "SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main",
@@ -284,7 +296,10 @@ def refuse(request: dict, python: Path) -> None:
         raise _invalid(why)
     if request["ResourceConfig"].get("InstanceGroups"):
         raise _invalid("ResourceConfig.InstanceGroups are not run here: use InstanceCount")
-    if not spec.get("ContainerEntrypoint") and not toolkit(python):
+    if algorithms.without_script(request):
+        if why := algorithms.refusal(request, python):
+            raise _invalid(why)
+    elif not spec.get("ContainerEntrypoint") and not toolkit(python):
         raise _invalid(
             "AlgorithmSpecification has no ContainerEntrypoint, so the image's own would run: the "
             f"sagemaker-training toolkit, which {python} lacks. SDK v3's ModelTrainer sets an "

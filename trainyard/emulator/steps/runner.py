@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
+from trainyard.emulator.functions.functions import Functions
 from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
@@ -18,6 +19,10 @@ class StepFailed(Exception):
     """The step failed; the message is its FailureReason."""
 
 
+class StepTimedOut(StepFailed):
+    """The step took longer than it may: its execution fails even when it is being stopped."""
+
+
 class StepStopped(Exception):
     """The step was stopped."""
 
@@ -28,6 +33,7 @@ class Services:
 
     jobs: Jobs
     endpoints: Endpoints
+    functions: Functions
     objects: ObjectStore
     logs: LogStore
     aws: Aws

@@ -16,6 +16,8 @@ ECR = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
         f"{ECR}/huggingface-pytorch-training:2.5.1-transformers4.49.0-gpu-py311",
         "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311",
         "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3",
+        "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1",
+        "811284229777.dkr.ecr.us-east-1.amazonaws.com/xgboost:1",
         "236514542706.dkr.ecr.us-east-1.amazonaws.com/sagemaker-base-python-310:1.0",
     ],
 )
@@ -24,7 +26,7 @@ def test_aws_images_with_python_are_known(image: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "image", ["python:3.11", f"{ECR}/tensorflow-training:2.16", "me/pytorch-x"]
+    "image", ["python:3.11", f"{ECR}/tensorflow-training:2.16", "me/pytorch-x", f"{ECR}/xgboost:1"]
 )
 def test_others_are_refused_until_they_are_mapped(image: str, monkeypatch) -> None:
     assert repr(image) in refusal(image)

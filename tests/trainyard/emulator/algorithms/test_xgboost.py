@@ -1,0 +1,325 @@
+"""AWS's XGBoost algorithm without a script: as training jobs, and its parts by themselves."""
+
+import io
+import pickle
+import re
+import tarfile
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import botocore.exceptions
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import xgboost
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics as sk
+
+from tests.trainyard.emulator.harness import Cloud, channel, cloud, training
+from trainyard.emulator.algorithms.xgboost import data, facts, hyperparameters, metrics, train
+from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
+
+IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:{}"
+FIRST = "811284229777.dkr.ecr.us-east-1.amazonaws.com/xgboost:latest"
+NEW, OLD = (1, 7), (1, 0)
+ROWS = 120
+
+
+def table(seed: int, rows: int = ROWS) -> np.ndarray:
+    """A label, 2 x0 + x1, and four features."""
+    features = np.random.default_rng(seed).random((rows, 4))
+    return np.column_stack([features @ [2, 1, 0, 0], features])
+
+
+def as_csv(values: np.ndarray) -> str:
+    return "\n".join(",".join(f"{value:.6f}" for value in row) for row in values) + "\n"
+
+
+def as_libsvm(values: np.ndarray) -> str:
+    lines = (
+        " ".join([f"{row[0]:.6f}", *(f"{i}:{v:.6f}" for i, v in enumerate(row[1:]) if v)])
+        for row in values
+    )
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory):
+    with cloud(tmp_path_factory.mktemp("aws")) as running:
+        running.put("csv/train/a.csv", as_csv(table(1)))
+        running.put("csv/validation/a.csv", as_csv(table(2, 60)))
+        running.put("svm/train/a.svm", as_libsvm(table(1)))
+        running.put("parts/0.csv", as_csv(table(1)[:60]))
+        running.put("parts/1.csv", as_csv(table(1)[60:]))
+        yield running
+
+
+def request(image: str = IMAGE.format("1.7-1"), **more: Any) -> dict:
+    channels = [
+        channel(name, f"s3://bkt/csv/{name}/") | {"ContentType": "text/csv; label_size=1"}
+        for name in ("train", "validation")
+    ]
+    values = {"num_round": "5", "objective": "reg:squarederror"}
+    asked = training("") | {"HyperParameters": values, "InputDataConfig": channels, **more}
+    asked["AlgorithmSpecification"] = {"TrainingImage": image, "TrainingInputMode": "File"}
+    return asked
+
+
+def run(aws: Cloud, name: str, image: str = IMAGE.format("1.7-1"), **more: Any) -> dict:
+    return aws.train(name, "", **request(image, **more))
+
+
+def model_of(aws: Cloud, name: str) -> bytes:
+    archive = io.BytesIO(aws.get(f"models/{name}/output/model.tar.gz"))
+    with tarfile.open(fileobj=archive) as tar:
+        [member] = tar.getmembers()
+        assert member.name == facts.MODEL
+        return tar.extractfile(member).read()
+
+
+def loaded(model: bytes, tmp_path: Path) -> xgboost.Booster:
+    path = tmp_path / "model"
+    path.write_bytes(model)
+    return xgboost.Booster(model_file=path)
+
+
+def test_it_trains_and_says_its_metrics_as_aws_reads_them(aws: Cloud, tmp_path: Path) -> None:
+    done = run(aws, "plain")
+    assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
+    lines = aws.log("Training", "plain")
+    rounds = [line for line in lines if line.startswith("[") and "#011" in line]
+    assert len(rounds) == 5
+    assert rounds[-1].startswith("[4]#011train-rmse:")
+    found = {m["MetricName"]: m["Value"] for m in done["FinalMetricDataList"]}
+    assert found.keys() == {"train:rmse", "validation:rmse"}
+    names = {d["Name"] for d in done["AlgorithmSpecification"]["MetricDefinitions"]}
+    assert {"train:mae", "validation:aucpr", "validation:f1"} <= names
+    booster = loaded(model_of(aws, "plain"), tmp_path)
+    predicted = booster.predict(xgboost.DMatrix(table(2, 60)[:, 1:]))
+    rmse = float(np.sqrt(np.mean((predicted - table(2, 60)[:, 0]) ** 2)))
+    assert rmse == pytest.approx(found["validation:rmse"], abs=1e-4)
+    assert found["validation:rmse"] < 0.5 * table(2, 60)[:, 0].std()
+
+
+def test_libsvm_without_a_content_type_and_a_pickle_of_the_first_images(aws: Cloud) -> None:
+    values = {"num_round": "3", "objective": "reg:linear", "silent": "0"}
+    channels = [channel("train", "s3://bkt/svm/train")]
+    done = run(aws, "old", FIRST, HyperParameters=values, InputDataConfig=channels)
+    assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
+    assert "Train matrix has 120 rows and 4 columns" in "\n".join(aws.log("Training", "old"))
+    assert pickle.loads(model_of(aws, "old")).num_boosted_rounds() == 3
+
+
+def test_early_stopping_keeps_the_best_round(aws: Cloud, tmp_path: Path) -> None:
+    values = {
+        **{"num_round": "200", "early_stopping_rounds": "2", "eval_metric": "rmse,mae"},
+        **{"eta": "1", "max_depth": "8", "_tuning_objective_metric": "validation:rmse"},
+    }
+    done = run(aws, "early", HyperParameters=values)
+    rounds = [line for line in aws.log("Training", "early") if "#011" in line]
+    assert 2 < len(rounds) < 200
+    assert loaded(model_of(aws, "early"), tmp_path).num_boosted_rounds() == len(rounds) - 2
+    names = {m["MetricName"] for m in done["FinalMetricDataList"]}
+    assert names == {"train:rmse", "validation:rmse", "train:mae", "validation:mae"}
+
+
+@pytest.mark.slow
+def test_two_hosts_train_one_model(aws: Cloud, tmp_path: Path) -> None:
+    source = channel("train", "s3://bkt/parts", S3DataDistributionType="ShardedByS3Key")
+    asked = request(InputDataConfig=[source | {"ContentType": "text/csv"}])
+    asked["ResourceConfig"] |= {"InstanceCount": 2}
+    done = aws.train("pair", "", **asked)
+    assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
+    rounds = [line for host in ("algo-1", "algo-2") for line in aws.log("Training", "pair", host)]
+    assert len([line for line in rounds if "#011" in line]) == 5  # the first alone says them
+    predicted = loaded(model_of(aws, "pair"), tmp_path).predict(xgboost.DMatrix(table(1)[:, 1:]))
+    errors = (predicted - table(1)[:, 0]) ** 2
+    assert max(errors[:60].mean(), errors[60:].mean()) < 0.25 * table(1)[:, 0].var()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, "Missing required hyperparameter: num_round"),
+        (
+            {"num_round": "2", "objective": "binary:logistic"},
+            r"\[.*base_score must be in \(0,1\) .*",
+        ),
+    ],
+)
+def test_what_the_algorithm_refuses_fails_the_job_in_its_words(
+    aws: Cloud, values: dict[str, str], expected: str
+) -> None:
+    done = run(aws, f"bad-{len(values)}", HyperParameters=values)
+    assert done["TrainingJobStatus"] == "Failed"
+    kind = "sagemaker_algorithm_toolkit.exceptions.UserError"
+    pattern = f"AlgorithmError: framework error: \n{kind}: {expected}, exit code: 1"
+    assert re.fullmatch(pattern, done["FailureReason"]), done["FailureReason"]
+
+
+@pytest.mark.parametrize("extra", ["test", None])
+def test_channels_that_the_algorithm_does_not_take(extra: str | None) -> None:
+    channels = {"train": {}, extra: {}} if extra else {"validation": {}}
+    expected = "Extraneous channel found: test" if extra else "Missing required channel: train"
+    with pytest.raises(UserError, match=expected):
+        train._check_channels(channels)
+
+
+def test_what_is_not_done_here_is_refused_before_the_job_starts(aws: Cloud) -> None:
+    recordio = channel("train", "s3://bkt/csv") | {"ContentType": "application/x-recordio-protobuf"}
+    for more, expected in (
+        ({"InputDataConfig": [recordio]}, "recordio-protobuf is not read here"),
+        ({"HyperParameters": {"num_round": "1", "_kfold": "5"}}, "cross validation"),
+    ):
+        with pytest.raises(botocore.exceptions.ClientError, match=expected):
+            aws.sm.create_training_job(TrainingJobName="refused", **request(**more))
+
+
+# hyperparameters
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"eta": "2"}, r"Hyperparameter eta: 2.0 is not in \[0, 1\]"),
+        ({"subsample": "0"}, r"Hyperparameter subsample: 0.0 is not in \(0, 1\]"),
+        ({"max_depth": "5.5"}, r"Hyperparameter max_depth: could not parse value \(caused by Val"),
+        ({"silent": "0"}, "Extraneous hyperparameter found: silent"),
+        ({"depth": "5"}, "Extraneous hyperparameter found: depth"),
+        ({"objective": "mine"}, r"Hyperparameter objective: mine is not in \['aft"),
+        ({"objective": "multi:softmax"}, "Require input for parameter 'num_class'"),
+        ({"eval_metric": "auc"}, "Metric 'auc' can only be applied for classification"),
+        ({"eval_metric": "rmse,mean"}, "Hyperparameter eval_metric: value"),
+        ({"eval_metric": "auc@3"}, "Metric 'auc@3' is not supported"),
+        ({"eval_metric": "error@x"}, "expects float input"),
+        ({"monotone_constraints": "(1,0)"}, "monotone_constraints can be used only when"),
+        ({"updater": "shotgun"}, "Tree updater should be selected"),
+    ],
+)
+def test_hyperparameters_out_of_range(given: dict[str, str], expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        validate({"num_round": "1"} | given, NEW)
+
+
+def test_hyperparameters_are_typed_and_go_by_their_own_names() -> None:
+    given = {"num_round": "10", "learning_rate": "0.2", "eval_metric": "rmse,error@0.7"}
+    assert validate(given | {"silent": "0"}, OLD) == {
+        "num_round": 10,
+        "eta": 0.2,
+        "eval_metric": ["rmse", "error@0.7"],
+        "silent": 0,
+    }
+
+
+def test_every_hyperparameter_is_of_one_kind() -> None:
+    tables = ("_INTEGERS", "_FLOATS", "_WORDS", "_OTHER")
+    kinds = [getattr(hyperparameters, name) for name in tables]
+    names = [name for kind in kinds for name in kind]
+    assert len(names) == len(set(names))
+    assert hyperparameters._OTHER.keys() == hyperparameters._OTHER_RANGES.keys()
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        (IMAGE.format("1.0-1-cpu-py3"), (1, 0)),
+        (IMAGE.format("0.90-2"), (0, 90)),
+        (IMAGE.format("3.0-5"), (3, 0)),
+        (FIRST, (0, 72)),
+        ("x/sagemaker-xgboost@sha256:ab", (99, 0)),
+    ],
+)
+def test_an_images_version(image: str, expected: tuple[int, int]) -> None:
+    assert facts.version(image) == expected
+
+
+# data
+
+
+@given(st.integers(1, 6), st.integers(2, 5), st.randoms())
+def test_csv_and_libsvm_give_what_was_written(rows: int, columns: int, random: Any) -> None:
+    values = np.array(
+        [[random.choice([0, 1.5, -2, 1e-3]) for _ in range(columns)] for _ in range(rows)]
+    )
+    values[:, -1] = 1  # libsvm does not name a last column of zeros
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        (place / "a").write_text(as_csv(values))
+        written = data.read(place, facts.CSV, weighted=False)
+        (place / "a").write_text(as_libsvm(values))
+        sparse = data.read(place, facts.LIBSVM, weighted=False)
+    for found in (written, sparse):
+        dense = found.features if found is written else found.features.toarray()
+        np.testing.assert_array_equal(dense, values[:, 1:].astype(np.float32))
+        np.testing.assert_array_equal(found.label, values[:, 0].astype(np.float32))
+
+
+def read_text(folder: Path, text: str, form: str = facts.CSV, weighted: bool = False) -> data.Rows:
+    (folder / "a").write_text(text)
+    return data.read(folder, form, weighted)
+
+
+def test_empty_cells_and_words_are_missing_and_a_second_column_can_be_weights(tmp_path, capsys):
+    rows = read_text(tmp_path, "1,0.5,,x\n0,2,3,4\n", weighted=True)
+    np.testing.assert_array_equal(rows.features, [[np.nan, np.nan], [3, 4]])
+    assert (rows.label.tolist(), rows.weight.tolist()) == ([1, 0], [0.5, 2])
+    assert "1 cells that are no numbers count as missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "expected"),
+    [
+        ("rings,sex\n1,2\n", facts.CSV, "row 1 has no number as its label"),
+        ("1,2\n1,2,3\n", facts.CSV, "line 2 has 3 columns, the first has 2"),
+        ("1 0:2 x\n", facts.LIBSVM, "Line 1 '1 0:2 x...' of file 'a' is not 'LIBSVM' format"),
+        ("a,b\n", facts.PARQUET, "Failed to load parquet data"),
+    ],
+)
+def test_files_that_cannot_be_read_are_named(tmp_path, text: str, form: str, expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        read_text(tmp_path, text, form)
+
+
+def test_libsvm_with_weights_and_parquet(tmp_path: Path) -> None:
+    weighted = read_text(tmp_path, "1:0.5 0:2\n0 3:1\n", facts.LIBSVM)
+    assert (weighted.features.shape, weighted.weight.tolist()) == ((2, 4), [0.5, 1])
+    table = pyarrow.table({"label": [1, 0], "x": [0.5, 2.5]})
+    pyarrow.parquet.write_table(table, tmp_path / "a")
+    rows = data.read(tmp_path, facts.PARQUET, weighted=False)
+    assert (rows.features.tolist(), rows.label.tolist()) == ([[0.5], [2.5]], [1, 0])
+
+
+def test_markers_and_hidden_files_are_no_data(tmp_path: Path) -> None:
+    (tmp_path / "_SUCCESS").write_text("x")
+    (tmp_path / ".a").write_text("x")
+    assert data.read(tmp_path, facts.CSV, weighted=False) is None
+
+
+# metrics
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=30))
+def test_metrics_are_scikit_learns(pairs: list[tuple[int, int]]) -> None:
+    truth, found = (np.array(column) for column in zip(*pairs, strict=True))
+    both = truth, found
+    expected = {
+        "accuracy": sk.accuracy_score(*both),
+        "f1_macro": sk.f1_score(*both, average="macro", zero_division=0),
+        "precision_macro": sk.precision_score(*both, average="macro", zero_division=0),
+        "precision_micro": sk.precision_score(*both, average="micro", zero_division=0),
+        "recall_macro": sk.recall_score(*both, average="macro", zero_division=0),
+        "recall_micro": sk.recall_score(*both, average="micro", zero_division=0),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected["balanced_accuracy"] = sk.balanced_accuracy_score(*both)
+    for name, value in expected.items():
+        assert metrics._OF_CLASSES[name](truth, found) == pytest.approx(value), name
+    ones = [(side == 2).astype(int) for side in both]
+    scores = {"f1_binary": sk.f1_score, "precision": sk.precision_score, "recall": sk.recall_score}
+    for name, score in scores.items():
+        assert metrics._OF_CLASSES[name](*ones) == pytest.approx(score(*ones, zero_division=0))

@@ -1,0 +1,70 @@
+"""A program's own addresses of AWS lead to the emulator; nothing else of it changes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainyard.emulator.environment import REDIRECT
+from trainyard.emulator.redirect.sitecustomize import led
+
+HERE = "http://127.0.0.1:1234"
+ASK = """
+import json, sys
+import boto3, botocore.session
+given = sys.argv[1]
+clients = [boto3.client("sts", region_name="eu-west-1", endpoint_url=given),
+           boto3.Session(region_name="eu-west-1").resource("s3", endpoint_url=given).meta.client,
+           botocore.session.get_session().create_client("s3", "eu-west-1", endpoint_url=given)]
+print(json.dumps([[client.meta.endpoint_url for client in clients], sys.modules["sitecustomize"].__file__]))
+"""  # noqa: E501
+
+
+def ask(given: str, path: list[str], **environment: str) -> tuple[list[str], str]:
+    """Where clients go that were given an address, and which sitecustomize was the last to run."""
+    keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, given],
+        env=os.environ | keys | environment | {"PYTHONPATH": os.pathsep.join(path)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    addresses, last = json.loads(done.stdout)
+    return addresses, last
+
+
+def test_a_client_for_an_address_of_aws_goes_to_the_emulator():
+    addresses, _ = ask("https://sts.eu-west-1.amazonaws.com", [REDIRECT], AWS_ENDPOINT_URL=HERE)
+    assert addresses == [HERE] * 3
+
+
+def test_a_client_for_an_address_of_ones_own_goes_there():
+    addresses, _ = ask("http://127.0.0.1:9", [REDIRECT], AWS_ENDPOINT_URL=HERE)
+    assert addresses == ["http://127.0.0.1:9"] * 3
+
+
+def test_the_sitecustomize_that_ours_hides_is_run(tmp_path: Path):
+    mine = tmp_path / "sitecustomize.py"
+    mine.write_text("import os; os.environ['AWS_ENDPOINT_URL'] = 'http://127.0.0.1:77'")
+    addresses, last = ask("https://s3.amazonaws.com", [REDIRECT, str(tmp_path)])
+    assert (addresses, last) == (["http://127.0.0.1:77"] * 3, str(mine))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://sts.us-west-2.amazonaws.com", "https://s3.cn-north-1.amazonaws.com.cn/",
+     "https://s3.dualstack.eu-west-1.amazonaws.com:443", "https://sagemaker.us-east-1.api.aws"],
+)  # fmt: skip
+def test_addresses_of_aws(address: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    assert led(address) == address
+    monkeypatch.setenv("AWS_ENDPOINT_URL", HERE)
+    assert led(address) == HERE
+
+
+@pytest.mark.parametrize("address", [None, "", "https://amazonaws.com.evil.example", HERE])
+def test_other_addresses_stay(address: str | None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert led(address) == address

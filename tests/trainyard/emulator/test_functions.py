@@ -1,0 +1,259 @@
+"""Lambda: functions really run, by a call and by a pipeline's step."""
+
+import base64
+import io
+import json
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.trainyard.emulator.harness import Cloud, cloud, compare, condition_step, until
+from tests.trainyard.emulator.standin import make_client
+
+ROLE = "arn:aws:iam::123456789012:role/functions"
+ARN = "arn:aws:lambda:us-east-1:123456789012:function:"
+SOURCE = """
+import os, sys, time
+
+def add(event, context):
+    print("asked for", event, "by", context.function_name, os.environ["WHO"])
+    return {"sum": event["a"] + event["b"], "list": [1, {"x": 2}], "ok": True}
+
+def fail(event, context):
+    raise KeyError("what is not there")
+
+def leave(event, context):
+    sys.exit(7)
+
+def sleep(event, context):
+    time.sleep(60)
+
+def odd(event, context):
+    return {1, 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory):
+    with cloud(tmp_path_factory.mktemp("aws")) as running:
+        for name in ("add", "fail", "leave", "sleep", "odd"):
+            make(running, name)
+        yield running
+
+
+def zipped(source: str = SOURCE) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("app/main.py", source)
+    return data.getvalue()
+
+
+def make(aws: Cloud, name: str, **more) -> dict:
+    request = {
+        "FunctionName": name,
+        "Runtime": "python3.11",
+        "Handler": f"app.main.{name}",
+        "Role": ROLE,
+        "Code": {"ZipFile": zipped()},
+        "Environment": {"Variables": {"WHO": "tests"}},
+    }
+    return make_client(aws.endpoint, "lambda").create_function(**request | more)
+
+
+def call(aws: Cloud, name: str, event: object = None, **more) -> tuple[dict, dict]:
+    client = make_client(aws.endpoint, "lambda")
+    answer = client.invoke(FunctionName=name, Payload=json.dumps(event or {}), **more)
+    return answer, json.loads(answer["Payload"].read() or b"{}")
+
+
+def lambda_step(name: str, function: str, arguments: dict, **outputs: str) -> dict:
+    declared = [{"OutputName": n, "OutputType": kind} for n, kind in outputs.items()]
+    return {
+        "Name": name,
+        "Type": "Lambda",
+        "FunctionArn": ARN + function,
+        "Arguments": arguments,
+        "OutputParameters": declared,
+    }
+
+
+def log_of(aws: Cloud, name: str) -> list[str]:
+    events = aws.logs.filter_log_events(logGroupName=f"/aws/lambda/{name}")["events"]
+    return [event["message"] for event in events]
+
+
+def test_a_function_runs_and_its_log_is_there(aws: Cloud) -> None:
+    answer, result = call(aws, ARN + "add", {"a": 1, "b": 2}, LogType="Tail")
+    assert result == {"sum": 3, "list": [1, {"x": 2}], "ok": True}
+    assert (answer["StatusCode"], answer["ExecutedVersion"]) == (200, "$LATEST")
+    lines = log_of(aws, "add")
+    assert "asked for {'a': 1, 'b': 2} by add tests" in lines
+    assert [line.split()[0] for line in lines] == ["START", "asked", "END", "REPORT"]
+    assert base64.b64decode(answer["LogResult"]).decode().splitlines() == lines
+
+
+def test_a_function_is_its_role_and_reaches_the_endpoint(aws: Cloud) -> None:
+    source = "import boto3\ndef who(event, context):\n    s3 = boto3.client('s3')\n"
+    source += "    s3.put_object(Bucket='bkt', Key='from-a-function', Body=b'x')\n"
+    source += "    return boto3.client('sts').get_caller_identity()['Arn']\n"
+    make(aws, "who", Code={"ZipFile": zipped(source)}, Timeout=60)
+    _, arn = call(aws, "who")
+    assert ":assumed-role/functions/" in arn
+    assert aws.get("from-a-function") == b"x"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("fail", "KeyError", "'what is not there'"),
+        ("leave", "Runtime.ExitError", "Runtime exited with error: exit status 7"),
+        ("odd", "Runtime.MarshalError", "Object of type set is not JSON serializable"),
+    ],
+)
+def test_a_failure_has_awss_form(aws: Cloud, name: str, kind: str, message: str) -> None:
+    answer, error = call(aws, name)
+    assert answer["FunctionError"] == "Unhandled"
+    assert error["errorType"] == kind and message in error["errorMessage"]
+    if name == "fail":
+        assert "app/main.py" in error["stackTrace"][0] and "in fail" in error["stackTrace"][0]
+
+
+def test_the_time_out_kills_it_and_nothing_is_left(aws: Cloud) -> None:
+    client = make_client(aws.endpoint, "lambda")
+    client.update_function_configuration(FunctionName="sleep", Timeout=1)
+    begun = time.monotonic()
+    answer, error = call(aws, "sleep")
+    assert 1 <= time.monotonic() - begun < 20
+    assert answer["FunctionError"] == "Unhandled"
+    assert error["errorMessage"].endswith("Task timed out after 1.00 seconds")
+    assert not list((aws.state / "invocations").iterdir())
+
+
+def test_new_code_from_s3_and_a_new_handler(aws: Cloud) -> None:
+    make(aws, "changed", Handler="app.main.add")
+    aws.put("code.zip", zipped("def other(event, context):\n    return 'new'\n"))
+    client = make_client(aws.endpoint, "lambda")
+    client.update_function_code(FunctionName="changed", S3Bucket="bkt", S3Key="code.zip")
+    client.get_waiter("function_updated_v2").wait(FunctionName="changed")
+    assert call(aws, "changed")[1]["errorType"] == "Runtime.HandlerNotFound"
+    client.update_function_configuration(FunctionName="changed", Handler="app.main.other")
+    assert call(aws, "changed")[1] == "new"
+    assert len(list((aws.state / "functions/changed").glob("code-*"))) == 1
+    client.delete_function(FunctionName="changed")
+    with pytest.raises(ClientError, match="ResourceNotFoundException.*Function not found"):
+        client.get_function(FunctionName="changed")
+
+
+def test_a_dry_run_runs_nothing_and_an_event_is_run_later(aws: Cloud, tmp_path: Path) -> None:
+    touch = "def touch(event, context):\n    open(event['path'], 'a').write('x')\n"
+    make(aws, "touch", Code={"ZipFile": zipped(touch)})
+    mark = tmp_path / "mark"
+    assert call(aws, "touch", {"path": str(mark)}, InvocationType="DryRun")[0]["StatusCode"] == 204
+    assert call(aws, "touch", {"path": str(mark)}, InvocationType="Event")[0]["StatusCode"] == 202
+    until(lambda: not list((aws.state / "functions/touch/events").iterdir()))
+    assert mark.read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"Runtime": "nodejs20.x"}, "Runtime 'nodejs20.x' is not run by this emulator"),
+        ({"Layers": [f"{ARN}layer:1"]}, "Layers is not run by this emulator: layers are not"),
+        ({"PackageType": "Image", "Code": {"ImageUri": "x"}}, "PackageType Image is not run"),
+        ({"Publish": True}, "Publish is not run by this emulator: there is one version"),
+        ({"Code": {"ZipFile": b"no zip"}}, "Could not unzip uploaded file"),
+        ({"Code": {"S3Bucket": "bkt", "S3Key": "none"}}, "S3 Error Code: NoSuchKey"),
+        ({"Timeout": 901}, "Timeout 901: expected 1 to 900"),
+        ({"Environment": {"Variables": {"AWS_REGION": "x"}}}, "Reserved keys used .*: AWS_REGION"),
+    ],
+)
+def test_what_cannot_run_is_refused_by_name(aws: Cloud, request_: dict, said: str) -> None:
+    with pytest.raises(ClientError, match=f"InvalidParameterValueException.*{said}"):
+        make(aws, "refused", **request_)
+    assert not (aws.state / "functions/refused/function.json").exists()
+
+
+def test_what_lambda_has_and_this_has_not_is_refused_by_name(aws: Cloud) -> None:
+    client = make_client(aws.endpoint, "lambda")
+    with pytest.raises(ClientError, match="UnknownOperation.*does not implement PublishVersion"):
+        client.publish_version(FunctionName="add")
+    with pytest.raises(ClientError, match="ResourceConflictException.*already exist: add"):
+        make(aws, "add")
+
+
+def test_functions_and_accepted_events_outlive_the_emulator(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    touch = f"def touch(event, context):\n    open({str(mark)!r}, 'a').write(event)\n"
+    with cloud(tmp_path / "state") as aws:
+        make(aws, "touch", Code={"ZipFile": zipped(touch)}, Tags={"team": "x"})
+    events = tmp_path / "state/functions/touch/events"
+    events.mkdir()
+    (events / "1.json").write_text('"left over"')  # as a killed emulator leaves it
+    with cloud(tmp_path / "state") as aws:
+        found = make_client(aws.endpoint, "lambda").get_function(FunctionName="touch")
+        assert found["Tags"] == {"team": "x"}
+        until(lambda: not list(events.iterdir()))
+    assert mark.read_text() == "left over"
+
+
+# the step
+
+
+def test_values_go_through_lambda_steps_in_their_types(aws: Cloud) -> None:
+    total = {"Get": "Steps.First.OutputParameters['sum']"}
+    steps = [
+        lambda_step("First", "add", {"a": 1, "b": 2}, sum="Integer", list="String", ok="Boolean"),
+        lambda_step("Second", "add", {"a": total, "b": 0.5}, sum="Float"),
+        condition_step(
+            "Check",
+            [
+                compare("Equals", {"Get": "Steps.Second.OutputParameters['sum']"}, 3.5),
+                compare("Equals", {"Get": "Steps.First.OutputParameters['ok']"}, True),
+            ],
+            [],
+            [],
+        ),
+    ]
+    aws.create("adds", steps)
+    answer, steps = aws.run("adds")
+    assert answer["PipelineExecutionStatus"] == "Succeeded", answer
+    assert steps["First"]["Metadata"]["Lambda"] == {
+        "Arn": ARN + "add",
+        "OutputParameters": [
+            {"Name": "sum", "Value": "3"},
+            {"Name": "list", "Value": '[1, {"x": 2}]'},
+            {"Name": "ok", "Value": "true"},
+        ],
+    }
+    assert steps["Check"]["Metadata"]["Condition"]["Outcome"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (lambda_step("L", "fail", {}), "failed: KeyError: 'what is not there'"),
+        (lambda_step("L", "none", {}), f"Function not found: {ARN}none"),
+        (lambda_step("L", "add", {"a": 1, "b": 1}, x="String"), "returned no output 'x'"),
+        (lambda_step("L", "add", {"a": 1, "b": 0.5}, sum="Integer"), "which is no Integer"),
+    ],
+)
+def test_a_lambda_step_fails_with_the_reason(aws: Cloud, step: dict, reason: str) -> None:
+    name = f"fails-{abs(hash(reason)) % 10**8}"
+    aws.create(name, [step])
+    answer, steps = aws.run(name)
+    assert answer["PipelineExecutionStatus"] == "Failed"
+    assert reason in steps["L"]["FailureReason"]
+
+
+def test_a_stop_waits_for_the_function(aws: Cloud) -> None:
+    wait = "import time\ndef wait(event, context):\n    time.sleep(1)\n    return {'y': 1}\n"
+    make(aws, "wait", Code={"ZipFile": zipped(wait)})
+    aws.create("stopped", [lambda_step("L", "wait", {}, y="Integer"), lambda_step("M", "wait", {})])
+    arn = aws.start("stopped")
+    until(lambda: aws.steps(arn).get("L"))
+    aws.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="s" * 32)
+    assert aws.ended(arn)["PipelineExecutionStatus"] == "Stopped"
+    assert aws.steps(arn)["L"]["StepStatus"] == "Succeeded"

@@ -1,0 +1,23 @@
+"""AWS's own algorithms, for the images that are started without a script: what runs in the job.
+
+A module here runs under the interpreter that stands in for the image, not under the emulator's, so
+it imports the standard library, this room, and what that interpreter has of the image.
+"""
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent.parent.parent
+_START = (
+    "import runpy, sys, types; "
+    "package = types.ModuleType('trainyard'); package.__path__ = [sys.argv.pop(1)]; "
+    "sys.modules['trainyard'] = package; "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+
+
+def command(python: Path, module: str, *arguments: str) -> list[str]:
+    """What runs ``module`` of ``trainyard`` under ``python``, where it need not be installed.
+
+    Nothing else that lies beside ``trainyard`` comes onto the job's path.
+    """
+    return [str(python), "-c", _START, str(_PACKAGE), module, *arguments]

@@ -1,0 +1,165 @@
+"""The rows of a channel: CSV without a header and libsvm as XGBoost's own parser has them, Parquet.
+
+The label comes first; with ``csv_weights`` the weight of the row second.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from trainyard.emulator.algorithms.xgboost.facts import CSV, LIBSVM
+from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError
+
+DEPTH = 3  # folders below a channel that are looked into
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """``features``: n × columns, dense or CSR; ``label``, ``weight``: n, or no weights."""
+
+    features: Any
+    label: np.ndarray
+    weight: np.ndarray | None = None
+
+    def widened(self, columns: int) -> "Rows":
+        """With ``columns`` columns: a file need not name the last ones."""
+        if not sparse.issparse(self.features) or self.features.shape[1] >= columns:
+            return self
+        wide = self.features.copy()
+        wide.resize(self.features.shape[0], columns)
+        return replace(self, features=wide)
+
+
+def read(folder: Path, form: str, weighted: bool) -> Rows | None:
+    """All rows of the files below ``folder``; None when there are none. Raises UserError."""
+    files = [path for path in _files(folder) if path.stat().st_size]
+    if not files:
+        return None
+    if form == CSV:
+        rows = _csv_rows(files, weighted)
+    elif form == LIBSVM:
+        rows = _libsvm_rows(files)
+    else:
+        rows = _parquet_rows(files)
+    if not rows.label.size:
+        raise UserError("Got input data without labels. Please check the input data set.")
+    return rows
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Data files, by path: no hidden ones, nor markers such as ``_SUCCESS``."""
+    for path in sorted(folder.rglob("*")):
+        inner = path.relative_to(folder).parts
+        if path.is_file() and len(inner) <= DEPTH and not path.name.startswith((".", "_")):
+            yield path
+
+
+def delimiter(line: str) -> str:
+    """What separates the columns of a CSV file whose first line this is."""
+    try:
+        return csv.Sniffer().sniff(line).delimiter
+    except csv.Error as error:
+        raise UserError(f"Could not determine delimiter on line {line[:50]}:\n{error}") from None
+
+
+def _csv_rows(files: list[Path], weighted: bool) -> Rows:
+    with files[0].open(errors="ignore") as first:
+        separator = delimiter(first.readline())
+    tables = [_csv_table(path, separator) for path in files]
+    widths = {table.shape[1] for table in tables}
+    if len(widths) > 1:
+        raise UserError(f"Failed to load csv data: files of {sorted(widths)} columns")
+    table = np.concatenate(tables)
+    label, weight = table[:, 0], table[:, 1] if weighted else None
+    if np.isnan(label).any():
+        row = int(np.flatnonzero(np.isnan(label))[0]) + 1
+        raise UserError(
+            f"Failed to load csv data: row {row} has no number as its label. The label is the "
+            "first column, and there is no header line"
+        )
+    return Rows(table[:, 2 if weighted else 1 :], label, weight)
+
+
+def _csv_table(path: Path, separator: str) -> np.ndarray:
+    """float32; NaN where a cell is empty or no number, as XGBoost's parser has it."""
+    text = path.read_text()
+    try:
+        return np.loadtxt(
+            io.StringIO(text), np.float32, comments=None, delimiter=separator, ndmin=2
+        )
+    except ValueError:
+        return _gapped(path, text, separator)
+
+
+def _gapped(path: Path, text: str, separator: str) -> np.ndarray:
+    rows: list[list[float]] = []
+    strange = 0
+    for number, cells in enumerate(csv.reader(io.StringIO(text), delimiter=separator), start=1):
+        if not cells:
+            continue
+        if rows and len(cells) != len(rows[0]):
+            raise UserError(
+                f"Failed to load csv data: {path.name}, line {number} has {len(cells)} columns, "
+                f"the first has {len(rows[0])}"
+            )
+        values = [_number(cell) for cell in cells]
+        strange += sum(value is None for value in values)
+        rows.append([np.nan if value is None else value for value in values])
+    if strange:
+        print(f"{path.name}: {strange} cells that are no numbers count as missing", flush=True)
+    return np.array(rows, np.float32, ndmin=2)
+
+
+def _number(cell: str) -> float | None:
+    """NaN for an empty cell, None for one that holds something else."""
+    try:
+        return float(cell) if cell.strip() else float("nan")
+    except ValueError:
+        return None
+
+
+def _libsvm_rows(files: list[Path]) -> Rows:
+    """``label[:weight] index:value …``: indices count from 0, as without ``indexing_mode``."""
+    labels, weights, values, columns, starts = [], [], [], [], [0]
+    for path in files:
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if not (parts := line.split()):
+                continue
+            try:
+                label, _, weight = parts[0].partition(":")
+                labels.append(float(label))
+                weights.append(float(weight or 1))
+                for part in parts[1:]:
+                    column, _, value = part.partition(":")
+                    columns.append(int(column))
+                    values.append(float(value))
+            except ValueError:
+                raise UserError(
+                    f"Line {number} '{line[:50]}...' of file '{path.name}' is not 'LIBSVM' "
+                    "format. Please ensure the file is in 'LIBSVM' format."
+                ) from None
+            starts.append(len(columns))
+    shape = (len(labels), max(columns, default=-1) + 1)
+    features = sparse.csr_matrix((np.array(values, np.float32), columns, starts), shape)
+    weighted = any(weight != 1 for weight in weights)
+    return Rows(
+        features, np.array(labels, np.float32), np.array(weights, np.float32) if weighted else None
+    )
+
+
+def _parquet_rows(files: list[Path]) -> Rows:
+    try:
+        import pyarrow.parquet
+
+        tables = [pyarrow.parquet.read_table(path) for path in files]
+        arrays = [np.column_stack([c.to_numpy() for c in table.columns]) for table in tables]
+        table = np.concatenate(arrays).astype(np.float32)
+    except (ImportError, ValueError, OSError) as error:
+        raise UserError(f"Failed to load parquet data with exception:\n{error}") from None
+    return Rows(table[:, 1:], table[:, 0])

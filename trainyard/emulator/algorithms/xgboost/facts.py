@@ -1,0 +1,97 @@
+"""What the emulator and the algorithm in the job both know: names of metrics, versions, formats."""
+
+import re
+
+MAXIMIZED = (
+    "accuracy",
+    "auc",
+    "aucpr",
+    "balanced_accuracy",
+    "f1",
+    "f1_binary",
+    "f1_macro",
+    "map",
+    "ndcg",
+    "precision",
+    "r2",
+    "recall",
+    "precision_macro",
+    "precision_micro",
+    "recall_macro",
+    "recall_micro",
+)
+MINIMIZED = (
+    "aft-nloglik",
+    "cox-nloglik",
+    "error",
+    "gamma-deviance",
+    "gamma-nloglik",
+    "interval-regression-accuracy",
+    "logloss",
+    "mae",
+    "mape",
+    "merror",
+    "mlogloss",
+    "mphe",
+    "mse",
+    "poisson-nloglik",
+    "rmse",
+    "rmsle",
+    "tweedie-nloglik",
+)
+MODEL = "xgboost-model"
+"""The model's file, below /opt/ml/model."""
+CSV, LIBSVM, PARQUET, RECORDIO = "csv", "libsvm", "parquet", "recordio-protobuf"
+CONTENT_TYPES = {
+    CSV: CSV,
+    "text/csv": CSV,
+    LIBSVM: LIBSVM,
+    "text/libsvm": LIBSVM,
+    "text/x-libsvm": LIBSVM,
+    PARQUET: PARQUET,
+    "application/x-parquet": PARQUET,
+    RECORDIO: RECORDIO,
+    "application/x-recordio-protobuf": RECORDIO,
+}
+"""A channel's ContentType, without its parameters → the format of its files."""
+_NUMBER = r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
+_VERSION = re.compile(r"(\d+)\.(\d+)-")
+
+
+def metric_definitions() -> list[dict[str, str]]:
+    """The MetricDefinitions that SageMaker itself gives a job of this algorithm.
+
+    Their form is that of a DescribeTrainingJob answer of AWS's; which metrics are among them
+    differs there with the version, and here all are.
+    """
+    return [
+        {"Name": f"{data}:{metric}", "Regex": rf".*\[[0-9]+\].*#011{data}-{metric}:{_NUMBER}.*"}
+        for metric in (*MAXIMIZED, *MINIMIZED)
+        for data in ("train", "validation")
+    ]
+
+
+def version(image: str) -> tuple[int, int]:
+    """Of ``…/sagemaker-xgboost:1.0-1-cpu-py3``: (1, 0).
+
+    Tags without one (``xgboost:1``, ``xgboost:latest``) are the first image's, of XGBoost 0.72; an
+    image named by its digest counts as the newest.
+    """
+    name = image.rsplit("/", 1)[-1]
+    if "@" in name:
+        return 99, 0
+    found = _VERSION.match(name.partition(":")[2])
+    return (int(found[1]), int(found[2])) if found else (0, 72)
+
+
+def format_of(content_type: str | None) -> str | None:
+    """The format of a channel's files, libsvm without a ContentType; None for an unknown one."""
+    if content_type is None:
+        return LIBSVM
+    return CONTENT_TYPES.get(content_type.lower().partition(";")[0].strip())
+
+
+def label_size(content_type: str) -> str:
+    """``text/csv; label_size=1`` → 1, the only one that the algorithm takes."""
+    found = re.search(r";\s*label_size\s*=\s*([^;\s]+)", content_type.lower())
+    return found[1] if found else "1"

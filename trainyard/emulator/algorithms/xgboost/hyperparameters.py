@@ -1,0 +1,225 @@
+"""The algorithm's hyperparameters: types, ranges, what needs what; errors in its own words."""
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED, MINIMIZED
+
+
+class UserError(Exception):
+    """The job's request or data are at fault, as ``sagemaker_algorithm_toolkit`` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """``[0, 1)``: which numbers; the text is what an error shows."""
+
+    text: str
+
+    def __contains__(self, value: float) -> bool:
+        low, high = (float(part.strip("[]() ")) for part in self.text.split(","))
+        above = value >= low if self.text[0] == "[" else value > low
+        below = value <= high if self.text[-1] == "]" else value < high
+        return above and below
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Range = Interval | tuple[Any, ...]
+_WHOLE, _POSITIVE, _UNIT = "[0, +inf)", "[1, +inf)", "[0, 1]"
+_PARTS, _FLAG = "(0, 1]", ("true", "false")
+_TREE = (
+    *("grow_colmaker", "distcol", "grow_histmaker", "grow_skmaker", "sync"),
+    *("refresh", "prune", "grow_quantile_histmaker"),
+)
+_GROWERS = ("grow_colmaker", "distcol", "grow_histmaker", "grow_quantile_histmaker")
+_LINEAR = ("shotgun", "coord_descent")
+OBJECTIVES = (
+    "aft_loss_distribution",
+    *("binary:logistic", "binary:logitraw", "binary:hinge", "count:poisson"),
+    *("multi:softmax", "multi:softprob", "rank:pairwise", "rank:ndcg", "rank:map"),
+    *("reg:linear", "reg:squarederror", "reg:logistic", "reg:gamma", "reg:pseudohubererror"),
+    *("reg:squaredlogerror", "reg:absoluteerror", "reg:tweedie", "survival:aft", "survival:cox"),
+)
+_INTEGERS = {
+    "num_round": _POSITIVE,
+    "csv_weights": _UNIT,
+    "early_stopping_rounds": _POSITIVE,
+    "verbosity": "[0, 3]",
+    "nthread": _POSITIVE,
+    "max_depth": _WHOLE,
+    "refresh_leaf": _UNIT,
+    "max_leaves": _WHOLE,
+    "max_bin": _WHOLE,
+    "one_drop": _UNIT,
+    "num_class": "[2, +inf)",
+    "_kfold": "[2, +inf)",
+    "_num_cv_round": _POSITIVE,
+    "seed": f"(-{2**31}, {2**31 - 1})",
+    "num_parallel_tree": _POSITIVE,
+    "prob_buffer_row": "(1.0, +inf)",
+    "silent": _UNIT,  # until 1.0-1
+}
+_FLOATS = {
+    "eta": _UNIT,
+    "gamma": _WHOLE,
+    "min_child_weight": _WHOLE,
+    "max_delta_step": _WHOLE,
+    "subsample": _PARTS,
+    "colsample_bytree": _PARTS,
+    "colsample_bylevel": _PARTS,
+    "colsample_bynode": _PARTS,
+    "lambda": _WHOLE,
+    "alpha": _WHOLE,
+    "sketch_eps": "(0, 1)",
+    "scale_pos_weight": "(0, +inf)",
+    "rate_drop": _UNIT,
+    "skip_drop": _UNIT,
+    "lambda_bias": _UNIT,
+    "tweedie_variance_power": "(1, 2)",
+    "base_score": _WHOLE,
+    "aft_loss_distribution_scale": _WHOLE,
+}
+_WORDS = {
+    "booster": ("gbtree", "gblinear", "dart"),
+    "tree_method": ("auto", "exact", "approx", "hist", "gpu_hist"),
+    "dsplit": ("row", "col"),
+    "process_type": ("default", "update"),
+    "grow_policy": ("depthwise", "lossguide"),
+    "predictor": ("auto", "cpu_predictor", "gpu_predictor"),
+    "sample_type": ("uniform", "weighted"),
+    "normalize_type": ("tree", "forest"),
+    "objective": OBJECTIVES,
+    "_tuning_objective_metric": tuple(f"validation:{name}" for name in (*MAXIMIZED, *MINIMIZED)),
+    "save_model_on_termination": _FLAG,
+    "aft_loss_distribution": ("normal", "logistic", "extreme"),
+    "deterministic_histogram": _FLAG,
+    "sampling_method": ("uniform", "gradient_based"),
+    "use_dask_gpu_training": _FLAG,
+}
+_OTHER: dict[str, Callable[[str], Any]] = {
+    "updater": lambda text: text.split(","),
+    "eval_metric": lambda text: text.split(","),
+    "monotone_constraints": ast.literal_eval,
+    "interaction_constraints": ast.literal_eval,
+}
+_ALIASES = {
+    "learning_rate": "eta",
+    "min_split_loss": "gamma",
+    "reg_lambda": "lambda",
+    "reg_alpha": "alpha",
+}
+
+
+def validate(given: Mapping[str, str], version: tuple[int, int]) -> dict[str, Any]:
+    """The hyperparameters of an image of that version, typed, with their own names for aliases.
+
+    Raises :class:`UserError` for what the algorithm refuses, in its words.
+    """
+    named = {_ALIASES.get(name, name): value for name, value in given.items()}
+    if "num_round" not in named:
+        raise UserError("Missing required hyperparameter: num_round")
+    values = {name: _parse(name, text, version) for name, text in named.items()}
+    for name, value in values.items():
+        _check_range(name, value)
+    _check_together(values)
+    return values
+
+
+def _parse(name: str, text: str, version: tuple[int, int]) -> Any:
+    kinds: tuple[tuple[Mapping[str, Any], Callable[[str], Any]], ...] = (
+        (_INTEGERS, int),
+        (_FLOATS, float),
+        (_WORDS, str),
+        (_OTHER, _OTHER.get(name, str)),
+    )
+    parse = next((parse for names, parse in kinds if name in names), None)
+    if parse is None or (name == "silent" and version > (1, 0)):
+        raise UserError(f"Extraneous hyperparameter found: {name}")
+    try:
+        return parse(text)
+    except (ValueError, SyntaxError) as error:
+        kind = type(error).__name__
+        raise UserError(
+            f"Hyperparameter {name}: could not parse value (caused by {kind})"
+        ) from None
+
+
+def _check_range(name: str, value: Any) -> None:
+    numbers = _INTEGERS | _FLOATS
+    allowed: Range = Interval(numbers[name]) if name in numbers else _WORDS.get(name, ())
+    if name in _OTHER:
+        if not all(_OTHER_RANGES[name](part) for part in value):
+            raise UserError(f"Hyperparameter {name}: value {value} not in range")
+    elif value not in allowed:
+        shown = list(allowed) if isinstance(allowed, tuple) else allowed
+        raise UserError(f"Hyperparameter {name}: {value} is not in {shown}")
+
+
+def _is_metric(name: str) -> bool:
+    if "@" not in name:
+        return name in MAXIMIZED or name in MINIMIZED
+    metric, _, threshold = (part.strip() for part in name.partition("@"))
+    if metric not in ("error", "ndcg", "map"):
+        raise UserError(
+            f"Metric '{name}' is not supported. Parameter 'eval_metric' with customized threshold "
+            "should be one of these options: 'error', 'ndcg', 'map'."
+        )
+    try:
+        float(threshold)
+    except ValueError:
+        message = f"Threshold value 't' in '{metric}@t' expects float input."
+        raise UserError(message) from None
+    return True
+
+
+_OTHER_RANGES: dict[str, Callable[[Any], bool]] = {
+    "updater": lambda part: part in (*_TREE, *_LINEAR),
+    "eval_metric": _is_metric,
+    "monotone_constraints": lambda part: part in (-1, 0, 1),
+    "interaction_constraints": lambda group: all(index >= 1 for index in group),
+}
+
+
+def _check_together(values: Mapping[str, Any]) -> None:
+    objective, method = values.get("objective", ""), values.get("tree_method")
+    if objective in ("multi:softmax", "multi:softprob") and "num_class" not in values:
+        raise UserError("Require input for parameter 'num_class' for multi-classification")
+    metrics = values.get("eval_metric", ())
+    if "auc" in metrics and not objective.startswith(("binary:", "rank:")):
+        raise UserError("Metric 'auc' can only be applied for classification and ranking problems.")
+    if "aft-nloglik" in metrics and objective != "survival:aft":
+        raise UserError("Metric 'aft-nloglik' can only be applied for 'survival:aft' objective.")
+    if "monotone_constraints" in values and method not in ("exact", "hist"):
+        raise UserError(
+            "monotone_constraints can be used only when the tree_method parameter is set to "
+            "either 'exact' or 'hist'."
+        )
+    if "interaction_constraints" in values and method not in ("exact", "hist", "approx"):
+        raise UserError(
+            "interaction_constraints can be used only when the tree_method parameter is set to "
+            "either 'exact', 'hist' or 'approx'."
+        )
+    if "updater" in values:
+        _check_updater(values["updater"], values)
+
+
+def _check_updater(updater: list[str], values: Mapping[str, Any]) -> None:
+    if values.get("booster") == "gblinear":
+        if len(updater) != 1 or updater[0] not in _LINEAR:
+            options = ", ".join(f"'{name}'" for name in _LINEAR)
+            raise UserError(f"Linear updater should be one of these options: {options}.")
+    elif values.get("process_type") == "update":
+        if not set(updater) <= {"refresh", "prune"}:
+            raise UserError(
+                "process_type 'update' can only be used with updater 'refresh' and 'prune'"
+            )
+    elif not set(updater) <= set(_TREE):
+        options = ", ".join(f"'{name}'" for name in _TREE)
+        raise UserError(f"Tree updater should be selected from these options: {options}.")
+    elif sum(name in _GROWERS for name in updater) > 1:
+        options = ", ".join(f"'{name}'" for name in _GROWERS)
+        raise UserError(f"Only one tree grow plugin can be selected. Choose one from {options}")

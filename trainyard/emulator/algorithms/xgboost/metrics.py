@@ -1,0 +1,111 @@
+"""Metrics that the container computes itself, because XGBoost has none of them.
+
+Definitions are scikit-learn's (macro: the mean over the classes, without weights).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Values = np.ndarray
+
+
+def _accuracy(truth: Values, found: Values) -> float:
+    return float((truth == found).mean())
+
+
+def _balanced_accuracy(truth: Values, found: Values) -> float:
+    return float(np.mean([(found[truth == c] == c).mean() for c in np.unique(truth)]))
+
+
+def _classes(truth: Values, found: Values) -> tuple[Values, Values, Values]:
+    """Of each class: true positives, those predicted, those there are."""
+    classes = np.union1d(truth, found)
+    right = np.array([((truth == c) & (found == c)).sum() for c in classes])
+    return (
+        right,
+        np.array([(found == c).sum() for c in classes]),
+        np.array([(truth == c).sum() for c in classes]),
+    )
+
+
+def _ratio(part: Values, whole: Values) -> Values:
+    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+
+
+def _f1_macro(truth: Values, found: Values) -> float:
+    right, predicted, there = _classes(truth, found)
+    return float(_ratio(2.0 * right, predicted + there).mean())
+
+
+def _precision_macro(truth: Values, found: Values) -> float:
+    right, predicted, _ = _classes(truth, found)
+    return float(_ratio(right, predicted).mean())
+
+
+def _recall_macro(truth: Values, found: Values) -> float:
+    right, _, there = _classes(truth, found)
+    return float(_ratio(right, there).mean())
+
+
+def _binary(ratio: Callable[[float, float, float], float]) -> Callable[[Values, Values], float]:
+    """Of class 1 alone; scikit-learn refuses more than two classes there, and so do we."""
+
+    def score(truth: Values, found: Values) -> float:
+        if not set(np.union1d(truth, found)) <= {0, 1}:
+            raise ValueError("Target is multiclass but average='binary'")
+        right = float(((truth == 1) & (found == 1)).sum())
+        return ratio(right, float((found == 1).sum()), float((truth == 1).sum()))
+
+    return score
+
+
+def _r2(truth: Values, found: Values) -> float:
+    spread = float(((truth - truth.mean()) ** 2).sum())
+    return 1 - float(((truth - found) ** 2).sum()) / spread if spread else 0.0
+
+
+_OF_CLASSES: dict[str, Callable[[Values, Values], float]] = {
+    "accuracy": _accuracy,
+    "balanced_accuracy": _balanced_accuracy,
+    "f1": _f1_macro,
+    "f1_macro": _f1_macro,
+    "f1_binary": _binary(lambda right, said, there: 2 * right / max(said + there, 1)),
+    "precision": _binary(lambda right, said, there: right / max(said, 1)),
+    "precision_macro": _precision_macro,
+    "precision_micro": _accuracy,
+    "recall": _binary(lambda right, said, there: right / max(there, 1)),
+    "recall_macro": _recall_macro,
+    "recall_micro": _accuracy,
+}
+_OF_NUMBERS: dict[str, Callable[[Values, Values], float]] = {
+    "mse": lambda truth, found: float(((truth - found) ** 2).mean()),
+    "r2": _r2,
+}
+CUSTOM = _OF_CLASSES.keys() | _OF_NUMBERS.keys()
+
+
+def evaluator(names: list[str], objective: str) -> Callable[[Values, Any], list]:
+    """XGBoost's ``custom_metric``: predictions and a DMatrix to (name, value) pairs."""
+
+    def evaluate(predictions: Values, matrix: Any) -> list[tuple[str, float]]:
+        truth = matrix.get_label()
+        classes = _as_classes(predictions, objective)
+        return [
+            (name, _OF_CLASSES[name](truth, classes))
+            if name in _OF_CLASSES
+            else (name, _OF_NUMBERS[name](truth, predictions))
+            for name in names
+        ]
+
+    return evaluate
+
+
+def _as_classes(predictions: Values, objective: str) -> Values:
+    """XGBoost hands over what ``predict`` gives: classes, probabilities, or a raw score."""
+    if predictions.ndim > 1:
+        return predictions.argmax(axis=1)
+    if objective in ("multi:softmax", "binary:hinge"):
+        return predictions
+    return (predictions > (0 if objective == "binary:logitraw" else 0.5)).astype(int)

@@ -1,0 +1,286 @@
+"""What the image's ``train`` does: reads the contract's files, trains, writes ``xgboost-model``.
+
+    train.py IMAGE_MAJOR IMAGE_MINOR
+
+Several hosts train one model by XGBoost's own collective, algo-1 its tracker. Not done: Dask on
+several GPUs and cross validation (``_kfold``), which are refused before the job starts.
+"""
+
+import json
+import os
+import pickle
+import re
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xgboost
+
+from trainyard.emulator.algorithms.xgboost import metrics
+from trainyard.emulator.algorithms.xgboost.cluster import Cluster, joined
+from trainyard.emulator.algorithms.xgboost.data import Rows, read
+from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED, MODEL, format_of
+from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
+
+PICKLED = (1, 2)  # the last version whose model is a pickle; later ones use Booster.save_model
+CHECKPOINT = "xgboost-checkpoint"
+_ERRORS_OF_USERS = (
+    "label must be in [0,1] for logistic regression",
+    "label must be in [0, num_class)",
+    "Target is multiclass but average='binary'",
+    "feature_names mismatch",
+    "Check failed: preds.size() == info.labels_.size()",
+    "the dataset only contains pos or neg samples",
+    "base_score must be in (0,1)",
+    "label must be nonnegative",
+    "Parameter reg_lambda should be greater equal to 0",
+)
+_OURS = (
+    *("num_round", "csv_weights", "early_stopping_rounds", "_tuning_objective_metric"),
+    *("save_model_on_termination", "use_dask_gpu_training", "_num_cv_round", "silent"),
+)
+"""Hyperparameters of the container, which XGBoost itself does not know."""
+
+
+class AlgorithmError(Exception):
+    """XGBoost failed, and not by the user's doing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``base`` is /opt/ml; ``version`` the image's."""
+
+    base: Path
+    version: tuple[int, int]
+
+    def config(self, name: str) -> dict:
+        path = self.base / f"input/config/{name}.json"
+        return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def say(text: str) -> None:
+    print(f"[{time.strftime('%Y-%m-%d:%H:%M:%S')}:INFO] {text}", flush=True)
+
+
+def run(job: Job) -> None:
+    """Raises UserError, AlgorithmError."""
+    say("Running XGBoost Sagemaker in algorithm mode")
+    values = validate(job.config("hyperparameters"), job.version)
+    resources = job.config("resourceconfig")
+    with joined(resources["hosts"], resources["current_host"], say) as cluster:
+        say("Single node training." if cluster.size == 1 else f"One of {cluster.size} hosts.")
+        matrices = _matrices(job, bool(values.get("csv_weights")), cluster)
+        booster = _train(job, values, matrices, cluster)
+        if cluster.is_master:
+            save(booster, job.base / "model" / MODEL, job.version)
+
+
+def _matrices(job: Job, weighted: bool, cluster: Cluster) -> dict[str, xgboost.DMatrix]:
+    """Channel → its matrix; a host without rows takes part with none."""
+    channels = job.config("inputdataconfig")
+    _check_channels(channels)
+    form = format_of(channels["train"].get("ContentType")) or ""
+    found: dict[str, Rows | None] = {}
+    for name in [name for name in ("train", "validation") if name in channels]:
+        folder = job.base / "input/data" / name
+        found[name] = read(folder, form, weighted)
+        if not cluster.any(found[name] is not None):
+            raise UserError(f"No data in {_WORDS[name]} channel path {folder}")
+    width = cluster.largest(max(rows.features.shape[1] for rows in found.values() if rows))
+    none = Rows(np.empty((0, width), np.float32), np.empty(0, np.float32))
+    full = {name: rows.widened(width) if rows else none for name, rows in found.items()}
+    say(f"Train matrix has {len(full['train'].label)} rows and {width} columns")
+    if "validation" in full:
+        say(f"Validation matrix has {len(full['validation'].label)} rows")
+    return {
+        name: xgboost.DMatrix(rows.features, label=rows.label, weight=rows.weight)
+        for name, rows in full.items()
+    }
+
+
+_WORDS = {"train": "training", "validation": "validation"}
+
+
+def _check_channels(channels: dict) -> None:
+    if "train" not in channels:
+        raise UserError("Missing required channel: train")
+    if extra := channels.keys() - {"train", "validation", "code"}:
+        raise UserError(f"Extraneous channel found: {min(extra)}")
+
+
+def _train(
+    job: Job, values: dict[str, Any], matrices: dict[str, xgboost.DMatrix], cluster: Cluster
+) -> xgboost.Booster:
+    objective = values.get("objective", "reg:squarederror")
+    wanted = _metrics(values)
+    own = [name for name in wanted if name in metrics.CUSTOM]
+    parameters = {name: value for name, value in values.items() if name not in _OURS}
+    parameters = _for_xgboost(parameters, [name for name in wanted if name not in own])
+    before, done = _checkpoint(job)
+    rounds = values["num_round"] - done
+    if rounds < 1:
+        return xgboost.Booster(model_file=before)
+    try:
+        return xgboost.train(
+            parameters,
+            matrices["train"],
+            num_boost_round=rounds,
+            evals=[(matrix, name) for name, matrix in matrices.items()],
+            custom_metric=metrics.evaluator(own, objective) if own else None,
+            callbacks=_callbacks(job, values, wanted, "validation" in matrices, cluster, done),
+            xgb_model=before,
+            verbose_eval=False,
+        )
+    except (xgboost.core.XGBoostError, ValueError) as error:
+        text = str(error).partition("\nStack trace:")[0]
+        if any(known in text for known in _ERRORS_OF_USERS):
+            raise UserError(text) from None
+        raise AlgorithmError(f"XGB train call failed with exception:\n {text}") from None
+
+
+def _metrics(values: dict[str, Any]) -> list[str]:
+    """eval_metric and what a tuning job looks at, the last of which stops early."""
+    objective = values.get("_tuning_objective_metric", ":").split(":")[1]
+    given = values.get("eval_metric", [])
+    return sorted({*given, objective}) if objective else list(given)
+
+
+def _for_xgboost(parameters: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+    """As XGBoost takes them on a machine without a GPU."""
+    parameters = {k: v for k, v in parameters.items() if k != "eval_metric"}
+    if wanted:
+        parameters["eval_metric"] = wanted
+    if "updater" in parameters:
+        parameters["updater"] = ",".join(parameters["updater"])
+    if "interaction_constraints" in parameters:
+        parameters["interaction_constraints"] = json.dumps(parameters["interaction_constraints"])
+    if parameters.get("tree_method") == "gpu_hist":
+        say("tree_method gpu_hist is hist here: there is no GPU")
+        parameters["tree_method"] = "hist"
+    if parameters.get("objective") == "reg:linear":
+        parameters["objective"] = "reg:squarederror"  # its name since 0.83
+    return parameters
+
+
+def _checkpoint(job: Job) -> tuple[str | None, int]:
+    """The newest checkpoint and how many rounds it has."""
+    folder = job.config("checkpointconfig").get("LocalPath")
+    found = {
+        int(match[1]): str(path)
+        for path in (Path(folder).glob(f"{CHECKPOINT}*") if folder else ())
+        if (match := re.fullmatch(rf"{CHECKPOINT}[._](\d+)(\.\w+)?", path.name))
+    }
+    if not found:
+        return None, 0
+    newest = found[max(found)]
+    done = xgboost.Booster(model_file=newest).num_boosted_rounds()
+    say(f"Checkpoint loaded from {newest}")
+    say(f"Resuming from iteration {done}")
+    return newest, done
+
+
+def _callbacks(
+    job: Job, values: dict[str, Any], wanted: list[str], valid: bool, cluster: Cluster, done: int
+) -> list[xgboost.callback.TrainingCallback]:
+    after: list[xgboost.callback.TrainingCallback] = []
+    if cluster.is_master:
+        after.append(Printed(done))
+        if folder := job.config("checkpointconfig").get("LocalPath"):
+            after.append(xgboost.callback.TrainingCheckPoint(folder, CHECKPOINT, interval=1))
+        if values.get("save_model_on_termination") == "true":
+            target = job.base / "model" / MODEL
+            after.append(Saved(lambda booster: save(booster, target, job.version)))
+    if rounds := values.get("early_stopping_rounds"):
+        after += _early_stopping(job, rounds, _stopped_by(values), valid, cluster)
+    return after
+
+
+def _stopped_by(values: dict[str, Any]) -> str | None:
+    """The metric that stops early: what a tuning job looks at, else the last eval_metric."""
+    objective = values.get("_tuning_objective_metric", ":").split(":")[1]
+    return objective or next(iter(reversed(values.get("eval_metric", []))), None)
+
+
+def _early_stopping(
+    job: Job, rounds: int, metric: str | None, valid: bool, cluster: Cluster
+) -> list[xgboost.callback.TrainingCallback]:
+    """Since 1.3 only with a validation channel and a named metric; then the best round is kept."""
+    old = job.version <= PICKLED
+    if not old and not (metric and valid):
+        say("early_stopping_rounds needs a validation channel and eval_metric: it stops nothing")
+        return []
+    return [
+        xgboost.callback.EarlyStopping(
+            rounds=rounds,
+            metric_name=metric,
+            data_name="validation" if valid else "train",
+            maximize=metric.partition("@")[0] in MAXIMIZED if metric else None,
+            save_best=not old and cluster.is_master,
+        )
+    ]
+
+
+class Printed(xgboost.callback.TrainingCallback):
+    """``[0]#011train-rmse:8.1``: CloudWatch has a tab so, and the metrics' expressions ask for it.
+
+    ``done``: rounds of an earlier run.
+    """
+
+    def __init__(self, done: int) -> None:
+        super().__init__()
+        self._done = done
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        line = f"[{epoch + self._done}]"
+        for data, scores in evals_log.items():
+            line += "".join(f"#011{data}-{name}:{log[-1]:.5f}" for name, log in scores.items())
+        print(line, flush=True)
+        return False
+
+
+class Saved(xgboost.callback.TrainingCallback):
+    """Saves the model after each round, so that a stopped job has one."""
+
+    def __init__(self, save: Callable[[xgboost.Booster], None]) -> None:
+        super().__init__()
+        self._save = save
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+        self._save(model)
+        return False
+
+
+def save(booster: xgboost.Booster, path: Path, version: tuple[int, int]) -> None:
+    """A pickle until 1.2, then XGBoost's own format: whole, under its name only when it is."""
+    whole = path.with_name(f".{path.name}")
+    if version <= PICKLED:
+        whole.write_bytes(pickle.dumps(booster, protocol=4))
+    else:
+        with warnings.catch_warnings():  # that the name has no suffix
+            warnings.simplefilter("ignore", UserWarning)
+            booster.save_model(whole)
+    whole.replace(path)
+
+
+def main() -> int:
+    major, minor = sys.argv[1:]
+    job = Job(Path(os.environ["SAGEMAKER_BASE_DIR"]), (int(major), int(minor)))
+    try:
+        run(job)
+    except (UserError, AlgorithmError) as error:
+        text = f"framework error: \nsagemaker_algorithm_toolkit.exceptions.{type(error).__name__}: "
+        (job.base / "output/failure").write_text(f"{text}{error}")
+        print(f"{text}{error}", flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

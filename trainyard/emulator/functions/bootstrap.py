@@ -1,0 +1,121 @@
+"""``python bootstrap.py``: calls one handler once, inside a function's namespaces.
+
+It stands in for AWS's own runtime interface client and makes the same errors. The event is read
+from ``$HOME/event.json`` and the answer written to ``$HOME/answer.json``: ``{"result": ...,
+"error": {...} or null, "milliseconds": ..., "memory": MB}``. Standard library only.
+"""
+
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+HOME = Path(os.environ["HOME"])
+
+
+class Fault(Exception):
+    """What the runtime itself finds wrong with a function: its type and sentence."""
+
+    def __init__(self, kind: str, message: str, trace: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.trace = kind, trace or []
+
+
+class Context:
+    """The handler's second argument, with the names that AWS's has."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.aws_request_id: str = told["request"]
+        self.function_name = os.environ["AWS_LAMBDA_FUNCTION_NAME"]
+        self.function_version = os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
+        self.invoked_function_arn: str = told["arn"]
+        self.memory_limit_in_mb = os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"]
+        self.log_group_name = os.environ["AWS_LAMBDA_LOG_GROUP_NAME"]
+        self.log_stream_name = os.environ["AWS_LAMBDA_LOG_STREAM_NAME"]
+        self.identity = SimpleNamespace(cognito_identity_id=None, cognito_identity_pool_id=None)
+        self.client_context = told["client_context"]
+        self._deadline = time.monotonic() + told["seconds"]
+
+    def get_remaining_time_in_millis(self) -> int:
+        return max(0, int(1000 * (self._deadline - time.monotonic())))
+
+
+def main() -> None:
+    told = json.loads((HOME / "event.json").read_text())
+    sys.path.insert(0, os.environ["LAMBDA_TASK_ROOT"])
+    os.chdir(os.environ["LAMBDA_TASK_ROOT"])
+    answer: dict[str, Any] = {"result": None, "error": None}
+    begun = time.monotonic()
+    own, asked = "python{}.{}".format(*sys.version_info), os.environ["AWS_EXECUTION_ENV"]
+    if asked != f"AWS_Lambda_{own}":
+        print(f"[emulator] {asked}: {own} stands in for it")
+    try:
+        handler = find(os.environ["_HANDLER"])
+        print(f"START RequestId: {told['request']} Version: $LATEST", flush=True)
+        begun = time.monotonic()
+        answer["result"] = marshal(handler(told["event"], Context(told)))
+    except Fault as fault:
+        answer["error"] = error(fault.kind, str(fault), fault.trace)
+    except Exception as failure:  # noqa: BLE001 - the function's own, whatever it is
+        frames = traceback.extract_tb(failure.__traceback__)
+        theirs = [frame for frame in frames if frame.filename != __file__]
+        answer["error"] = error(type(failure).__name__, str(failure), traceback.format_list(theirs))
+    if answer["error"]:
+        answer["error"]["requestId"] = told["request"]
+        say(answer["error"])
+    answer["milliseconds"] = 1000 * (time.monotonic() - begun)
+    answer["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    draft = HOME / "answer.draft"
+    draft.write_text(json.dumps(answer))
+    draft.rename(HOME / "answer.json")
+    sys.stdout.flush()
+    os._exit(0)  # as AWS freezes what a function leaves running
+
+
+def find(name: str) -> Any:
+    module, dot, function = name.rpartition(".")
+    if not dot:
+        message = f"Bad handler '{name}': not enough values to unpack (expected 2, got 1)"
+        raise Fault("Runtime.MalformedHandlerName", message)
+    try:
+        found = importlib.import_module(module.replace("/", "."))
+    except ImportError as missing:
+        message = f"Unable to import module '{module}': {missing}"
+        raise Fault("Runtime.ImportModuleError", message) from None
+    except SyntaxError as wrong:
+        trace = [f'  File "{wrong.filename}" Line {wrong.lineno}\n    {wrong.text}']
+        message = f"Syntax error in module '{module}': {wrong}"
+        raise Fault("Runtime.UserCodeSyntaxError", message, trace) from None
+    if not hasattr(found, function):
+        message = f"Handler '{function}' missing on module '{module}'"
+        raise Fault("Runtime.HandlerNotFound", message)
+    return getattr(found, function)
+
+
+def marshal(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError) as wrong:
+        message = f"Unable to marshal response: {wrong}"
+        raise Fault("Runtime.MarshalError", message) from None
+
+
+def error(kind: str, message: str, trace: list[str]) -> dict[str, Any]:
+    return {"errorMessage": message, "errorType": kind, "requestId": "", "stackTrace": trace}
+
+
+def say(failure: dict[str, Any]) -> None:
+    print(f"[ERROR] {failure['errorType']}: {failure['errorMessage']}")
+    print("Traceback (most recent call last):")
+    for part in failure["stackTrace"]:
+        print(part.rstrip("\n"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What a function's configuration may be: what cannot run here is refused by name."""
+
+import re
+from typing import Any
+
+from trainyard.emulator.functions.code import invalid
+
+NAME = re.compile(r"[a-zA-Z0-9-_]{1,64}")
+DEFAULTS = {"Description": "", "Timeout": 3, "MemorySize": 128, "Architectures": ["x86_64"]}
+LIMITS = {"Timeout": (1, 900), "MemorySize": (128, 32768)}
+NOT_RUN = {
+    "Layers": "layers are not mounted: put their content into the function's zip",
+    "FileSystemConfigs": "there is no EFS",
+    "DeadLetterConfig": "failed events are not sent on",
+    "ImageConfig": "container images are not run",
+    "CapacityProviderConfig": "there are no capacity providers",
+    "DurableConfig": "durable executions are not run",
+    "CodeSigningConfigArn": "code signing is not checked",
+    "Publish": "there is one version, $LATEST",
+}
+"""Member of a request → why it is refused, unless it is empty."""
+KEPT = (
+    *("Role", "Handler", "Runtime", "Description", "Timeout", "MemorySize", "Architectures"),
+    *("Environment", "VpcConfig", "TracingConfig", "KMSKeyArn", "EphemeralStorage"),
+    *("LoggingConfig", "SnapStart"),
+)
+"""Members of a request that are part of the configuration. Of these MemorySize, EphemeralStorage,
+Architectures, VpcConfig, TracingConfig, KMSKeyArn and SnapStart change nothing here."""
+RESERVED = re.compile(
+    r"_HANDLER|_X_AMZN_TRACE_ID|AWS_(DEFAULT_REGION|REGION|EXECUTION_ENV|LAMBDA_.*|ACCESS_KEY"
+    r"|ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)"
+)
+
+
+def checked(request: dict) -> dict[str, Any]:
+    """The part of a create or update request that is configuration.
+
+    Raises ``InvalidParameterValueException`` for what the emulator cannot run, or AWS refuses.
+    """
+    for member, why in NOT_RUN.items():
+        if request.get(member) and any(_values(request[member])):
+            raise invalid(f"{member} is not run by this emulator: {why}")
+    if "Runtime" in request and not re.fullmatch(r"python3\.\d+", request["Runtime"]):
+        message = f"Runtime {request['Runtime']!r} is not run by this emulator, which has"
+        raise invalid(f"{message} Python alone: expected python3.x")
+    for member, (least, most) in LIMITS.items():
+        if not least <= request.get(member, least) <= most:
+            raise invalid(f"{member} {request[member]}: expected {least} to {most}")
+    _check_environment(request.get("Environment", {}).get("Variables", {}))
+    return {member: request[member] for member in KEPT if request.get(member) not in (None, {}, [])}
+
+
+def _values(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else [value]
+
+
+def _check_environment(variables: dict[str, str]) -> None:
+    reserved = [name for name in variables if RESERVED.fullmatch(name)]
+    if reserved:
+        raise invalid(
+            "Lambda was unable to configure your environment variables because the environment "
+            "variables you have provided contains reserved keys that are currently not supported "
+            f"for modification. Reserved keys used in this request: {', '.join(reserved)}"
+        )
+    if sum(len(f"{key}{value}".encode()) for key, value in variables.items()) > 4096:
+        raise invalid(
+            "Lambda was unable to configure your environment variables because the environment "
+            "variables you have provided exceeded the 4KB limit."
+        )

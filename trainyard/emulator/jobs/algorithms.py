@@ -1,0 +1,76 @@
+"""Training jobs of AWS's own algorithms: an image that is started without a script of the user's.
+
+XGBoost is the one that is done here, by :mod:`trainyard.emulator.algorithms.xgboost`.
+"""
+
+from pathlib import Path
+
+from trainyard.emulator.algorithms import command
+from trainyard.emulator.algorithms.xgboost import facts
+from trainyard.emulator.jobs import images
+from trainyard.emulator.runtime.interpreter import lacking
+
+SCRIPT = "sagemaker_program"
+"""The hyperparameter by which SDK v2 names a script."""
+_TRAIN = "trainyard.emulator.algorithms.xgboost.train"
+_NEEDED = ["xgboost", "numpy", "scipy"]
+_NOT_DONE = {
+    "_kfold": "cross validation is not done here: it is Autopilot's",
+    "use_dask_gpu_training": "Dask on several GPUs is not done here: leave it out",
+}
+
+
+def without_script(request: dict) -> bool:
+    """Whether the CreateTrainingJob request asks for the XGBoost algorithm itself."""
+    spec = request["AlgorithmSpecification"]
+    return (
+        images.is_xgboost(spec.get("TrainingImage", ""))
+        and not spec.get("ContainerEntrypoint")
+        and SCRIPT not in request.get("HyperParameters", {})
+    )
+
+
+def metric_definitions() -> list[dict[str, str]]:
+    """What SageMaker sets for the algorithm by itself: ``validation:rmse`` and so on."""
+    return facts.metric_definitions()
+
+
+def training_command(request: dict, python: Path) -> list[str]:
+    """What the container runs."""
+    version = facts.version(request["AlgorithmSpecification"]["TrainingImage"])
+    return command(python, _TRAIN, *map(str, version))
+
+
+def refusal(request: dict, python: Path) -> str | None:
+    """Why the algorithm cannot be run here; None when it can.
+
+    What AWS's own algorithm refuses, such as a missing ``num_round``, fails the job, as there.
+    """
+    if missing := lacking(python, _NEEDED):
+        return (
+            f"the image is started without a script, so it is AWS's XGBoost algorithm; {python} "
+            f"lacks {', '.join(missing)} for it: {python} -m pip install xgboost-cpu"
+        )
+    given = request.get("HyperParameters", {})
+    for name, why in _NOT_DONE.items():
+        if given.get(name, "false") != "false":
+            return f"HyperParameters.{name}: {why}"
+    reasons = (_refused_type(channel) for channel in request.get("InputDataConfig", []))
+    return next(filter(None, reasons), None)
+
+
+def _refused_type(channel: dict) -> str | None:
+    content_type, where = channel.get("ContentType"), f"channel {channel['ChannelName']!r}"
+    if channel["ChannelName"] == "code" or content_type is None:
+        return None
+    if (form := facts.format_of(content_type)) is None:
+        known = ", ".join(facts.CONTENT_TYPES)
+        return f"{where}: {content_type} is not an accepted ContentType: {known}"
+    if form == facts.RECORDIO:
+        return f"{where}: recordio-protobuf is not read here: use text/csv, libsvm or parquet"
+    if facts.label_size(content_type) != "1":
+        return (
+            f"{where}: {content_type} is not an accepted csv ContentType. Optional parameter "
+            "label_size must be equal to 1"
+        )
+    return None

@@ -1,0 +1,90 @@
+"""Clients made for an explicit address of AWS go to AWS_ENDPOINT_URL, as all others do.
+
+botocore prefers an address in the code to the environment's, and the SageMaker SDK asks
+``https://sts.<region>.amazonaws.com`` for who it is. Python imports this file at its start because
+its folder stands first on PYTHONPATH; any version of Python, of botocore and of the user's may do
+so, hence only the standard library, and nothing is imported before the program does. What the
+program would have had as ``sitecustomize`` is run after it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+_HOOKED = ("botocore.session", "aiobotocore.session")
+_AWS = re.compile(r"https?://([^/]+\.)?(amazonaws\.com(\.cn)?|api\.aws)(:\d+)?/?")
+
+
+def led(address: Any) -> Any:
+    """AWS_ENDPOINT_URL for an address of AWS; anything else, and without the variable, itself."""
+    ours = os.environ.get("AWS_ENDPOINT_URL")
+    return ours if ours and isinstance(address, str) and _AWS.fullmatch(address) else address
+
+
+def hook(module: ModuleType) -> None:
+    """Wraps ``create_client`` of the classes of sessions that ``module`` defines, once."""
+    for found in vars(module).values():
+        if isinstance(found, type) and found.__module__ == module.__name__:
+            create = vars(found).get("create_client")
+            if create and not hasattr(create, "trainyard"):
+                found.create_client = _wrapped(create)  # type: ignore[attr-defined]
+
+
+def _wrapped(create: Callable) -> Callable:
+    @functools.wraps(create)
+    def create_client(*args: Any, **kwargs: Any) -> Any:
+        if "endpoint_url" in kwargs:
+            kwargs["endpoint_url"] = led(kwargs["endpoint_url"])
+        return create(*args, **kwargs)
+
+    create_client.trainyard = True  # type: ignore[attr-defined]
+    return create_client
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Hooks a module as soon as the program has imported it."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name not in _HOOKED:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec and spec.loader:
+            _hook_after(spec.loader)
+        return spec
+
+
+def _hook_after(loader: Any) -> None:
+    run = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        run(module)
+        hook(module)
+
+    loader.exec_module = exec_module
+
+
+def _chain() -> None:
+    """Runs the ``sitecustomize`` that this one hides."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    others = [path for path in sys.path if os.path.abspath(path) != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec and spec.loader:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+if __name__ == "sitecustomize":  # at the start of an interpreter, not when a test imports it
+    sys.meta_path.insert(0, _Finder())
+    _chain()

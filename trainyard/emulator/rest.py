@@ -1,0 +1,144 @@
+"""Requests to a service that speaks REST with JSON (Lambda), read by botocore's model of it."""
+
+import base64
+import json
+import re
+from functools import cached_property
+from typing import Any
+
+from botocore.loaders import Loader
+from botocore.model import OperationModel, ServiceModel, Shape
+from botocore.validate import ParamValidator
+from werkzeug import Request, Response
+
+from trainyard.emulator.api import ApiError
+
+_GREEDY, _PLAIN = r"(?P<{}>.+)", r"(?P<{}>[^/]+)"
+
+
+class Rest:
+    """One service: ``read`` a request, ``write`` its answer."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+
+    def read(self, request: Request) -> tuple[str, dict]:
+        """The operation and its parameters, as boto3 has them.
+
+        Raises:
+            ApiError: no operation has such a path, or a parameter is missing or of another type.
+        """
+        for method, pattern, operation in self._routes:
+            match = pattern.fullmatch(request.path.rstrip("/"))
+            if match and method == request.method:
+                found = _parameters(operation, request, match.groupdict())
+                _check(operation, found)
+                return operation.name, found
+        message = f"{self._service} has no operation {request.method} {request.path}"
+        raise ApiError("UnknownOperationException", message, 404)
+
+    def write(self, operation: str, answer: dict) -> Response:
+        """The answer's members where the model has them: headers, status, payload or JSON."""
+        model = self._model.operation_model(operation)
+        status, headers, body = model.http.get("responseCode", 200), {}, {}
+        shape = model.output_shape
+        payload = shape.serialization.get("payload") if shape else None
+        for name, value in answer.items():
+            place = shape.members[name].serialization if shape else {}
+            if place.get("location") == "statusCode":
+                status = value
+            elif place.get("location") == "header":
+                headers[place["name"]] = str(value)
+            elif name != payload:
+                body[name] = value
+        data = answer.get(payload, b"") if payload else json.dumps(body) if shape else ""
+        return Response(data, status, headers, content_type="application/json")
+
+    @cached_property
+    def _model(self) -> ServiceModel:
+        return ServiceModel(Loader().load_service_model(self._service, "service-2"), self._service)
+
+    @cached_property
+    def _routes(self) -> list[tuple[str, re.Pattern[str], OperationModel]]:
+        models = [self._model.operation_model(name) for name in self._model.operation_names]
+        return [(model.http["method"], _pattern(model), model) for model in models]
+
+
+def error(failure: ApiError) -> Response:
+    """The error in the protocol's form."""
+    body = {"Type": "User" if failure.status < 500 else "Service", "Message": failure.message}
+    headers = {"x-amzn-ErrorType": failure.code}
+    return Response(json.dumps(body), failure.status, headers, content_type="application/json")
+
+
+def _pattern(model: OperationModel) -> re.Pattern[str]:
+    path = model.http["requestUri"].partition("?")[0].rstrip("/")
+    parts = re.split(r"\{(\w+\+?)\}", path)
+    return re.compile(
+        "".join(
+            (_GREEDY if part.endswith("+") else _PLAIN).format(part.rstrip("+"))
+            if index % 2
+            else re.escape(part)
+            for index, part in enumerate(parts)
+        )
+    )
+
+
+def _parameters(model: OperationModel, request: Request, path: dict[str, str]) -> dict:
+    shape = model.input_shape
+    if shape is None:
+        return {}
+    payload = shape.serialization.get("payload")
+    found = {payload: request.get_data()} if payload else _body(request, shape)
+    for name, member in shape.members.items():
+        where = member.serialization.get("location")
+        wire = member.serialization.get("name", name)
+        if where == "uri":
+            found[name] = path[wire]
+        elif where == "querystring" and wire in request.args:
+            found[name] = _scalar(request.args.getlist(wire), member)
+        elif where == "header" and wire in request.headers:
+            found[name] = request.headers[wire]
+    return found
+
+
+def _body(request: Request, shape: Any) -> dict:
+    members = shape.members
+    wires = {member.serialization.get("name", name): name for name, member in members.items()}
+    try:
+        body = json.loads(request.get_data() or b"{}")
+        if not isinstance(body, dict):
+            raise ValueError("expected an object")
+        known = {wires.get(key, key): value for key, value in body.items()}
+        return {k: _blobs(v, members[k]) if k in members else v for k, v in known.items()}
+    except ValueError as wrong:
+        message = f"The request is no JSON object: {wrong}"
+        raise ApiError("SerializationException", message) from None
+
+
+def _blobs(value: Any, shape: Shape) -> Any:
+    """``value`` with what the model calls a blob decoded, one structure deep and below."""
+    if shape.type_name == "blob" and isinstance(value, str):
+        return base64.b64decode(value, validate=True)
+    if shape.type_name == "structure" and isinstance(value, dict):
+        members: Any = getattr(shape, "members", {})
+        return {k: _blobs(v, members[k]) if k in members else v for k, v in value.items()}
+    return value
+
+
+def _scalar(values: list[str], shape: Shape) -> Any:
+    if shape.type_name == "list":
+        return values
+    if shape.type_name == "boolean":
+        return values[0].lower() == "true"
+    if shape.type_name in ("integer", "long"):
+        return int(values[0]) if re.fullmatch(r"-?\d{1,15}", values[0]) else values[0]
+    return values[0]
+
+
+def _check(model: OperationModel, parameters: dict) -> None:
+    if model.input_shape is not None:
+        report = ParamValidator().validate(parameters, model.input_shape)
+        if report.has_errors():
+            lines = "; ".join(report.generate_report().splitlines())
+            raise ApiError("ValidationException", f"{model.name}: {lines}")
