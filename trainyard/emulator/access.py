@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from trainyard.emulator.aws import Aws
+from trainyard.emulator.environment import REDIRECT
 from trainyard.emulator.keys import Loan
 from trainyard.emulator.runtime.doors import Route
 
@@ -23,7 +24,8 @@ class Access:
         path, url = self._loan.path, self._aws.url
         uri = {"RELATIVE_URI": path} if own_network else {"FULL_URI": f"{url}{path}"}
         credentials = {f"AWS_CONTAINER_CREDENTIALS_{name}": value for name, value in uri.items()}
-        return {"AWS_ENDPOINT_URL": url} | credentials | self._aws.sdk
+        found = {"AWS_ENDPOINT_URL": url, "PYTHONPATH": REDIRECT}
+        return found | credentials | self._aws.sdk
 
 
 @contextlib.contextmanager

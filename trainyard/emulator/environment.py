@@ -9,10 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainyard.common import whole_file
-from trainyard.emulator.api import ACCOUNT, REGION
-
-DEFAULT_BUCKET = f"sagemaker-{REGION}-{ACCOUNT}"
-"""The name the SageMaker SDK would derive for itself."""
+from trainyard.emulator.api import REGION
 
 REDIRECT = str(Path(__file__).parent / "redirect")
 """First on PYTHONPATH it leads clients that were given an address of AWS to AWS_ENDPOINT_URL."""
@@ -83,10 +80,9 @@ def _empty(path: Path) -> str:
 def sdk_settings(state: Path) -> dict[str, str]:
     """Variables for the SageMaker SDK; writes the file that they name into ``state``.
 
-    It is the SDK's defaults config: no telemetry (there is no variable for it), and the
-    default bucket, which the SDK would else derive from a call to the real STS: its session code
-    hard-codes https://sts.<region>.amazonaws.com, whatever AWS_ENDPOINT_URL says."""
-    modules = {"TelemetryOptOut": True, "Session": {"DefaultS3Bucket": DEFAULT_BUCKET}}
+    It is the SDK's defaults config: no telemetry, for which there is no variable. No default
+    bucket: the SDK creates ``sagemaker-<region>-<account>`` only where nobody named one."""
+    modules = {"TelemetryOptOut": True}
     config = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": modules}}}
     path = state / "sagemaker-sdk.yaml"  # JSON is YAML
     whole_file.write(path, json.dumps(config))

@@ -23,8 +23,10 @@ package = boto3.client("sagemaker").create_model_package(
         "SupportedContentTypes": ["a/b"], "SupportedResponseMIMETypes": ["a/b"]})
 try: socket.create_connection(("192.0.2.1", 80), 1); foreign = "reached"
 except OSError as error: foreign = error.strerror
+regional = boto3.client("sts", endpoint_url="https://sts.us-east-1.amazonaws.com")
 print(json.dumps({
-    "who": boto3.client("sts").get_caller_identity()["Arn"], "method": found.method,
+    "who": boto3.client("sts").get_caller_identity()["Arn"],
+    "regional": regional.get_caller_identity()["Arn"], "method": found.method,
     "keys": keys, "package": package["ModelPackageArn"], "foreign": foreign,
     "environment": sorted(k for k in os.environ if k.startswith("AWS_"))}))
 P"""
@@ -62,7 +64,7 @@ def test_a_job_is_the_session_of_its_role(
     described = aws.train(f"role-{way}", SCRIPT)
     assert described["TrainingJobStatus"] == "Completed", described["FailureReason"]
     found = said(aws, f"role-{way}")
-    assert found["who"] == ASSUMED and found["method"] == "container-role"
+    assert found["who"] == found["regional"] == ASSUMED and found["method"] == "container-role"
     assert "made/" in found["package"]
     assert aws.keys("from/")
     assert not {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} & set(found["environment"])

@@ -1,0 +1,1 @@
+"""AWS's own integration tests of its SDK against the emulator, judged by what really ran."""

@@ -1,0 +1,158 @@
+"""Run AWS's own tests of its SDK: python -m benchmarks.sdk_tests CHECKOUT [--only PATTERN]
+
+CHECKOUT is a checkout of github.com/aws/sagemaker-python-sdk, at a tag 2.257.x or of version 3. Its
+tests of pipelines, and of version 3 its notebooks, run as they are, but for what
+benchmarks/sdk_tests/changes.py lists, each against a fresh emulator, in a venv with that SDK, which
+is made once. The table says what the declared work came to, not the test's colour. Exit status 1
+when a test is vacuous.
+"""
+
+import fnmatch
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.sdk_tests import changes, environment
+from benchmarks.sdk_tests.judge import VERDICTS, Verdict, judge
+
+CHECKOUT = Path(__file__).parent.parent.parent
+
+
+def main(
+    checkout: Annotated[Path, typer.Argument(help="A checkout of aws/sagemaker-python-sdk.")],
+    only: Annotated[str, typer.Option(help="A pattern (fnmatch) of tests' ids.")] = "*",
+    workers: Annotated[int, typer.Option(min=1, help="Tests at a time.")] = 2,
+    seconds: Annotated[int, typer.Option(help="For one test.")] = 600,
+    results: Annotated[Path, typer.Option(help="JSON lines; the last of a test counts.")] = Path(
+        "sdk-tests.jsonl"
+    ),
+    venvs: Annotated[Path, typer.Option(help="Where the SDK's venv is made.")] = Path(
+        ".trainyard/sdk-tests"
+    ),
+    again: Annotated[bool, typer.Option(help="Also what is in the results already.")] = True,
+    show: Annotated[bool, typer.Option(help="Run nothing: judge the results.")] = False,
+) -> None:
+    """Print the table; exit 1 when a test is green and nothing happened."""
+    checkout = checkout.resolve()
+    before = {} if again else _read(results)
+    if not show:
+        python = environment.python(venvs.resolve(), environment.major(checkout))
+        _complete(checkout, python)
+        tests = [each for each in found(checkout, python) if fnmatch.fnmatch(each[1], only)]
+        tests = [each for each in tests if each[1] not in before]
+        with ThreadPoolExecutor(workers) as pool, results.open("a") as file:
+            asked = (_specify(checkout, python, each, seconds) for each in tests)
+            for result in pool.map(_trial, asked):
+                file.write(json.dumps(result) + "\n")
+                file.flush()
+                verdict = _judged(result)
+                print(f"{verdict.verdict:8} {result['seconds']:6} s {result['test']}", flush=True)
+    ended = {test: _judged(r) for test, r in _read(results).items() if fnmatch.fnmatch(test, only)}
+    table(ended)
+    raise typer.Exit(any(verdict.verdict == "vacuous" for verdict in ended.values()))
+
+
+def _complete(checkout: Path, python: Path) -> None:
+    """Data that no snapshot of the repository holds."""
+    if environment.major(checkout) == 2:
+        folders = [checkout / folder for folder in changes.MNIST]
+        subprocess.run([python, Path(__file__).parent / "inside/digits.py", *folders], check=True)
+
+
+def found(checkout: Path, python: Path) -> Iterator[tuple[str, str]]:
+    """(folder in which pytest runs, test's id) of every test; a notebook's id is its path."""
+    if environment.major(checkout) == 2:
+        yield from _collected(checkout, python, "", changes.V2_TESTS)
+        return
+    root = "sagemaker-mlops"
+    inner = tuple(path.removeprefix(f"{root}/") for path in changes.V3_TESTS)
+    yield from _collected(checkout, python, root, inner)
+    for path in sorted((checkout / changes.V3_NOTEBOOKS).glob("**/*.ipynb")):
+        if "feature-store" not in str(path):
+            yield "", str(path.relative_to(checkout))
+
+
+def _collected(
+    checkout: Path, python: Path, root: str, paths: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        fixtures = Path(folder) / "fixtures.json"
+        fixtures.write_text("{}")
+        inside = str(Path(__file__).parent / "inside")
+        done = subprocess.run(
+            [python, "-m", "pytest", "--collect-only", "-q", "-o", "addopts=",
+             "-p", "no:cacheprovider", *paths],
+            cwd=checkout / root, capture_output=True, text=True, check=False,
+            env=os.environ | {"AWS_DEFAULT_REGION": "us-west-2", "PYTHONPATH": inside,
+                              "SDK_TESTS_FIXTURES": str(fixtures)},
+        )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"pytest cannot collect the tests:\n{done.stdout[-3000:]}")
+    for line in done.stdout.splitlines():
+        if "::" in line:
+            yield root, line.strip()
+
+
+def _specify(checkout: Path, python: Path, each: tuple[str, str], seconds: int) -> dict[str, Any]:
+    root, test = each
+    return {
+        "checkout": str(checkout), "python": str(python), "root": root, "test": test,
+        "seconds": seconds,
+    }  # fmt: skip
+
+
+def _trial(specification: dict[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="sdk-test-", ignore_cleanup_errors=True) as folder:
+        result = Path(folder) / "result.json"
+        asked = Path(folder) / "asked.json"
+        asked.write_text(json.dumps(specification | {"folder": folder, "result": str(result)}))
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.sdk_tests.trial", asked],
+            cwd=CHECKOUT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if result.exists():
+            return json.loads(result.read_text()) | {"emulator": done.stderr[-2000:]}
+    return {
+        "test": specification["test"], "passed": False, "seconds": 0, "output": done.stderr[-3000:],
+        "asked": {}, "pretended": [], "refusals": [], "executions": [], "jobs": [],
+    }  # fmt: skip
+
+
+def _judged(result: dict[str, Any]) -> Verdict:
+    return judge(result["test"], result["passed"], result["output"], result)
+
+
+def _read(results: Path) -> dict[str, dict[str, Any]]:
+    lines = results.read_text().splitlines() if results.exists() else []
+    return {result["test"]: result for result in map(json.loads, lines)}
+
+
+def table(ended: dict[str, Verdict]) -> None:
+    """One line a test, with its reason, then how many of each there are."""
+    console = Console(width=None if sys.stdout.isatty() else 220)
+    shown = Table("test", "verdict", "reason")
+    order = sorted(ended.items(), key=lambda item: (VERDICTS.index(item[1].verdict), item[0]))
+    for test, verdict in order:
+        name = test.rpartition("/")[2]
+        shown.add_row(name, verdict.verdict, " ".join(verdict.reason.split())[:400])
+    console.print(shown, markup=False)
+    counts = Counter(verdict.verdict for verdict in ended.values())
+    can = len(ended) - counts["not here"] - counts["refused type"]
+    line = ", ".join(f"{counts[name]} {name}" for name in VERDICTS)
+    share = f"{counts['works'] / can:.0%} of the {can} that can work" if can else "none can work"
+    console.print(f"{len(ended)} tests: {line}; {share} do", markup=False)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,81 @@
+"""All that is changed in AWS's tests and notebooks, and what is known of them beforehand.
+
+The tests themselves are run as they are. What AWS's accounts have and this machine has not stands
+in: a role, images that a test would build with Docker, and data.
+"""
+
+ROLE = "arn:aws:iam::123456789012:role/SageMakerRole"
+IMAGE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/trainyard-stand-in:latest"
+FIXTURES = {
+    "role": ROLE,
+    "execution_role": ROLE,
+    # tests build these with Docker and push them: a Python with the SDK, which the venv is
+    "dummy_container_without_error": IMAGE,
+    "dummy_container_with_user_and_workdir": IMAGE,
+    "dummy_container_with_conda": IMAGE,
+    # the SDK's source as a package, for those images
+    "sagemaker_sdk_tar_path": "",
+}
+"""pytest fixture → the value that it has here."""
+
+IMAGES = "*/trainyard-stand-in:* */sagemaker-tritonserver:*"
+"""TRAINYARD_EMULATOR_IMAGES: images that the venv stands in for beside those known."""
+
+LONG_SLEEPS = ("test_triggers",)
+"""Their sleeps wait for a schedule. All others end as soon as nothing runs any more."""
+
+MNIST = (
+    "tests/data/pytorch_mnist/training/MNIST/processed",
+    "tests/data/pipeline/model_step/pytorch_mnist/training/MNIST/processed",
+)
+"""Folders whose training.pt and test.pt the snapshot lacks: random digits of the same form."""
+
+ABALONE = "s3://sagemaker-sample-files/datasets/tabular/uci_abalone/abalone.csv"
+"""AWS's public bucket: the copy of the file that the checkout has is put there."""
+
+V2_TESTS = ("tests/integ/sagemaker/workflow",)
+V3_TESTS = (
+    "sagemaker-mlops/tests/integ/workflow",
+    "sagemaker-mlops/tests/integ/test_check_step_kms_propagation.py",
+    "sagemaker-mlops/tests/integ/test_clarify.py",
+    "sagemaker-mlops/tests/integ/test_hyperparameter_tuning.py",
+    "sagemaker-mlops/tests/integ/test_mlflow_integration.py",
+    "sagemaker-mlops/tests/integ/test_model_registry.py",
+    "sagemaker-mlops/tests/integ/test_processing_job_sklearn.py",
+    "sagemaker-mlops/tests/integ/test_pytorch_processing.py",
+    "sagemaker-mlops/tests/integ/test_transform_job.py",
+)
+V3_NOTEBOOKS = "v3-examples/ml-ops-examples"
+"""Its notebooks, but those of the feature store, which is no part of pipelines."""
+
+_MONITOR = "the analyser of AWS's Model Monitor is a closed image"
+NOT_HERE: dict[str, str] = {
+    "test_one_step_sparkjar_processing_pipeline": "needs Spark and Java",
+    "test_one_step_pyspark_processing_pipeline": "needs Spark and Java",
+    "test_one_step_data_wrangler_processing_pipeline": "needs Data Wrangler's closed image",
+    "test_mxnet_model_registration": "needs MXNet",
+    "test_decorator_with_conda_env": "builds an environment with conda from the internet",
+    "test_tensorflow_training_step_with_parameterized_code_input": "needs TensorFlow's image",
+    "test_training_step_with_output_path_as_join": "needs TensorFlow's image",
+    "test_training_job_with_debugger_and_profiler": "needs Debugger's closed images",
+    "v3-mlflow-train-inference-e2e-example": "needs MLflow's managed server",
+    "v3-sagemaker-clarify": "needs Clarify's closed image",
+    "v3-lineage-tracking-example": "downloads its model over plain HTTPS from AWS",
+}
+"""Test → why it cannot work on this machine, whatever the emulator does."""
+
+REFUSED = {
+    "AutoML": ("test_automl",),
+    "ClarifyCheck": ("test_clarify_check", "clarify_data_bias", "test_workflow_with_clarify"),
+    "EMR": ("test_emr", "emr-serverless"),
+}
+"""Step type that is refused by name → parts of the names of the tests that need it."""
+
+EXPECTED_FAILURES: dict[str, str] = {
+    "test_decorator_step_failed": "the function raises, and the test asks for its error",
+    "test_decorator_step_checksum_mismatch": "the test tampers with the function's code",
+    "test_with_user_and_workdir_set_in_the_image_client_error_case": "the function raises",
+    "constraint_violation": "the test's data violates the constraints, and the check finds it",
+    "failure_case": "the test's data violates the constraints, and the check finds it",
+}
+"""Part of a test's name → why an execution of it is to end as Failed."""

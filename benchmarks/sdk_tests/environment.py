@@ -1,0 +1,35 @@
+"""The venv in which a version of the SDK, its tests, and the jobs of their pipelines run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+SDK = {2: "sagemaker==2.257.1", 3: "sagemaker==3.27.0"}
+_BOTH = (
+    *("pytest", "pytest-timeout", "ipython", "awscli"),
+    *("torch==2.13.0", "torchvision", "scikit-learn", "pandas<3", "pytz", "xgboost-cpu"),
+    *("setuptools>=77,<81", "stopit", "awslogs", "nbformat", "cloudpickle"),
+)
+_OWN = {2: ("sagemaker-training",), 3: ()}
+
+
+def major(checkout: Path) -> int:
+    """2 or 3: which SDK the checkout is of."""
+    version = (checkout / "VERSION").read_text()
+    if version[:1] not in ("2", "3"):
+        raise SystemExit(f"{checkout}/VERSION: {version.strip()!r}; expected 2.x or 3.x")
+    return int(version[0])
+
+
+def python(folder: Path, version: int) -> Path:
+    """The interpreter of ``folder/sdk<version>``, which is made when it is not there."""
+    venv = folder / f"sdk{version}"
+    found = venv / "bin/python"
+    done = venv / "complete"
+    if not done.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
+        wanted = [SDK[version], *_BOTH, *_OWN[version]]
+        command = [found, "-m", "pip", "install", "--quiet", *wanted]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+        done.touch()
+    return found

@@ -1,0 +1,119 @@
+"""What a test's outcome is worth: works, vacuous, ours, not here, refused type.
+
+A green test *works* when every execution and every job that it started has ended, each succeeded
+step's job was really run by the emulator, and nothing failed but what the test is about. A green
+test with anything else is *vacuous*. A red one is *ours*, unless it needs what this machine
+cannot have (*not here*) or a step type that the emulator refuses by name (*refused type*), and its
+refusal is what the test failed on.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.sdk_tests.changes import EXPECTED_FAILURES, NOT_HERE, REFUSED
+from trainyard.language.statuses import ENDED, JOB_ENDED
+
+VERDICTS = ("works", "vacuous", "ours", "not here", "refused type")
+_RUN_BY_JOBS = ("TrainingJob", "ProcessingJob")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    verdict: str
+    reason: str
+
+
+def judge(test: str, passed: bool, error: str, evidence: dict[str, Any]) -> Verdict:
+    """``test``: its id; ``error``: the end of a red test's output."""
+    if passed:
+        faults = list(_faults(test, evidence))
+        return Verdict("vacuous", faults[0]) if faults else Verdict("works", _done(evidence))
+    if reason := _listed(test, NOT_HERE):
+        return Verdict("not here", reason)
+    for kind, names in REFUSED.items():
+        if any(name in test for name in names) and _refused(kind, error, evidence):
+            return Verdict("refused type", f"{kind} is refused by name")
+    return Verdict("ours", _cause(error, evidence))
+
+
+def _faults(test: str, evidence: dict[str, Any]) -> Iterator[str]:
+    """Why what the test declared has not really happened, though it is green."""
+    if evidence["pretended"]:
+        yield f"nothing did the work of {', '.join(evidence['pretended'])}"
+    ran = {job["arn"]: job for job in evidence["jobs"]}
+    expected = _listed(test, EXPECTED_FAILURES)
+    for execution in evidence["executions"]:
+        yield from _faults_of(execution, ran, bool(expected))
+    for job in evidence["jobs"]:
+        if job["status"] not in JOB_ENDED:
+            yield f"job {job['name']} is still {job['status']}"
+        elif job["status"] == "Failed" and not expected and not evidence["executions"]:
+            yield f"job {job['name']} failed: {job['reason']}"
+
+
+def _faults_of(execution: dict[str, Any], ran: dict[str, Any], expected: bool) -> Iterator[str]:
+    status, steps = execution["status"], execution["steps"]
+    if status not in ENDED:
+        yield f"execution is still {status}"
+    elif not steps:
+        yield f"execution {status} without a step: {execution['reason']}"
+    wrong = [step for step in steps if step["status"] == "Failed" and not _fails_by_design(step)]
+    if wrong and not expected:
+        yield f"step {wrong[0]['name']} failed: {wrong[0]['reason']}"
+    for step in steps:
+        if step["status"] == "Succeeded" and not step["reused"]:
+            yield from _unproven(step, ran)
+
+
+def _unproven(step: dict[str, Any], ran: dict[str, Any]) -> Iterator[str]:
+    """A step that says Succeeded while no job of the emulator did its work."""
+    for kind in _RUN_BY_JOBS:
+        arn = step["metadata"].get(kind, {}).get("Arn")
+        if arn and ran.get(arn, {}).get("status") != "Completed":
+            yield f"step {step['name']} succeeded, but {arn} was not run to its end"
+    if not step["metadata"]:
+        yield f"step {step['name']} succeeded without a trace of what it did"
+
+
+def _fails_by_design(step: dict[str, Any]) -> bool:
+    return "Fail" in step["metadata"]
+
+
+def _done(evidence: dict[str, Any]) -> str:
+    executions = evidence["executions"]
+    steps = sum(len(execution["steps"]) for execution in executions)
+    jobs = [job for job in evidence["jobs"] if job["status"] == "Completed"]
+    if not executions and not evidence["jobs"]:
+        return "starts nothing: definitions and records only"
+    return f"executions {len(executions)}, steps {steps}, jobs completed {len(jobs)}"
+
+
+def _listed(test: str, listed: dict[str, str]) -> str | None:
+    return next((reason for name, reason in listed.items() if name in test), None)
+
+
+def _refused(kind: str, error: str, evidence: dict[str, Any]) -> bool:
+    said = "\n".join([error, *evidence["refusals"]])
+    return re.search(rf"type '{kind}\w*', which is not run", said) is not None
+
+
+def _cause(error: str, evidence: dict[str, Any]) -> str:
+    """The most telling line: a failed step's reason, a refusal, the error itself."""
+    for execution in evidence["executions"]:
+        for step in execution["steps"]:
+            if step["status"] == "Failed" and not _fails_by_design(step):
+                return f"step {step['name']}: {step['reason']}"
+        if execution["status"] not in ENDED:
+            return f"execution is still {execution['status']}; {_last(error)}"
+    for job in evidence["jobs"]:
+        if job["status"] == "Failed":
+            return f"job {job['name']}: {job['reason']}"
+    return _last(error)
+
+
+def _last(error: str) -> str:
+    lines = [line for line in error.splitlines() if line.startswith("E  ")]
+    lines = lines or [line for line in error.splitlines() if line.strip()]
+    return lines[0 if lines and lines[0].startswith("E  ") else -1].strip()[:600] if lines else ""

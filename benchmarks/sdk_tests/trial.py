@@ -1,0 +1,136 @@
+"""One test against a fresh emulator: python -m benchmarks.sdk_tests.trial SPECIFICATION.json
+
+In a process of its own, because moto's part of an emulator belongs to the process. Writes what
+came to the file that the specification names.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from benchmarks.sdk_tests.changes import ABALONE, FIXTURES, IMAGES, LONG_SLEEPS
+from benchmarks.sdk_tests.evidence import Watch
+from trainyard.emulator.environment import applied
+from trainyard.emulator.server import Endpoint, serve
+
+INSIDE = Path(__file__).parent / "inside"
+TAIL = 6000  # characters of a test's output that are kept
+_POLICY = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "sagemaker.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }
+    ],
+}
+
+
+def run(specification: dict[str, Any]) -> dict[str, Any]:
+    """``test``, ``checkout``, ``folder`` (to work in), ``python``, ``seconds`` → what came."""
+    folder = Path(specification["folder"])
+    os.environ["TRAINYARD_EMULATOR_IMAGES"] = IMAGES
+    begun = time.monotonic()
+    with serve(folder / "aws", python=Path(specification["python"])) as endpoint:
+        with applied(endpoint.env):
+            _prepare(specification)
+            watch = Watch(endpoint)
+            with _idle(watch, folder / "idle"):
+                status, output = _test(specification, endpoint, folder)
+            evidence = watch.collect()
+    return {
+        "test": specification["test"],
+        "passed": status == 0,
+        "seconds": round(time.monotonic() - begun, 1),
+        "output": output[-TAIL:],
+        **evidence,
+    }
+
+
+def _prepare(specification: dict[str, Any]) -> None:
+    """What AWS's accounts have before the test begins: the role, and public data."""
+    boto3.client("iam").create_role(
+        RoleName="SageMakerRole", AssumeRolePolicyDocument=json.dumps(_POLICY)
+    )
+    bucket, _, key = ABALONE.removeprefix("s3://").partition("/")
+    found = [*Path(specification["checkout"]).glob("**/data/pipeline/abalone.csv")]
+    if found:
+        s3 = boto3.client("s3")
+        s3.create_bucket(Bucket=bucket)
+        s3.upload_file(str(found[0]), bucket, key)
+
+
+def _test(
+    specification: dict[str, Any], endpoint: Endpoint, folder: Path
+) -> tuple[int | None, str]:
+    """The exit status (None: out of time) and the output of the test or notebook."""
+    test, checkout = specification["test"], Path(specification["checkout"])
+    fixtures = folder / "fixtures.json"
+    fixtures.write_text(json.dumps(FIXTURES))
+    path = os.pathsep.join([str(INSIDE), os.environ["PYTHONPATH"]])
+    venv = str(Path(specification["python"]).parent)
+    environment = os.environ | {
+        "PATH": os.pathsep.join([venv, os.environ["PATH"]]),
+        "PYTHONPATH": path,
+        "SDK_TESTS_FIXTURES": str(fixtures),
+        "SDK_TESTS_IDLE": "" if any(n in test for n in LONG_SLEEPS) else str(folder / "idle"),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [specification["python"]]
+    if test.endswith(".ipynb"):
+        work = folder / "notebook"
+        shutil.copytree((checkout / test).parent, work)
+        command += [str(INSIDE / "notebook.py"), Path(test).name]
+    else:
+        work = checkout / specification["root"]
+        command += ["-m", "pytest", "-p", "plugin", "-p", "no:cacheprovider", "-x", "--tb=short"]
+        command += [f"--basetemp={folder}/tmp", "--color=no", "-q", test]
+    log = folder / "output.txt"
+    with log.open("w") as file:
+        child = subprocess.Popen(
+            command, cwd=work, env=environment, stdout=file, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            status: int | None = child.wait(specification["seconds"])
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            status = None
+    said = log.read_text(errors="replace")
+    return status, said if status is not None else f"{said}\nE   out of time"
+
+
+@contextlib.contextmanager
+def _idle(watch: Watch, file: Path) -> Iterator[None]:
+    """Keeps ``file`` there while nothing runs."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.4):
+            with contextlib.suppress(FileNotFoundError):
+                file.touch() if watch.idle() else file.unlink()
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+if __name__ == "__main__":
+    asked = json.loads(Path(sys.argv[1]).read_text())
+    Path(asked["result"]).write_text(json.dumps(run(asked)))
