@@ -26,6 +26,7 @@ training/test_start.py training/test_trackers.py trainyard/commands
 trainyard/emulator/algorithms
 trainyard/emulator/dag/test_executions.py trainyard/emulator/jobs trainyard/emulator/test_prune.py
 trainyard/emulator/runtime/test_layer.py trainyard/emulator/test_access.py
+trainyard/emulator/test_callbacks.py trainyard/emulator/test_functions.py
 trainyard/emulator/test_s3.py
 trainyard/permissions/test_roles.py trainyard/plan/test_diff.py trainyard/plan/test_pictures.py
 trainyard/runs/test_watch.py trainyard/test_pytest_plugin.py trainyard/test_yaml_text.py

@@ -5,6 +5,7 @@ to a journal and made again at the next start: names and settings survive, creat
 those of the start. Other services (IAM, CloudWatch, Events, ...) start empty.
 """
 
+import contextlib
 import io
 import json
 import logging
@@ -41,7 +42,7 @@ class Moto:
     def answer(self, request: Request) -> Response:
         """The answer to any request, with moto's HTML errors put into the service's own form."""
         request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: we look too
-        with self._lock:
+        with contextlib.nullcontext() if _waits(request) else self._lock:
             try:
                 body, status, headers = run_wsgi_app(self._app, request.environ, buffered=True)
             except NotImplementedError as missing:
@@ -97,6 +98,12 @@ class Moto:
                 self._call(entry["operation"], entry["request"])
             except ApiError as failure:
                 log.warning("%s:%d is not replayed: %s", self._journal, number, failure)
+
+
+def _waits(request: Request) -> bool:
+    """Whether it may take its time: a long poll of a queue, which others are to fill meanwhile."""
+    target = request.headers.get("X-Amz-Target", "")
+    return "AmazonSQS.ReceiveMessage" in (target, f"AmazonSQS.{request.form.get('Action')}")
 
 
 def unimplemented(request: Request, detail: str) -> Response:

@@ -7,10 +7,12 @@ from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.aws import Aws
+from trainyard.emulator.callbacks import Callbacks
 from trainyard.emulator.dag.executions import Executions
 from trainyard.emulator.dag.pipelines import Pipelines
 from trainyard.emulator.dag.work import Work
 from trainyard.emulator.functions.functions import Functions
+from trainyard.emulator.functions.sources import Sources
 from trainyard.emulator.jobs.job import KINDS, STOP_GRACE, Place
 from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
@@ -61,11 +63,15 @@ class SageMaker:
         self._configs = EndpointConfigs(state / "endpoint-configs", forward, self._models)
         self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs)
         self._functions = Functions(state / "functions", place)
+        self._sources = Sources(state / "functions", self._functions, aws)
+        self._functions.add(self._sources.operations())
+        self._callbacks = Callbacks()
         self._pipelines = Pipelines(state / "pipelines", objects)
         services = Services(
             jobs=self._jobs,
             endpoints=self._endpoints,
             functions=self._functions,
+            callbacks=self._callbacks,
             objects=objects,
             logs=logs,
             aws=aws,
@@ -91,6 +97,7 @@ class SageMaker:
     def begin(self) -> None:
         """Goes on with what an earlier emulator left: this one serves now."""
         self._functions.resume()
+        self._sources.begin()
 
     def other(self, service: str, request: Request) -> Response | None:
         """The answer to a request to another service that runs something; None if it does not."""
@@ -100,6 +107,8 @@ class SageMaker:
         """Stops every execution, job and endpoint; returns when no process of theirs is left."""
         self._endpoints.close()
         self._executions.close()
+        self._callbacks.close()
+        self._sources.close()
         self._functions.close()
         self._jobs.close()
         self._executions.join()
@@ -116,6 +125,7 @@ class SageMaker:
         yield self._models.operations()
         yield self._configs.operations()
         yield self._endpoints.operations()
+        yield {name: self._kept(answer) for name, answer in self._callbacks.operations().items()}
         yield from (self._job_table(kind) for kind in KINDS)
         yield {
             "CreateEndpoint": self._tagged(self._endpoints.create, "EndpointArn"),
@@ -137,6 +147,16 @@ class SageMaker:
             f"List{kind}Jobs": lambda request: jobs.list_jobs(kind, request),
             f"Stop{kind}Job": lambda request: jobs.stop(kind, request[name]),
         }
+
+    def _kept(self, answer: Operation) -> Operation:
+        """``answer`` of a callback; its step's end is on disk when it is acknowledged."""
+
+        def answer_and_wait(request: dict) -> dict:
+            found = answer(request)
+            self._executions.settle(found["PipelineExecutionArn"], request["CallbackToken"])
+            return found
+
+        return answer_and_wait
 
     def _delete_pipeline(self, request: dict) -> dict:
         arn = self._pipelines.describe(request)["PipelineArn"]

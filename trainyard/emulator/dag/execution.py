@@ -36,6 +36,7 @@ from trainyard.language.step_types import step_type
 
 NAME_LETTERS = string.ascii_letters + string.digits
 LIMIT = 1024  # characters of a FailureReason
+SETTLE = 30.0  # seconds that an answered callback's step has to write its end
 log = logging.getLogger(__name__)
 
 Hit = Callable[["Execution", Step, str], tuple[dict, str] | None]
@@ -106,6 +107,16 @@ class Execution:
 
     def wait(self, timeout: float | None = None) -> bool:
         return self._done.wait(timeout)
+
+    def settle(self, token: str) -> None:
+        """Returns when the step that waited with that callback token has ended."""
+
+        def ended() -> bool:
+            made = [step for step in self.steps.values() if _token(step) == token]
+            return all("EndTime" in step for step in made)
+
+        with self.lock:
+            self.lock.wait_for(ended, SETTLE)
 
     def save(self) -> None:
         with self.lock:
@@ -302,3 +313,7 @@ class Execution:
             late = self._stop.is_set()
         if late:  # asked to stop while the job was being made
             self.work.stop(metadata)
+
+
+def _token(record: dict) -> str | None:
+    return record.get("Metadata", {}).get("Callback", {}).get("CallbackToken")

@@ -161,6 +161,10 @@ class Executions:
             "CreationTime": execution.record["answer"]["CreationTime"],
         }
 
+    def settle(self, arn: str, token: str) -> None:
+        """Returns when the step that waited with that callback token has ended."""
+        self._all[arn].settle(token)
+
     def running(self, pipeline: str) -> list[str]:
         """ARNs of the executions of the pipeline with that ARN that have not ended."""
         return [

@@ -15,7 +15,6 @@ NOT_RUN = {
     "EndpointConfig": "endpoints are made by calls to its API, outside a pipeline",
     "Endpoint": "endpoints are made by calls to its API, outside a pipeline",
     "InferenceComponent": "its endpoints serve one model each",
-    "Callback": "it has no call that answers the token",
     "EMR": "it has no Spark",
     "EMRServerless": "it has no Spark",
     "ForEach": "it does not unroll loops",

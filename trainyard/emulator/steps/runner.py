@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
+from trainyard.emulator.callbacks import Callbacks
 from trainyard.emulator.functions.functions import Functions
 from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
@@ -34,6 +35,7 @@ class Services:
     jobs: Jobs
     endpoints: Endpoints
     functions: Functions
+    callbacks: Callbacks
     objects: ObjectStore
     logs: LogStore
     aws: Aws

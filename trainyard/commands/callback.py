@@ -1,0 +1,63 @@
+"""Answer a callback step, as a human approval; without a token list those that wait.
+
+trainyard callback                                   what waits
+trainyard callback TOKEN --succeed [--output k=v]    it succeeded, with these output parameters
+trainyard callback TOKEN --fail REASON               it failed
+"""
+
+from typing import Annotated
+
+import typer
+
+from trainyard.common.errors import RecipeError
+from trainyard.runs import callbacks
+from trainyard.terminal import console
+
+
+def main(
+    token: Annotated[str | None, typer.Argument(help="The step's token; else what waits.")] = None,
+    succeed: Annotated[bool, typer.Option("--succeed", help="The step succeeded.")] = False,
+    fail: Annotated[
+        str | None, typer.Option("--fail", metavar="REASON", help="The step failed.")
+    ] = None,
+    output: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An output parameter, with --succeed."),
+    ] = None,
+) -> None:
+    """Answer a callback step, as a human approval; without a token list those that wait."""
+    if token is None:
+        if succeed or fail is not None or output:
+            raise RecipeError("which callback? give its token; trainyard callback lists them")
+        return _list()
+    if succeed == (fail is not None):
+        raise RecipeError(f"callback {token}: give either --succeed or --fail REASON")
+    if fail is not None and output:
+        raise RecipeError("--output: a step that failed has no output parameters")
+    arn = (
+        callbacks.succeed(token, _pairs(output or []))
+        if fail is None
+        else callbacks.fail(token, fail)
+    )
+    console.print(f"answered; {arn} goes on", highlight=False)
+
+
+def _list() -> None:
+    found = list(callbacks.waiting())
+    for each in found:
+        since = f" since {each.since:%Y-%m-%d %H:%M}" if each.since else ""
+        stopping = "; its execution waits for the answer to stop" if each.stopping else ""
+        line = f"{each.token}  {each.step}{since}  {each.execution}{stopping}"
+        console.print(line, highlight=False, markup=False)
+    if not found:
+        console.print("no callback step waits")
+
+
+def _pairs(given: list[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise RecipeError(f"--output {text}: must be NAME=VALUE")
+        found[name] = value
+    return found

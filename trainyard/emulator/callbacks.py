@@ -1,0 +1,113 @@
+"""Callback steps that wait for somebody: their tokens, and the two calls that answer one."""
+
+import json
+import secrets
+import string
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainyard.emulator.api import ApiError
+
+_LETTERS = string.ascii_letters + string.digits
+MOST = 50  # output parameters
+LONGEST = {"Value": 1024, "FailureReason": 256}  # characters, by botocore's model
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One step that waits. ``answer`` is None until it is answered, or the emulator ends."""
+
+    token: str
+    execution: str
+    arguments: dict
+    declared: list[str]
+    """Names of the output parameters that a success must bring."""
+    answered: threading.Event = field(default_factory=threading.Event)
+    answer: dict | None = None
+    request: str | None = None
+    """ClientRequestToken of the call that answered it."""
+
+    def message(self, status: str) -> str:
+        """What its queue gets."""
+        told = {"token": self.token, "pipelineExecutionArn": self.execution}
+        return json.dumps(told | {"arguments": self.arguments, "status": status})
+
+
+class Callbacks:
+    """All callback steps since the emulator started. Every method may be called by any thread."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Waiting] = {}
+        self._lock = threading.Lock()
+
+    def operations(self) -> dict[str, Callable[[dict], dict]]:
+        return {
+            "SendPipelineExecutionStepSuccess": self.succeed,
+            "SendPipelineExecutionStepFailure": self.fail,
+        }
+
+    def open(self, execution: str, arguments: dict, declared: list[str]) -> Waiting:
+        """A new token, of ten letters and digits as AWS's."""
+        token = "".join(secrets.choice(_LETTERS) for _ in range(10))
+        with self._lock:
+            self._all[token] = Waiting(token, execution, arguments, declared)
+            return self._all[token]
+
+    def waits(self, token: str) -> Waiting | None:
+        """Whoever waits with that token; None when it is answered, or of an earlier emulator."""
+        waiting = self._all.get(token)
+        return None if waiting is None or waiting.answered.is_set() else waiting
+
+    def succeed(self, request: dict) -> dict:
+        """Raises ``ValidationException`` when a declared output is not given: it waits on."""
+        outputs = request.get("OutputParameters", [])
+        given = {output["Name"]: output["Value"] for output in outputs}
+        if len(outputs) > MOST:
+            raise _invalid(f"OutputParameters has {len(outputs)} members; {MOST} are allowed")
+        for value in given.values():
+            _check_length("Value", value)
+        return self._take(request, {"outputs": given})
+
+    def fail(self, request: dict) -> dict:
+        reason = request.get("FailureReason", "")
+        _check_length("FailureReason", reason)
+        return self._take(request, {"failure": reason})
+
+    def close(self) -> None:
+        """Nobody waits any longer."""
+        with self._lock:
+            for waiting in self._all.values():
+                waiting.answered.set()
+
+    def _take(self, request: dict, answer: dict) -> dict:
+        token, id_ = request["CallbackToken"], request.get("ClientRequestToken")
+        with self._lock:
+            if token not in self._all:
+                message = f"Callback token '{token}' does not exist."
+                raise ApiError("ResourceNotFound", message)
+            waiting = self._all[token]
+            if waiting.answered.is_set() and not (id_ and waiting.request == id_):
+                raise _invalid(f"Callback token '{token}' was answered already.")
+            if "outputs" in answer:
+                _check_given(waiting, answer["outputs"])
+            if not waiting.answered.is_set():
+                waiting.answer, waiting.request = answer, id_
+                waiting.answered.set()
+        return {"PipelineExecutionArn": waiting.execution}
+
+
+def _check_given(waiting: Waiting, outputs: dict[str, str]) -> None:
+    missing = set(waiting.declared) - outputs.keys()
+    if missing:
+        message = f"the step declares OutputParameters {sorted(waiting.declared)}"
+        raise _invalid(f"{message}; not given: {sorted(missing)}")
+
+
+def _check_length(name: str, value: str) -> None:
+    if len(value) > LONGEST[name]:
+        raise _invalid(f"{name} has {len(value)} characters; {LONGEST[name]} are allowed")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationException", message)
