@@ -141,8 +141,11 @@ def _pipelines(state: Path) -> list[dict]:
 
 
 def _models(state: Path) -> list[dict]:
-    """Models, which name their artifacts, and the requests that moto keeps."""
-    kept = [read_json(path) for path in state.glob("models/*.json")]
+    """Models, which name their artifacts, and what else SageMaker only keeps.
+
+    In a state directory of before November 2026 that has not been served since, as a journal.
+    """
+    kept = [*state.glob("models/*.json"), *state.glob("stored/*/*.json")]
     journal = state / "moto.jsonl"
     lines = journal.read_text().split("\n")[:-1] if journal.exists() else []
-    return kept + [json.loads(line) for line in lines]
+    return [*map(read_json, kept), *map(json.loads, lines)]

@@ -60,7 +60,7 @@ class SageMaker:
         self._forward = forward
         self._models = Models(state / "models", forward, python)
         place = Place(state / "jobs", objects, logs, aws, self._models, stop_grace, python)
-        self._configs = EndpointConfigs(state / "endpoint-configs", forward, self._models)
+        self._configs = EndpointConfigs(state / "endpoint-configs", self._models)
         self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs)
         self._functions = Functions(state / "functions", place)
         self._sources = Sources(state / "functions", self._functions, aws)
@@ -114,7 +114,7 @@ class SageMaker:
         self._executions.join()
 
     def _answer(self, operation: str, request: dict) -> dict:
-        """What a step asks for beside jobs: ours, the registry's or moto's."""
+        """What a step asks for beside jobs: ours or the registry's."""
         if self.owns(operation):
             return self.handle(operation, request)
         return self._forward(operation, request)

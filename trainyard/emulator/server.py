@@ -3,9 +3,8 @@
     with serve(Path("state")) as endpoint:
         boto3.client("s3", endpoint_url=endpoint.url, ...)   # or run a command with endpoint.env
 
-A request goes by the service that it is signed for and by ``X-Amz-Target``: S3, logs, the
-model registry and SageMaker's pipelines, jobs and endpoints are the emulator's own, the rest is
-moto's.
+A request goes by the service that it is signed for and by ``X-Amz-Target``: S3, logs and
+SageMaker are the emulator's own, the rest is moto's.
 Refused are requests that are not signed with the state directory's secret, and those from web pages
 or for foreign host names.
 """
@@ -32,7 +31,7 @@ from trainyard.emulator.http import Server
 from trainyard.emulator.keys import Keys
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.logs_api import Logs
-from trainyard.emulator.moto_app import Moto, query_error
+from trainyard.emulator.moto_app import Moto, query_error, unimplemented
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.registry import Registry
 from trainyard.emulator.runtime.interpreter import OWN, checked
@@ -41,6 +40,8 @@ from trainyard.emulator.s3 import S3, xml
 from trainyard.emulator.s3.body import SIGNED
 from trainyard.emulator.serving.instance import Answer
 from trainyard.emulator.signatures import Refused, check, check_session
+from trainyard.emulator.stored import Stored, refusal
+from trainyard.emulator.stored.journal import take_over
 from trainyard.emulator.sts import identity, identity_wanted
 from trainyard.language.statuses import ENDED
 
@@ -106,14 +107,17 @@ class App:
         self._s3 = S3(self.objects)
         self._logs = Logs(self.logs)
         self._registry = Registry(state / "registry")
-        self._moto = Moto(state / "moto.jsonl")
+        self._stored = Stored(state / "stored")
+        self._moto = Moto()
         self.sagemaker = make_sagemaker(state, self.objects, self.logs, self.aws, self.forward)
+        take_over(state / "moto.jsonl", self._sagemaker)
 
     def forward(self, operation: str, request: dict) -> dict:
         """A SageMaker operation that does not run anything. Raises :class:`ApiError`."""
-        if self._registry.owns(operation, request):
-            return self._registry.handle(operation, request)
-        return self._moto.sagemaker(operation, request)
+        for room in (self._registry, self._stored):
+            if room.owns(operation, request):
+                return room.handle(operation, request)
+        raise refusal(operation, request)
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
@@ -144,6 +148,8 @@ class App:
             return _json(request, self._sagemaker)
         if service == "sagemaker" and request.path.startswith("/endpoints/"):
             return self._invoke(request)
+        if service == "sagemaker":  # what moto's would say is not of what is here
+            return unimplemented(request, "")
         if service == "logs":
             return _json(request, self._logs.handle)
         if service == "s3":
@@ -168,11 +174,9 @@ class App:
         return Response(answer.body, 200, content_type=answer.content_type)
 
     def _sagemaker(self, operation: str, request: dict) -> dict:
-        if self._registry.owns(operation, request):
-            return self._registry.handle(operation, request)
         if self.sagemaker.owns(operation):
             return self.sagemaker.handle(operation, request)
-        return self._moto.sagemaker(operation, request)
+        return self.forward(operation, request)
 
 
 @contextlib.contextmanager

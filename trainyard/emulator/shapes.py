@@ -10,7 +10,8 @@ from trainyard.emulator.api import ApiError
 
 
 @functools.cache
-def _service() -> ServiceModel:
+def model() -> ServiceModel:
+    """botocore's model of SageMaker."""
     return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
 
@@ -21,7 +22,7 @@ def check(operation: str, request: dict) -> None:
     a string field, as an Integer parameter in HyperParameters gives, is refused as on AWS
     (aws/sagemaker-python-sdk#2631). Raises ``ValidationException``.
     """
-    shape = _service().operation_model(operation).input_shape
+    shape = model().operation_model(operation).input_shape
     report = ParamValidator().validate(request, shape)
     if report.has_errors():
         lines = "; ".join(report.generate_report().splitlines())

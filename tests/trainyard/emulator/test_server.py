@@ -20,9 +20,8 @@ def test_operations_go_to_who_has_them(client, endpoint):
     assert sagemaker.list_pipelines()["PipelineSummaries"][0]["PipelineName"] == "stand-in"
     with pytest.raises(ClientError, match="ResourceNotFound.*Pipeline p is not there"):
         sagemaker.describe_pipeline(PipelineName="p")
-    role = "arn:aws:iam::123456789012:role/some-role-name"
-    sagemaker.create_model(ModelName="m", ExecutionRoleArn=role)  # moto's
-    assert endpoint.app.forward("DescribeModel", {"ModelName": "m"})["ModelName"] == "m"
+    sagemaker.create_experiment(ExperimentName="e")  # kept
+    assert endpoint.app.forward("DescribeExperiment", {"ExperimentName": "e"})["CreationTime"]
     assert client("sts").get_caller_identity()["Account"] == "123456789012"
     document = json.dumps({"Statement": []})
     assert client("iam").create_role(RoleName="r", AssumeRolePolicyDocument=document)
@@ -109,40 +108,26 @@ def test_parallel_clients(endpoint):
     assert not failures
 
 
-def test_a_restart_keeps_objects_logs_and_motos_sagemaker(tmp_path: Path):
-    role = "arn:aws:iam::123456789012:role/some-role-name"
+def test_a_restart_keeps_objects_logs_and_experiments(tmp_path: Path):
     with serve(tmp_path, make_sagemaker=NoPipelines) as first:
         s3 = make_client(first, "s3")
         s3.create_bucket(Bucket="bucket")
         s3.put_object(Bucket="bucket", Key="a/b", Body=b"data", Metadata={"k": "v"})
         first.app.logs.append("group", "stream", ["line"])
         for name in ("m", "gone"):
-            make_client(first, "sagemaker").create_model(ModelName=name, ExecutionRoleArn=role)
-        make_client(first, "sagemaker").delete_model(ModelName="gone")
+            make_client(first, "sagemaker").create_experiment(ExperimentName=name)
+        make_client(first, "sagemaker").delete_experiment(ExperimentName="gone")
     assert first.app.sagemaker.closed
     with serve(tmp_path / "other", make_sagemaker=NoPipelines) as other:
-        assert make_client(other, "sagemaker").list_models()["Models"] == []
+        assert make_client(other, "sagemaker").list_experiments()["ExperimentSummaries"] == []
     with serve(tmp_path, make_sagemaker=NoPipelines) as second:
         answer = make_client(second, "s3").get_object(Bucket="bucket", Key="a/b")
         assert (answer["Body"].read(), answer["Metadata"]) == (b"data", {"k": "v"})
         logs = make_client(second, "logs")
         events = logs.get_log_events(logGroupName="group", logStreamName="stream")["events"]
         assert [event["message"] for event in events] == ["line"]
-        models = make_client(second, "sagemaker").list_models()["Models"]
-        assert [m["ModelName"] for m in models] == ["m"]
-
-
-def test_a_call_that_was_torn_by_a_kill_is_forgotten_and_no_other(tmp_path: Path):
-    role = "arn:aws:iam::123456789012:role/some-role-name"
-    with serve(tmp_path, make_sagemaker=NoPipelines) as first:
-        make_client(first, "sagemaker").create_model(ModelName="m", ExecutionRoleArn=role)
-    journal = tmp_path / "moto.jsonl"
-    before = journal.read_text()
-    journal.write_text(before + '{"operation": "CreateMod')
-    with serve(tmp_path, make_sagemaker=NoPipelines) as second:
-        models = make_client(second, "sagemaker").list_models()["Models"]
-        assert [m["ModelName"] for m in models] == ["m"]
-    assert journal.read_text() == before
+        found = make_client(second, "sagemaker").list_experiments()["ExperimentSummaries"]
+        assert [e["ExperimentName"] for e in found] == ["m"]
 
 
 def test_stopping_ends_idle_connections_and_frees_port_and_directory(tmp_path: Path):

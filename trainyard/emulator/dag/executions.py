@@ -202,7 +202,7 @@ class Executions:
         return [e for e in executions if e.record["answer"]["PipelineArn"] == pipeline]
 
     def _find(self, request: dict) -> Execution:
-        arn = request["PipelineExecutionArn"]
+        arn = request.get("PipelineExecutionArn")  # not required by ListPipelineExecutionSteps
         if arn not in self._all:
             raise ApiError("ResourceNotFound", f"Pipeline execution '{arn}' does not exist.")
         return self._all[arn]

@@ -289,12 +289,12 @@ class TrainingJob(Job):
 
 def refuse(request: dict, python: Path) -> None:
     """Raises ``ValidationException`` for what this emulator cannot run."""
-    spec = request["AlgorithmSpecification"]
+    spec = request.get("AlgorithmSpecification", {})  # none with a ServerlessJobConfig
     if "TrainingImage" not in spec:
         raise _invalid("AlgorithmSpecification.AlgorithmName is not run here: use TrainingImage")
     if why := images.refusal(spec["TrainingImage"]):
         raise _invalid(why)
-    if request["ResourceConfig"].get("InstanceGroups"):
+    if request.get("ResourceConfig", {}).get("InstanceGroups"):
         raise _invalid("ResourceConfig.InstanceGroups are not run here: use InstanceCount")
     if algorithms.without_script(request):
         if why := algorithms.refusal(request, python):

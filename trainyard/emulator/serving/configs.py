@@ -6,7 +6,7 @@ from pathlib import Path
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.serving.models import Models
-from trainyard.emulator.serving.stored import Forward, Kind, Stored
+from trainyard.emulator.serving.stored import Kind, Stored
 
 CONFIG = Kind("EndpointConfig", "endpoint-config", "endpoint configuration")
 NOT_RUN = {
@@ -26,8 +26,8 @@ NOT_RUN_VARIANT = {
 class EndpointConfigs:
     """All endpoint configurations of a state directory. From any thread; raises as AWS does."""
 
-    def __init__(self, root: Path, forward: Forward, models: Models) -> None:
-        self._stored = Stored(root, CONFIG, forward)
+    def __init__(self, root: Path, models: Models) -> None:
+        self._stored = Stored(root, CONFIG)
         self._models = models
 
     def operations(self) -> dict[str, Callable[[dict], dict]]:

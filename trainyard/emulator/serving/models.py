@@ -6,8 +6,9 @@ from pathlib import Path
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.serving.servers import ModelServer, server
-from trainyard.emulator.serving.stored import Forward, Kind, Stored
+from trainyard.emulator.serving.stored import Kind, Stored
 
+Forward = Callable[[str, dict], dict]
 MODEL = Kind("Model", "model", "model")
 
 
@@ -30,7 +31,7 @@ class Models:
     """
 
     def __init__(self, root: Path, forward: Forward, python: Path) -> None:
-        self._stored = Stored(root, MODEL, forward)
+        self._stored = Stored(root, MODEL)
         self._forward, self._python = forward, python
 
     def operations(self) -> dict[str, Callable[[dict], dict]]:

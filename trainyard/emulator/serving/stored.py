@@ -3,7 +3,6 @@
 import re
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.paging import ordered, page
 
-Forward = Callable[[str, dict], dict]
 NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern
 
 
@@ -30,12 +28,9 @@ class Stored:
     Raises ``ValidationException`` as AWS does for a name that is taken, or not there.
     """
 
-    def __init__(self, root: Path, kind: Kind, forward: Forward) -> None:
+    def __init__(self, root: Path, kind: Kind) -> None:
         self._root, self._kind = root, kind
         self._lock = threading.Lock()
-        if not root.exists():
-            root.mkdir(parents=True)
-            self._adopt(forward)
 
     def arn(self, name: str) -> str:
         return make_arn("sagemaker", f"{self._kind.resource}/{name.lower()}")
@@ -83,11 +78,3 @@ class Stored:
 
     def _path(self, name: str) -> Path:
         return self._root / f"{name}.json"
-
-    def _adopt(self, forward: Forward) -> None:
-        """Takes over what a state directory of before still has in moto's journal."""
-        api = self._kind.api
-        for summary in forward(f"List{api}s", {}).get(f"{api}s", []):
-            name = {f"{api}Name": summary[f"{api}Name"]}
-            write_json(self._path(summary[f"{api}Name"]), forward(f"Describe{api}", name))
-            forward(f"Delete{api}", name)

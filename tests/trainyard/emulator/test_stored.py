@@ -1,0 +1,181 @@
+"""SageMaker's operations, each of them: done here, kept and readable back, or refused by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+from botocore import xform_name
+from botocore.exceptions import ClientError
+
+from tests.trainyard.emulator.harness import Cloud, cloud
+from tests.trainyard.emulator.requests import MODEL, full, minimal, operations
+from trainyard.emulator.stored.kinds import KINDS, Kind
+
+TAGS = [{"Key": "k", "Value": "v"}]
+ROLE = "arn:aws:iam::123456789012:role/some-role-name"
+VERBS = ("Create", "Describe", "List", "Update", "Delete")
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory):
+    with cloud(tmp_path_factory.mktemp("aws")) as running:
+        yield running
+
+
+def call(aws: Cloud, operation: str, request: dict) -> dict:
+    return getattr(aws.sm, xform_name(operation))(**request)
+
+
+def code(aws: Cloud, operation: str, request: dict) -> str:
+    """The answer's error code; empty when it is none."""
+    try:
+        call(aws, operation, request)
+    except ClientError as failure:
+        return failure.response["Error"]["Code"]
+    return ""
+
+
+def test_every_operation_of_sagemaker_is_done_kept_or_refused_by_name(tmp_path: Path):
+    with cloud(tmp_path) as aws:
+        refused = walked(aws)
+    for name, message in refused.items():
+        assert f"does not implement {name}: it would need" in message
+    pretended = "HyperParameterTuningJob AutoMLJobV2 CompilationJob LabelingJob"
+    for noun in f"{pretended} MonitoringSchedule NotebookInstance FeatureGroup Cluster".split():
+        assert f"Create{noun}" in refused, noun
+    assert len(refused) > 300
+
+
+def walked(aws: Cloud) -> dict[str, str]:
+    """Calls every operation; those that are refused by name → how."""
+    kept = {o.name for kind in KINDS for v in VERBS if (o := kind.operation(v))}
+    kept |= {"AssociateTrialComponent", "DisassociateTrialComponent", "ListModelCardVersions"}
+    refused = {}
+    for operation in operations():
+        try:
+            call(aws, operation.name, minimal(operation.name))
+        except ClientError as failure:
+            error = failure.response["Error"]
+            assert failure.response["ResponseMetadata"]["HTTPStatusCode"] < 500, operation.name
+            if error["Code"] == "UnknownOperationException":
+                refused[operation.name] = error["Message"]
+                continue
+        done = aws.endpoint.app.sagemaker.owns(operation.name) or "ModelPackage" in operation.name
+        assert operation.name in kept or done, f"{operation.name} is answered: by what?"
+    return refused
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_what_is_kept_is_read_back_whole_and_once(aws, kind: Kind):
+    made = full(f"Create{kind.name}")
+    if kind.name == "Trial":
+        call(aws, "CreateExperiment", {"ExperimentName": made["ExperimentName"]})
+    arn = call(aws, f"Create{kind.name}", made)[kind.arn_key]
+    named = {kind.key: made[kind.key]}
+    shown = call(aws, f"Describe{kind.name}", named)
+    times = {"StartTime", "EndTime"}  # come back as datetime
+    for member in made.keys() - {"Tags", "ClientToken"} - times:
+        assert shown[member] == made[member], member
+    assert all(shown[member].timestamp() == made[member] for member in times & made.keys())
+    assert {kind.arn_key, "CreationTime"} <= shown.keys()
+    assert set(shown) - {"ResponseMetadata"} <= kind.described
+    listed = call(aws, f"List{kind.name}s", {"NameContains": made[kind.key]} if by(kind) else {})
+    assert arn in json.dumps(listed, default=str)
+    if "Tags" in made:
+        assert aws.sm.list_tags(ResourceArn=arn)["Tags"] == made["Tags"]
+    assert code(aws, f"Create{kind.name}", made) in ("ValidationException", *TWICE)
+    call(aws, f"Delete{kind.name}", named)
+    assert code(aws, f"Describe{kind.name}", named) in ("ValidationException", "ResourceNotFound")
+    assert code(aws, f"Delete{kind.name}", named) in ("ValidationException", "ResourceNotFound")
+
+
+TWICE = ("ResourceInUse", "ConflictException")
+
+
+def by(kind: Kind) -> bool:
+    return "NameContains" in MODEL.operation_model(f"List{kind.name}s").input_shape.members
+
+
+def test_a_name_that_is_no_file_name_is_refused(aws):
+    for name in ("../../x", "a/b", "x" * 121, "-a"):
+        assert code(aws, "CreateExperiment", {"ExperimentName": name}) == "ValidationException"
+
+
+def test_trials_and_components_belong_together(aws):
+    sm = aws.sm
+    assert code(aws, "CreateTrial", {"TrialName": "t", "ExperimentName": "none"}) == (
+        "ResourceNotFound"
+    )
+    sm.create_experiment(ExperimentName="e")
+    for trial in ("t1", "t2"):
+        sm.create_trial(TrialName=trial, ExperimentName="e")
+    for component in ("c1", "c2"):
+        sm.create_trial_component(TrialComponentName=component)
+    sm.associate_trial_component(TrialComponentName="c1", TrialName="t1")
+    names = lambda **by: [  # noqa: E731
+        c["TrialComponentName"]
+        for c in sm.list_trial_components(SortBy="Name", SortOrder="Ascending", **by)[
+            "TrialComponentSummaries"
+        ]
+    ]
+    assert names(TrialName="t1") == ["c1"] == names(ExperimentName="e")
+    assert names(TrialName="t2") == []
+    trials = lambda **by: [t["TrialName"] for t in sm.list_trials(**by)["TrialSummaries"]]  # noqa: E731
+    assert trials(ExperimentName="e") == ["t2", "t1"]  # the newest first, as on AWS
+    assert trials(TrialComponentName="c1") == ["t1"]
+    sm.disassociate_trial_component(TrialComponentName="c1", TrialName="t1")
+    assert names(TrialName="t1") == []
+    sm.update_trial_component(TrialComponentName="c1", Parameters={"a": {"NumberValue": 1.0}})
+    sm.update_trial_component(TrialComponentName="c1", Parameters={"b": {"StringValue": "x"}})
+    sm.update_trial_component(TrialComponentName="c1", ParametersToRemove=["a"])
+    shown = sm.describe_trial_component(TrialComponentName="c1")
+    assert shown["Parameters"] == {"b": {"StringValue": "x"}}
+
+
+def test_a_model_card_keeps_its_versions(aws):
+    sm = aws.sm
+    sm.create_model_card(ModelCardName="card", Content="{}", ModelCardStatus="Draft")
+    sm.update_model_card(ModelCardName="card", Content='{"a": 1}', ModelCardStatus="Approved")
+    versions = sm.list_model_card_versions(ModelCardName="card")["ModelCardVersionSummaryList"]
+    assert [(v["ModelCardVersion"], v["ModelCardStatus"]) for v in versions] == [
+        (1, "Draft"),
+        (2, "Approved"),
+    ]
+    assert sm.describe_model_card(ModelCardName="card")["Content"] == '{"a": 1}'
+    assert sm.describe_model_card(ModelCardName="card", ModelCardVersion=1)["Content"] == "{}"
+    wanted = {"ModelCardName": "card", "ModelCardVersion": 3}
+    assert code(aws, "DescribeModelCard", wanted) == "ResourceNotFound"
+
+
+def test_what_is_kept_survives_and_a_journal_of_before_is_taken_over(tmp_path: Path, caplog):
+    made = {"ModelName": "m", "PrimaryContainer": {"Image": "i"}, "EnableNetworkIsolation": True}
+    lines = [
+        {"operation": "CreateModel", "request": made},
+        {"operation": "CreateTransformJob", "request": {"TransformJobName": "never-ran"}},
+        {"operation": "CreateExperiment", "request": {"ExperimentName": "e"}},
+        {"operation": "CreateExperiment", "request": {"ExperimentName": "gone"}},
+        {"operation": "DeleteExperiment", "request": {"ExperimentName": "gone"}},
+        {"operation": "AddTags", "request": {"ResourceArn": arn("model", "m"), "Tags": TAGS}},
+    ]
+    journal = tmp_path / "moto.jsonl"
+    torn = '{"operation": "CreateMod'
+    journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + torn)
+    with cloud(tmp_path) as first:
+        shown = first.sm.describe_model(ModelName="m")
+        assert shown["EnableNetworkIsolation"] is True and not journal.exists()
+        assert first.sm.list_tags(ResourceArn=arn("model", "m"))["Tags"] == TAGS
+        assert first.sm.list_transform_jobs()["TransformJobSummaries"] == []  # nobody had run it
+    assert "nobody had done CreateTransformJob" in caplog.text
+    with cloud(tmp_path) as second:
+        assert second.sm.describe_model(ModelName="m")["CreationTime"] == shown["CreationTime"]
+        found = second.sm.list_experiments()["ExperimentSummaries"]
+        assert [each["ExperimentName"] for each in found] == ["e"]
+
+
+def test_a_model_without_a_vpc_has_none(aws):
+    aws.sm.create_model(ModelName="plain", PrimaryContainer={"Image": "i"}, ExecutionRoleArn=ROLE)
+    assert "VpcConfig" not in aws.sm.describe_model(ModelName="plain")
+
+
+def arn(resource: str, name: str) -> str:
+    return f"arn:aws:sagemaker:us-east-1:123456789012:{resource}/{name}"
