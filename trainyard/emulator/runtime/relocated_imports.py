@@ -52,10 +52,12 @@ def mentions(constant: object) -> bool:
 
 
 def run_next() -> None:
-    """The sitecustomize of this machine's own, which ours has hidden."""
+    """The next sitecustomize, which ours has hidden; that may run ours again, for the one after."""
+    ran = sys.__dict__.setdefault("_trainyard_ran", {HERE.resolve()})
     for folder in sys.path:
-        path = Path(folder, "sitecustomize.py")
-        if path.is_file() and not path.samefile(HERE):
+        path = Path(folder, "sitecustomize.py").resolve()
+        if path.is_file() and path not in ran:
+            ran.add(path)
             spec = importlib.util.spec_from_file_location("sitecustomize", path)
             if spec and spec.loader:
                 spec.loader.exec_module(importlib.util.module_from_spec(spec))
@@ -63,5 +65,6 @@ def run_next() -> None:
 
 
 if __name__ == "sitecustomize":
-    install()
+    if "_trainyard_ran" not in sys.__dict__:
+        install()
     run_next()
