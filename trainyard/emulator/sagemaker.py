@@ -20,7 +20,7 @@ from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.serving.configs import EndpointConfigs
 from trainyard.emulator.serving.endpoints import Endpoints
-from trainyard.emulator.serving.instance import Answer
+from trainyard.emulator.serving.invocations import Reply
 from trainyard.emulator.serving.models import Models
 from trainyard.emulator.shapes import check
 from trainyard.emulator.steps import Services
@@ -90,7 +90,7 @@ class SageMaker:
         check(operation, request)
         return self._operations[operation](request)
 
-    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
         """InvokeEndpoint, a request to ``sagemaker-runtime``."""
         return self._endpoints.invoke(path, body, headers)
 

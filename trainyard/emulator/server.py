@@ -39,6 +39,7 @@ from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.s3 import S3, xml
 from trainyard.emulator.s3.body import SIGNED
 from trainyard.emulator.serving.instance import Answer
+from trainyard.emulator.serving.invocations import Reply
 from trainyard.emulator.signatures import Refused, check, check_session
 from trainyard.emulator.stored import Stored, refusal
 from trainyard.emulator.stored.journal import take_over
@@ -59,7 +60,7 @@ class SageMaker(Protocol):
 
     def handle(self, operation: str, request: dict) -> dict: ...
 
-    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Answer: ...
+    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply: ...
 
     def begin(self) -> None: ...
 
@@ -164,14 +165,15 @@ class App:
 
     def _invoke(self, request: Request) -> Response:
         """InvokeEndpoint: the container's answer; one that is no success becomes a ModelError."""
-        wanted = {k: v for k, v in request.headers.items() if k in ("Content-Type", "Accept")}
+        given = dict(request.headers.items())
         try:
-            answer = self.sagemaker.invoke(request.path, request.get_data(), wanted)
+            reply = self.sagemaker.invoke(request.path, request.get_data(), given)
         except ApiError as failure:
             return _error(failure)
+        answer = reply.answer
         if answer.status >= 400:
             return _model_error(answer)
-        return Response(answer.body, 200, content_type=answer.content_type)
+        return Response(answer.body, 200, reply.headers, content_type=answer.content_type)
 
     def _sagemaker(self, operation: str, request: dict) -> dict:
         if self.sagemaker.owns(operation):

@@ -1,56 +1,223 @@
-"""One endpoint: the instance that serves its model, and the requests to it."""
+"""One endpoint: the fleet that serves it, the one that is to, and the way from one to the other.
 
+An update starts a second fleet (green) beside the first (blue), shifts requests to it and waits
+after each shift. When an alarm goes off meanwhile all requests return to blue. No request is lost
+on the way: a fleet ends when the last one that it got is answered.
+"""
+
+import contextlib
 import http.client
+import logging
 import threading
 import time
-import uuid
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from trainyard.emulator.access import granted
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.jobs.job import Place
-from trainyard.emulator.serving.instance import Answer, Instance
-from trainyard.emulator.serving.models import Container
+from trainyard.emulator.serving.deployment import Deployment
+from trainyard.emulator.serving.fleet import Fleet, Variant
+from trainyard.emulator.serving.instance import Answer
+from trainyard.emulator.serving.turns import Turns
+
+LOOK = 0.1  # seconds between looks at the alarms
+log = logging.getLogger(__name__)
+
+Alarmed = Callable[[tuple[str, ...]], list[str]]
+"""Those of some alarms that are in the state ALARM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A container's answer, and who gave it how fast."""
+
+    answer: Answer
+    config: dict
+    """The endpoint configuration that it is of."""
+    variant: Variant
+    seconds: float
 
 
 class Endpoint:
-    """An instance that serves one model. Every method may be called from any thread."""
+    """Every method may be called from any thread."""
 
-    def __init__(
-        self, place: Place, name: str, variant: str, model: dict, containers: Sequence[Container]
-    ) -> None:
+    def __init__(self, place: Place, name: str, config: dict, alarmed: Alarmed) -> None:
         self.arn = make_arn("sagemaker", f"endpoint/{name.lower()}")
-        self.status, self.failure = "Creating", ""
+        self.name, self.status, self.failure = name, "Creating", ""
         self.created = self.modified = time.time()
-        self._place, self._name = place, name
-        self.stream = f"{variant}/i-{uuid.uuid4().hex[:17]}"
-        folder = place.jobs.parent / "endpoints" / name
-        role, isolated = model.get("ExecutionRoleArn", ""), model.get("EnableNetworkIsolation")
-        grant = granted(place.aws, role, bool(isolated))
-        self._instance = Instance(place, folder, containers, self._line, grant)
+        self.deployment_config: dict = {}
+        self._place, self._alarmed = place, alarmed
+        self._blue = Fleet(place, name, config)
+        self._green: Fleet | None = None
+        self._share, self._turns, self._lock = 0.0, Turns(), threading.RLock()
+        self._since = 0.0
+        self._ended = threading.Event()
+        self._worker: threading.Thread | None = None
+
+    @property
+    def config(self) -> dict:
+        """That of the fleet that serves; during an update still blue's."""
+        return self._blue.config
 
     def start(self) -> None:
         """Returns at once; ``status`` becomes ``InService`` or ``Failed``."""
-        self._instance.start()
-        threading.Thread(target=self._decide, name=self._name, daemon=True).start()
+        self._begin("Creating", self._come_up)
+
+    def update(self, config: dict, deployment: Deployment, asked: dict) -> None:
+        """Puts ``config`` into service beside what serves now. Raises ``ValidationException``."""
+        fleet = Fleet(self._place, self.name, config)
+        self._begin("Updating", lambda: self._deploy(fleet, deployment))
+        self.deployment_config = asked
+
+    def weigh(self, weights: dict[str, float], counts: dict[str, int]) -> None:
+        """UpdateEndpointWeightsAndCapacities."""
+        known = self._blue.variants
+        for name in {*weights, *counts} - known.keys():
+            raise ApiError(
+                "ValidationException", f"{self.name} has no variant {name!r}: {[*known]}"
+            )
+        after = {n: weights.get(n, variant.weight) for n, variant in known.items()}
+        if not sum(after.values()):
+            raise ApiError("ValidationException", "one DesiredWeight at least must not be 0")
+
+        def change() -> None:
+            self._blue.weigh(weights)
+            for name, count in counts.items():
+                known[name].count = count
+            self._become("InService")
+
+        self._begin("Updating", change)
+
+    def invoke(self, body: bytes, headers: dict[str, str], target: str | None) -> Served:
+        """``POST /invocations``. A container that does not answer is one that answers
+        500. Raises ``ValidationError`` for a target that is not there."""
+        with contextlib.ExitStack() as stack:
+            with self._lock:  # no fleet may end between being chosen and having the request
+                fleet = self._fleet()
+                variant = stack.enter_context(fleet.serving(target))
+            began = time.monotonic()
+            try:
+                answer = variant.instance.invoke(body, headers)
+            except (OSError, http.client.HTTPException) as error:
+                message = f"the container of {self.name} did not answer: {error}"
+                answer = Answer(500, message.encode(), "text/plain")
+            return Served(answer, fleet.config, variant, time.monotonic() - began)
+
+    def describe(self) -> dict:
+        with self._lock:
+            if self.status == "InService" and (failure := self._blue.failure):
+                self.failure, self.status = failure[:1024], "Failed"
+            found = {
+                "EndpointName": self.name,
+                "EndpointArn": self.arn,
+                "EndpointConfigName": self._blue.name,
+                "EndpointStatus": self.status,
+                "CreationTime": self.created,
+                "LastModifiedTime": self.modified,
+                "ProductionVariants": [v.describe() for v in self._blue.variants.values()],
+            }
+            if self.deployment_config:
+                found["LastDeploymentConfig"] = self.deployment_config
+            if self._green:
+                variants = [v.describe() for v in self._green.variants.values()]
+                found["PendingDeploymentSummary"] = {
+                    "EndpointConfigName": self._green.name,
+                    "ProductionVariants": variants,
+                    "StartTime": self._since,
+                }
+            return found | ({"FailureReason": self.failure} if self.failure else {})
 
     def stop(self) -> None:
-        """Returns when no process of the container is left."""
-        self._instance.stop()
+        """Returns when no process of the endpoint is left."""
+        self._ended.set()
+        with self._lock:
+            fleets, worker = [self._blue, self._green], self._worker
+        for fleet in fleets:
+            if fleet:
+                fleet.stop()
+        if worker and worker is not threading.current_thread():
+            worker.join()
 
-    def invoke(self, body: bytes, headers: dict[str, str]) -> Answer:
-        """``POST /invocations``. Raises :class:`ApiError` when no answer comes."""
-        try:
-            return self._instance.invoke(body, headers)
-        except (OSError, http.client.HTTPException) as error:
-            message = f"the container of {self._name} did not answer: {error}"
-            raise ApiError("ModelError", message, 424) from None
+    # inside
 
-    def _decide(self) -> None:
-        self._instance.wait()
-        self.failure, self.modified = self._instance.failure, time.time()
-        self.status = "InService" if self._instance.status == "Ready" else "Failed"
+    def _begin(self, status: str, work: Callable[[], None]) -> None:
+        with self._lock:
+            if self._worker and (self.status != "InService" or self._worker.is_alive()):
+                message = f"Cannot update endpoint {self.name!r}: it is {self.status}"
+                raise ApiError("ValidationException", message)
+            self._become(status)
+            self._since = time.time()
+            self._worker = threading.Thread(target=work, name=self.name, daemon=True)
+            self._worker.start()
 
-    def _line(self, host: str, line: str) -> None:
-        group = f"/aws/sagemaker/Endpoints/{self._name}"
-        self._place.logs.append(group, self.stream, (line,))
+    def _become(self, status: str, failure: str = "") -> None:
+        with self._lock:
+            self.status, self.failure, self.modified = status, failure[:1024], time.time()
+
+    def _fleet(self) -> Fleet:
+        if not self._green:
+            return self._blue
+        shares = {"green": self._share, "blue": 1 - self._share}
+        return self._green if self._turns.next(shares) == "green" else self._blue
+
+    def _come_up(self) -> None:
+        self._blue.start()
+        self._blue.wait()
+        failure = self._blue.failure
+        if failure:
+            self._blue.stop()
+        self._become("Failed" if failure else "InService", failure)
+
+    def _deploy(self, fleet: Fleet, how: Deployment) -> None:
+        end = time.monotonic() + how.limit
+        why = self._off(how.alarms)
+        if why:  # already in blue: developer guide, "Auto-Rollback Configuration"
+            return self._become("InService", f"The deployment was not begun: {why}")
+        with self._lock:
+            self._green, self._share = fleet, 0.0
+        fleet.start()
+        fleet.wait()
+        why = fleet.failure
+        for number, share in enumerate(how.shares):
+            if why or self._ended.is_set():
+                break
+            with self._lock:
+                self._share = share
+            last = number + 1 == len(how.shares)
+            why = self._bake(how, how.bake + (how.termination if last else 0), end)
+        if not self._ended.is_set():
+            self._roll_back(fleet, why) if why else self._complete(fleet)
+
+    def _bake(self, how: Deployment, seconds: float, limit: float) -> str:
+        """Waits; why all must go back, or an empty text."""
+        until = time.monotonic() + seconds
+        while True:
+            if why := self._off(how.alarms):
+                return why
+            if self._green and (failure := self._green.failure):
+                return failure
+            if time.monotonic() > limit:
+                return f"it took longer than MaximumExecutionTimeoutInSeconds ({how.limit:g} s)"
+            left = until - time.monotonic()
+            if left <= 0 or self._ended.wait(min(LOOK, left)):
+                return ""
+
+    def _off(self, alarms: tuple[str, ...]) -> str:
+        names = self._alarmed(alarms) if alarms else []
+        return f"alarm {', '.join(names)} is in the state ALARM" if names else ""
+
+    def _complete(self, fleet: Fleet) -> None:
+        with self._lock:
+            blue, self._blue, self._green = self._blue, fleet, None
+        blue.drain()
+        blue.stop()
+        self._become("InService")
+
+    def _roll_back(self, fleet: Fleet, why: str) -> None:
+        with self._lock:
+            self._become("RollingBack")
+            self._green, self._share = None, 0.0
+        log.warning("endpoint %s goes back to %s: %s", self.name, self._blue.name, why)
+        fleet.drain()
+        fleet.stop()
+        self._become("InService", f"The deployment was rolled back: {why}")

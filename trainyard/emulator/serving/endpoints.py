@@ -1,23 +1,24 @@
-"""CreateEndpoint and its relatives.
+"""CreateEndpoint and its relatives, and InvokeEndpoint.
 
-An endpoint ends with the emulator, as its containers do; its configuration stays. Run here: one
-production variant with one container of AWS's PyTorch inference image. Not run: autoscaling,
-several variants, data capture, asynchronous and serverless inference, inference components.
+An endpoint ends with the emulator, as its containers do; its configuration stays. Not run:
+autoscaling, shadow variants, asynchronous and serverless inference, inference components.
 """
 
-import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.paging import ordered, page
 from trainyard.emulator.serving.configs import EndpointConfigs
+from trainyard.emulator.serving.deployment import planned
 from trainyard.emulator.serving.endpoint import Endpoint
-from trainyard.emulator.serving.instance import Answer
+from trainyard.emulator.serving.invocations import Invocations, Reply
+from trainyard.emulator.serving.stored import NAME
 
-_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")  # the API reference's pattern
-_PATH = re.compile(r"/endpoints/([^/]+)/invocations")
+SUMMARY = ("EndpointName", "EndpointArn", "EndpointStatus", "CreationTime", "LastModifiedTime")
+RETAINED = {"DesiredWeight": "InitialVariantWeight", "DesiredInstanceCount": "InitialInstanceCount"}
+"""VariantPropertyType → the member of a variant that it keeps in an update."""
 
 
 class Endpoints:
@@ -28,109 +29,151 @@ class Endpoints:
 
     def __init__(self, place: Place, configs: EndpointConfigs) -> None:
         self._place, self._configs = place, configs
-        self._live: dict[str, tuple[Endpoint, dict]] = {}
+        self._live: dict[str, Endpoint] = {}
+        """By the name in lower case, as in the ARN."""
         self._lock = threading.Lock()
         self._closed = False
+        self._invocations = Invocations(place)
 
     def operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
             "CreateEndpoint": self.create,
             "DescribeEndpoint": self._describe,
             "ListEndpoints": self._list,
+            "UpdateEndpoint": self.update,
+            "UpdateEndpointWeightsAndCapacities": self._weigh,
             "DeleteEndpoint": self._delete,
         }
 
-    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
         """InvokeEndpoint; ``path`` is the request's. Raises ``ValidationError``, ``ModelError``."""
-        match = _PATH.fullmatch(path)
-        if not match:
-            raise ApiError("UnknownOperationException", f"{path}: only InvokeEndpoint is run here")
-        endpoint, _ = self._find(match[1])
-        if endpoint.status != "InService":
-            message = f"Endpoint {match[1]} of account is not in service: {endpoint.status}"
-            raise ApiError("ValidationError", message)
-        return endpoint.invoke(body, headers)
+        return self._invocations.answer(self._find, path, body, headers)
 
     def close(self) -> None:
         """Stops every endpoint; returns when no process of theirs is left."""
         with self._lock:
             self._closed = True
             live, self._live = list(self._live.values()), {}
-        for endpoint, _ in live:
+        for endpoint in live:
             endpoint.stop()
+        self._invocations.close()
+
+    def exists(self, name: str) -> bool:
+        return name.lower() in self._live
 
     def create(self, request: dict) -> dict:
-        name, config = request["EndpointName"], request["EndpointConfigName"]
-        if not _NAME.fullmatch(name):
-            raise _invalid(f"EndpointName {name!r} must match {_NAME.pattern}")
-        variant = self._variant(config)
-        model = self._place.models.describe(variant["ModelName"])
-        containers = self._place.models.containers(variant["ModelName"])
+        name = request["EndpointName"]
+        if not NAME.fullmatch(name):
+            raise _invalid(f"EndpointName {name!r} must match {NAME.pattern}")
+        config = self._configs.describe(request["EndpointConfigName"])
+        asked = request.get("DeploymentConfig") or {}
+        planned(asked, _instances(config))
         with self._lock:
             if self._closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
-            if name in self._live:
+            if name.lower() in self._live:
                 raise _invalid(f"Cannot create already existing endpoint {name!r}")
-            endpoint = Endpoint(self._place, name, variant["VariantName"], model, containers)
-            self._live[name] = endpoint, {"EndpointConfigName": config, "variant": variant}
+            endpoint = self._live[name.lower()] = Endpoint(self._place, name, config, self._alarmed)
+            endpoint.deployment_config = asked
         endpoint.start()
         return {"EndpointArn": endpoint.arn}
 
+    def update(self, request: dict) -> dict:
+        endpoint = self._find(request["EndpointName"])
+        config = self._configs.describe(request["EndpointConfigName"])
+        if request.get("RetainAllVariantProperties"):
+            dropped = request.get("ExcludeRetainedVariantProperties", [])
+            config = _retained(config, endpoint, {d["VariantPropertyType"] for d in dropped})
+        asked = request.get("DeploymentConfig") or {}
+        if request.get("RetainDeploymentConfig"):
+            asked = endpoint.deployment_config
+        how = planned(asked, _instances(config))
+        self._alarmed(how.alarms)  # one that is not there is refused now
+        endpoint.update(config, how, asked)
+        return {"EndpointArn": endpoint.arn}
+
+    def _weigh(self, request: dict) -> dict:
+        endpoint = self._find(request["EndpointName"])
+        asked = {e["VariantName"]: e for e in request["DesiredWeightsAndCapacities"]}
+        weights = {n: e["DesiredWeight"] for n, e in asked.items() if "DesiredWeight" in e}
+        counts = {
+            n: e["DesiredInstanceCount"] for n, e in asked.items() if "DesiredInstanceCount" in e
+        }
+        endpoint.weigh(weights, counts)
+        return {"EndpointArn": endpoint.arn}
+
     def _describe(self, request: dict) -> dict:
-        name = request["EndpointName"]
-        endpoint, about = self._find(name)
-        variant = about["variant"]
-        count = variant.get("InitialInstanceCount", 1)
-        answer = _summary(name, endpoint) | {"EndpointConfigName": about["EndpointConfigName"]}
-        answer["ProductionVariants"] = [
-            {
-                "VariantName": variant["VariantName"],
-                "DesiredInstanceCount": count,
-                "CurrentInstanceCount": count,
+        endpoint = self._find(request["EndpointName"])
+        capture = endpoint.config.get("DataCaptureConfig")
+        if not capture:
+            return endpoint.describe()
+        enabled = capture.get("EnableCapture", False)
+        return endpoint.describe() | {
+            "DataCaptureConfig": {
+                "EnableCapture": enabled,
+                "CaptureStatus": "Started" if enabled else "Stopped",
+                "CurrentSamplingPercentage": capture["InitialSamplingPercentage"],
+                "DestinationS3Uri": capture["DestinationS3Uri"],
+                "KmsKeyId": capture.get("KmsKeyId", ""),
             }
-        ]
-        return answer | ({"FailureReason": endpoint.failure} if endpoint.failure else {})
+        }
 
     def _list(self, request: dict) -> dict:
         part, status = request.get("NameContains", ""), request.get("StatusEquals")
+        described = [endpoint.describe() for endpoint in list(self._live.values())]
         found = [
-            _summary(name, endpoint)
-            for name, (endpoint, _) in self._live.items()
-            if part in name and status in (None, endpoint.status)
+            {key: entry[key] for key in SUMMARY}
+            for entry in described
+            if part in entry["EndpointName"] and status in (None, entry["EndpointStatus"])
         ]
         keys = {"Name": "EndpointName", "CreationTime": "CreationTime", "Status": "EndpointStatus"}
         found = ordered(found, request, keys, "CreationTime", "Descending")
         return page("Endpoints", found, request, 10, lambda entry: entry)
 
     def _delete(self, request: dict) -> dict:
-        endpoint, _ = self._find(request["EndpointName"])
+        endpoint = self._find(request["EndpointName"])
         with self._lock:
-            self._live.pop(request["EndpointName"], None)
+            self._live.pop(request["EndpointName"].lower(), None)
         endpoint.stop()
+        self._invocations.forget(endpoint.name)
         return {}
 
-    def _find(self, name: str) -> tuple[Endpoint, dict]:
-        if name not in self._live:
+    def _find(self, name: str) -> Endpoint:
+        if not self.exists(name):
             raise _invalid(f'Could not find endpoint "{name}".')
-        return self._live[name]
+        return self._live[name.lower()]
 
-    def _variant(self, config: str) -> dict:
-        """The configuration's only variant."""
-        described = self._configs.describe(config)
-        variants = described["ProductionVariants"]
-        if len(variants) != 1:
-            raise _invalid(f"{config} has {len(variants)} variants; one is run here")
-        return variants[0]
+    def _alarmed(self, names: Iterable[str]) -> list[str]:
+        """Those that are in the state ALARM. Raises ``ValidationException`` for unknown ones."""
+        wanted = list(names)
+        if not wanted:
+            return []
+        found = self._place.aws.client("cloudwatch").describe_alarms(AlarmNames=wanted)
+        states = {alarm["AlarmName"]: alarm["StateValue"] for alarm in found["MetricAlarms"]}
+        if missing := [name for name in wanted if name not in states]:
+            raise _invalid(f"AutoRollbackConfiguration: there is no alarm {', '.join(missing)}")
+        return [name for name, state in states.items() if state == "ALARM"]
 
 
-def _summary(name: str, endpoint: Endpoint) -> dict:
-    return {
-        "EndpointName": name,
-        "EndpointArn": endpoint.arn,
-        "EndpointStatus": endpoint.status,
-        "CreationTime": endpoint.created,
-        "LastModifiedTime": endpoint.modified,
-    }
+def _instances(config: dict) -> int:
+    return sum(variant.get("InitialInstanceCount", 1) for variant in config["ProductionVariants"])
+
+
+def _retained(config: dict, endpoint: Endpoint, dropped: set[str]) -> dict:
+    """``config`` with what is set at the endpoint of its variants."""
+    now = {v["VariantName"]: v for v in endpoint.describe()["ProductionVariants"]}
+    variants = []
+    for variant in config["ProductionVariants"]:
+        kept = {
+            member: now[variant["VariantName"]][kind]
+            for kind, member in RETAINED.items()
+            if variant["VariantName"] in now and kind not in dropped
+        }
+        variants.append(variant | kept)
+    found = config | {"ProductionVariants": variants}
+    if "DataCaptureConfig" not in dropped and "DataCaptureConfig" in endpoint.config:
+        found["DataCaptureConfig"] = endpoint.config["DataCaptureConfig"]
+    return found
 
 
 def _invalid(message: str) -> ApiError:

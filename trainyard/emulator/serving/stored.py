@@ -25,6 +25,8 @@ class Kind:
 class Stored:
     """All documents of a kind, one file each below ``root``. From any thread.
 
+    Names differ by more than case, as their ARNs do: these are in lower case.
+
     Raises ``ValidationException`` as AWS does for a name that is taken, or not there.
     """
 
@@ -77,4 +79,4 @@ class Stored:
         return page(f"{api}s", found, request, 10, lambda d: {key: d[key] for key in wanted})
 
     def _path(self, name: str) -> Path:
-        return self._root / f"{name}.json"
+        return self._root / f"{name.lower()}.json"

@@ -12,8 +12,6 @@ NOT_RUN = {
     "Job": "its job categories are services that have no offline counterpart",
     "QualityCheck": "the container is one of AWS's, whose image is closed",
     "ClarifyCheck": "the container is one of AWS's, whose image is closed",
-    "EndpointConfig": "endpoints are made by calls to its API, outside a pipeline",
-    "Endpoint": "endpoints are made by calls to its API, outside a pipeline",
     "InferenceComponent": "its endpoints serve one model each",
     "EMR": "it has no Spark",
     "EMRServerless": "it has no Spark",

@@ -1,6 +1,7 @@
 """Endpoints through boto3: a container is started, asked, and gone; with handlers of anyone's."""
 
 import io
+import json
 import tarfile
 
 import psutil
@@ -8,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, until
+from tests.trainyard.emulator.standin import make_client
 
 pytestmark = pytest.mark.slow
 
@@ -60,8 +62,6 @@ def ended(cloud: Cloud, name: str) -> dict:
 
 
 def ask(cloud: Cloud, name: str, body: str) -> str:
-    from tests.trainyard.emulator.standin import make_client
-
     runtime = make_client(cloud.endpoint, "sagemaker-runtime")
     answer = runtime.invoke_endpoint(EndpointName=name, Body=body, ContentType="text/plain")
     return answer["Body"].read().decode()
@@ -123,3 +123,187 @@ def test_without_namespaces_it_answers_too(served, monkeypatch):
     described = ended(served, "relocated")
     assert described["EndpointStatus"] == "InService", described
     assert ask(served, "relocated", "you").startswith("hello you blue")
+
+
+# several variants, updates
+
+
+WHO = """
+import os, json
+def model_fn(model_dir): return os.environ["COLOUR"]
+def input_fn(body, content_type): return body.decode() if isinstance(body, bytes) else body
+def predict_fn(text, model):
+    if text == "bad": raise RuntimeError("bad")
+    return model
+def output_fn(answer, accept): return answer
+"""
+
+
+def model(cloud: Cloud, name: str, colour: str, handlers: str = WHO) -> str:
+    uri = cloud.put(f"{name}/model.tar.gz", package(handlers))
+    environment = {"SAGEMAKER_PROGRAM": "inference.py", "COLOUR": colour}
+    container = {"Image": IMAGE, "ModelDataUrl": uri, "Environment": environment}
+    cloud.sm.create_model(ModelName=name, PrimaryContainer=container, ExecutionRoleArn=ROLE)
+    return name
+
+
+def config(cloud: Cloud, name: str, weights: dict[str, float], **more) -> str:
+    """An endpoint configuration; each variant is named after its model."""
+    variants = [
+        {"VariantName": model, "ModelName": model, "InstanceType": "ml.m5.large",
+         "InitialInstanceCount": 1, "InitialVariantWeight": weight}
+        for model, weight in weights.items()
+    ]  # fmt: skip
+    cloud.sm.create_endpoint_config(EndpointConfigName=name, ProductionVariants=variants, **more)
+    return name
+
+
+def invoke(cloud: Cloud, name: str, body: str = "who", **more) -> tuple[str, str]:
+    """The answer, and the variant that gave it."""
+    runtime = make_client(cloud.endpoint, "sagemaker-runtime")
+    answer = runtime.invoke_endpoint(EndpointName=name, Body=body, **more)
+    return answer["Body"].read().decode(), answer["InvokedProductionVariant"]
+
+
+def settled(cloud: Cloud, name: str) -> dict:
+    describe = lambda: cloud.sm.describe_endpoint(EndpointName=name)  # noqa: E731
+    busy = ("Creating", "Updating", "RollingBack")
+    return until(lambda: d if (d := describe())["EndpointStatus"] not in busy else None, 120)
+
+
+def test_variants_share_requests_and_are_captured(served):
+    for colour in ("red", "Green"):
+        model(served, colour, colour)
+    capture = {
+        "EnableCapture": True, "InitialSamplingPercentage": 50,
+        "DestinationS3Uri": "s3://bkt/captured",
+        "CaptureOptions": [{"CaptureMode": "Input"}, {"CaptureMode": "Output"}],
+        "CaptureContentTypeHeader": {"CsvContentTypes": ["text/csv"]},
+    }  # fmt: skip
+    config(served, "two", {"red": 3.0, "Green": 1.0}, DataCaptureConfig=capture)
+    served.sm.create_endpoint(EndpointName="Two", EndpointConfigName="two")
+    described = settled(served, "Two")
+    assert described["EndpointStatus"] == "InService", described
+    assert described["DataCaptureConfig"]["CaptureStatus"] == "Started"
+
+    found = [invoke(served, "Two", ContentType="text/csv", Accept="text/csv") for _ in range(8)]
+    assert sorted(found) == [("Green", "Green")] * 2 + [("red", "red")] * 6
+    assert invoke(served, "Two", TargetVariant="Green", InferenceId="mine")[0] == "Green"
+    with pytest.raises(ClientError, match="not one of this endpoint's: red, Green"):
+        invoke(served, "Two", TargetVariant="blue")
+    with pytest.raises(ClientError, match="InvokeEndpointAsync is not run here"):
+        make_client(served.endpoint, "sagemaker-runtime").invoke_endpoint_async(
+            EndpointName="Two", InputLocation="s3://bkt/x"
+        )
+
+    wanted = [{"VariantName": "red", "DesiredWeight": 0}]
+    served.sm.update_endpoint_weights_and_capacities(
+        EndpointName="Two", DesiredWeightsAndCapacities=wanted
+    )
+    settled(served, "Two")
+    assert {invoke(served, "Two")[1] for _ in range(4)} == {"Green"}
+
+    served.sm.delete_endpoint(EndpointName="Two")
+    keys = served.keys("captured")
+    assert all(key.startswith(("captured/Two/red/2", "captured/Two/Green/2")) for key in keys)
+    lines = [json.loads(line) for key in keys for line in served.get(key).splitlines()]
+    assert len(lines) in (6, 7)  # half of 13
+    line = next(line for line in lines if line["captureData"]["endpointInput"]["encoding"] == "CSV")
+    assert line["captureData"]["endpointInput"] == {
+        "observedContentType": "text/csv", "mode": "INPUT", "data": "who", "encoding": "CSV"
+    }  # fmt: skip
+    assert line["eventVersion"] == "0" and line["eventMetadata"]["eventId"]
+
+
+def test_an_update_serves_the_next_one_and_a_broken_one_leaves_the_last(served):
+    model(served, "first", "first")
+    model(served, "second", "second")
+    model(served, "broken-one", "x", "raise RuntimeError('broken on purpose')")
+    config(served, "first", {"first": 1})
+    config(served, "second", {"second": 1})
+    config(served, "third", {"broken-one": 1})
+    served.sm.create_endpoint(EndpointName="updated", EndpointConfigName="first")
+    assert settled(served, "updated")["EndpointStatus"] == "InService"
+    served.sm.update_endpoint(EndpointName="updated", EndpointConfigName="second")
+    with pytest.raises(ClientError, match="it is Updating"):
+        served.sm.update_endpoint(EndpointName="updated", EndpointConfigName="first")
+    assert invoke(served, "updated")[0] in ("first", "second")  # it serves all the time
+    assert settled(served, "updated")["EndpointConfigName"] == "second"
+    assert invoke(served, "updated")[0] == "second"
+    served.sm.update_endpoint(EndpointName="updated", EndpointConfigName="third")
+    found = settled(served, "updated")
+    assert (found["EndpointStatus"], found["EndpointConfigName"]) == ("InService", "second")
+    assert "broken on purpose" in found["FailureReason"]
+    assert invoke(served, "updated")[0] == "second"
+    served.sm.delete_endpoint(EndpointName="updated")
+    assert not list((served.state / "endpoints").glob("updated/*"))
+
+
+def test_a_request_passes_the_containers_of_a_model_in_their_order(served):
+    add = "def model_fn(d): return 0\n"
+    add += "def input_fn(b, c): return b if isinstance(b, str) else b.decode()\n"
+    add += "def predict_fn(x, m):\n  import os\n  return x + os.environ['COLOUR']\n"
+    add += "def output_fn(x, accept): return x\n"
+    uri = served.put("chain/model.tar.gz", package(add))
+    containers = [
+        {"Image": IMAGE, "ModelDataUrl": uri,
+         "Environment": {"SAGEMAKER_PROGRAM": "inference.py", "COLOUR": colour}}
+        for colour in ("-1", "-2", "-3")
+    ]  # fmt: skip
+    served.sm.create_model(ModelName="chain", Containers=containers, ExecutionRoleArn=ROLE)
+    config(served, "chain", {"chain": 1})
+    served.sm.create_endpoint(EndpointName="chain", EndpointConfigName="chain")
+    assert settled(served, "chain")["EndpointStatus"] == "InService"
+    assert invoke(served, "chain", "0", ContentType="application/octet-stream")[0] == "0-1-2-3"
+    served.sm.delete_endpoint(EndpointName="chain")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"ModelName": "nobody"}, "Could not find model"),
+        ({"ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}}, "serverless"),
+    ],
+)
+def test_a_configuration_that_could_not_serve_is_refused(served, changes, says):
+    variant = {"VariantName": "v", "ModelName": "x", "InstanceType": "ml.m5.large",
+               "InitialInstanceCount": 1}  # fmt: skip
+    with pytest.raises(ClientError, match=says):
+        served.sm.create_endpoint_config(
+            EndpointConfigName="bad", ProductionVariants=[variant | changes]
+        )
+
+
+def test_steps_make_a_configuration_and_create_or_update_an_endpoint(served):
+    model(served, "Stepped", "stepped")
+    variant = {"VariantName": "v", "ModelName": "Stepped", "InstanceType": "ml.m5.large",
+               "InitialInstanceCount": 1}  # fmt: skip
+    configure = {"Name": "Configure", "Type": "EndpointConfig",
+                 "Arguments": {"ProductionVariants": [variant]}}  # fmt: skip
+    name = {"Get": "Steps.Configure.EndpointConfigName"}
+    deploy = {"Name": "Deploy", "Type": "Endpoint",
+              "Arguments": {"EndpointName": "stepped", "EndpointConfigName": name}}  # fmt: skip
+    served.create("deploying", [configure, deploy])
+    for _ in range(2):
+        execution, steps = served.run("deploying")
+        assert execution["PipelineExecutionStatus"] == "Succeeded", steps
+        assert invoke(served, "stepped")[0] == "stepped"
+    arn = steps["Configure"]["Metadata"]["EndpointConfig"]["Arn"]
+    described = served.sm.describe_endpoint(EndpointName="stepped")
+    assert described["EndpointConfigName"].lower() == arn.rpartition("/")[2]
+    served.sm.delete_endpoint(EndpointName="stepped")
+
+
+def test_models_and_configurations_survive_the_emulator(tmp_path):
+    with cloud(tmp_path) as first:
+        model(first, "kept", "x")
+        config(first, "kept", {"kept": 2.0})
+        described = first.sm.describe_model(ModelName="kept")
+        created = described["CreationTime"]
+    with cloud(tmp_path) as second:
+        described = second.sm.describe_model(ModelName="kept")
+        assert described["CreationTime"] == created and "VpcConfig" not in described
+        found = second.sm.describe_endpoint_config(EndpointConfigName="kept")
+        assert found["ProductionVariants"][0]["InitialVariantWeight"] == 2.0
+        second.sm.delete_endpoint_config(EndpointConfigName="kept")
+        assert second.sm.list_endpoint_configs()["EndpointConfigs"] == []

@@ -1,0 +1,130 @@
+"""A fleet: everything that serves one endpoint configuration, a process for each variant."""
+
+import contextlib
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainyard.emulator.access import granted
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.job import Place
+from trainyard.emulator.serving.instance import ANSWER, Instance
+from trainyard.emulator.serving.turns import Turns
+
+
+class Variant:
+    """A production variant: one process stands in for all its instances."""
+
+    def __init__(self, place: Place, endpoint: str, folder: Path, spec: dict) -> None:
+        self.spec, self.name = spec, spec["VariantName"]
+        self.weight = self.wanted_weight = float(spec.get("InitialVariantWeight", 1.0))
+        self.count = int(spec.get("InitialInstanceCount", 1))
+        model = place.models.describe(spec["ModelName"])
+        self.containers = place.models.containers(spec["ModelName"])
+        self._logs, self._group = place.logs, f"/aws/sagemaker/Endpoints/{endpoint}"
+        self._stream = f"{self.name}/i-{uuid.uuid4().hex[:17]}"
+        isolated = bool(model.get("EnableNetworkIsolation"))
+        grant = granted(place.aws, model.get("ExecutionRoleArn", ""), isolated)
+        self.instance = Instance(place, folder / self.name, self.containers, self._line, grant)
+        self.started = time.time()
+
+    def start(self) -> None:
+        if self.count > 1:
+            self._line("", f"[emulator] One process stands in for {self.count} instances.")
+        self.instance.start()
+
+    def describe(self) -> dict:
+        """A ProductionVariantSummary."""
+        images = [
+            {"SpecifiedImage": c.image, "ResolvedImage": c.image, "ResolutionTime": self.started}
+            for c in self.containers
+        ]
+        return {
+            "VariantName": self.name,
+            "DeployedImages": images,
+            "CurrentWeight": self.weight,
+            "DesiredWeight": self.wanted_weight,
+            "CurrentInstanceCount": self.count,
+            "DesiredInstanceCount": self.count,
+        }
+
+    def _line(self, host: str, line: str) -> None:
+        stream = self._stream if len(self.containers) == 1 else f"{self._stream}/{host}"
+        self._logs.append(self._group, stream, (line,))
+
+
+class Fleet:
+    """The variants of a configuration. Every method may be called from any thread."""
+
+    def __init__(self, place: Place, endpoint: str, config: dict) -> None:
+        """``config``: DescribeEndpointConfig's answer."""
+        self.config = config
+        self._folder = place.jobs.parent / "endpoints" / endpoint / uuid.uuid4().hex[:8]
+        specs = config["ProductionVariants"]
+        variants = [Variant(place, endpoint, self._folder, spec) for spec in specs]
+        self.variants = {variant.name: variant for variant in variants}
+        self._turns, self._lock, self._busy = Turns(), threading.Condition(), 0
+
+    @property
+    def name(self) -> str:
+        return self.config["EndpointConfigName"]
+
+    @property
+    def failure(self) -> str:
+        """Why a variant does not serve; empty while all do, or start."""
+        failed = [v for v in self.variants.values() if v.instance.status == "Failed"]
+        return "; ".join(f"variant {v.name}: {v.instance.failure}" for v in failed)
+
+    def start(self) -> None:
+        for variant in self.variants.values():
+            variant.start()
+
+    def wait(self) -> None:
+        """Returns when each variant is ready, or has failed."""
+        for variant in self.variants.values():
+            variant.instance.wait()
+
+    @contextmanager
+    def serving(self, target: str | None) -> Iterator[Variant]:
+        """The variant for a request, or the one that it names; :meth:`drain` waits for its end."""
+        with self._lock:
+            variant = self._choose(target)
+            self._busy += 1
+        try:
+            yield variant
+        finally:
+            with self._lock:
+                self._busy -= 1
+                self._lock.notify_all()
+
+    def weigh(self, weights: dict[str, float]) -> None:
+        with self._lock:
+            for name, weight in weights.items():
+                self.variants[name].weight = self.variants[name].wanted_weight = weight
+
+    def drain(self) -> None:
+        """Returns when no request is under way: none may come in meanwhile."""
+        with self._lock:
+            self._lock.wait_for(lambda: not self._busy, ANSWER)
+
+    def stop(self) -> None:
+        """Returns when no process of the fleet is left."""
+        for variant in self.variants.values():
+            variant.instance.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another fleet of the endpoint has its folder there
+            self._folder.parent.rmdir()
+
+    def _choose(self, target: str | None) -> Variant:
+        if target is None:
+            weights = {variant.name: variant.weight for variant in self.variants.values()}
+            return self.variants[self._turns.next(weights)]
+        if target not in self.variants:
+            names = ", ".join(self.variants)
+            message = f"Variant {target!r} is not one of this endpoint's: {names}"
+            raise ApiError("ValidationError", message)
+        return self.variants[target]

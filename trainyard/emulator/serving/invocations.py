@@ -1,0 +1,107 @@
+"""InvokeEndpoint: a request of sagemaker-runtime on its way to a container and back."""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.job import Place
+from trainyard.emulator.serving.capture import Capture
+from trainyard.emulator.serving.endpoint import Endpoint, Served
+from trainyard.emulator.serving.instance import Answer
+
+SERVES = ("InService", "Updating", "RollingBack", "SystemUpdating")
+_PATH = re.compile(r"/endpoints/([^/]+)/invocations")
+_OTHERS = {
+    "async-invocations": "InvokeEndpointAsync",
+    "invocations-response-stream": "InvokeEndpointWithResponseStream",
+}
+_PASSED = ("Content-Type", "Accept", "X-Amzn-Sagemaker-Custom-Attributes")
+_REFUSED = {
+    "X-Amzn-Sagemaker-Target-Model": "TargetModel: multi-model endpoints",
+    "X-Amzn-Sagemaker-Target-Container-Hostname": "TargetContainerHostname: direct invocation",
+    "X-Amzn-Sagemaker-Inference-Component": "InferenceComponentName: inference components",
+    "X-Amzn-Sagemaker-Session-Id": "SessionId: stateful sessions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to an InvokeEndpoint: the container's, and headers of the service."""
+
+    answer: Answer
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Invocations:
+    """Every method may be called from any thread."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._captures: dict[tuple[str, str], Capture] = {}
+        self._lock = threading.Lock()
+
+    def answer(
+        self, find: Callable[[str], Endpoint], path: str, body: bytes, headers: dict[str, str]
+    ) -> Reply:
+        """Raises ``ValidationError``, ``ModelError``; ``path`` and ``headers``: the request's."""
+        began = time.monotonic()
+        endpoint = _wanted(find, path)
+        given = {name.title(): value for name, value in headers.items()}
+        for name, what in _REFUSED.items():
+            if name in given:
+                raise ApiError("ValidationError", f"{what} are not run here")
+        passed = {name: given[name] for name in _PASSED if name in given}
+        served = endpoint.invoke(body, passed, given.get("X-Amzn-Sagemaker-Target-Variant"))
+        inference = given.get("X-Amzn-Sagemaker-Inference-Id", "")
+        self._capture(endpoint, served, body, given.get("Content-Type", ""), inference)
+        self._measure(endpoint, served, time.monotonic() - began)
+        shown = {"x-Amzn-Invoked-Production-Variant": served.variant.name}
+        if served.answer.attributes:
+            shown["X-Amzn-SageMaker-Custom-Attributes"] = served.answer.attributes
+        return Reply(served.answer, shown)
+
+    def forget(self, endpoint: str) -> None:
+        """Writes what is held of an endpoint that has ended."""
+        with self._lock:
+            ended = [key for key in self._captures if key[0] == endpoint]
+            captures = [self._captures.pop(key) for key in ended]
+        for capture in captures:
+            capture.flush()
+
+    def close(self) -> None:
+        for endpoint in {key[0] for key in self._captures}:
+            self.forget(endpoint)
+
+    def _capture(
+        self, endpoint: Endpoint, served: Served, body: bytes, kind: str, inference: str
+    ) -> None:
+        config = served.config.get("DataCaptureConfig") or {}
+        if not config.get("EnableCapture") or served.answer.status >= 400:
+            return
+        key = endpoint.name, served.config["EndpointConfigName"]
+        with self._lock:
+            if key not in self._captures:
+                self._captures[key] = Capture(self._place.objects, endpoint.name, config)
+            capture = self._captures[key]
+        capture.add(served.variant.name, body, kind, served.answer, inference)
+
+    def _measure(self, endpoint: Endpoint, served: Served, seconds: float) -> None:
+        """A hook for CloudWatch."""
+
+
+def _wanted(find: Callable[[str], Endpoint], path: str) -> Endpoint:
+    match = _PATH.fullmatch(path)
+    if not match:
+        operation = _OTHERS.get(path.rpartition("/")[2], path)
+        raise ApiError("ValidationError", f"{operation} is not run here: use InvokeEndpoint")
+    try:
+        endpoint = find(match[1])
+    except ApiError as error:
+        raise ApiError("ValidationError", error.message) from None
+    if endpoint.status not in SERVES:
+        message = f"Endpoint {match[1]} of account is not in service: {endpoint.status}"
+        raise ApiError("ValidationError", message)
+    return endpoint
