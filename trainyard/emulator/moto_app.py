@@ -59,10 +59,11 @@ def _waits(request: Request) -> bool:
     return "AmazonSQS.ReceiveMessage" in (target, f"AmazonSQS.{request.form.get('Action')}")
 
 
-def unimplemented(request: Request, detail: str) -> Response:
+def unimplemented(request: Request, detail: str, operation: str = "") -> Response:
     """A 400 in the service's protocol: botocore retries a 500 and cannot parse HTML."""
     target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
-    operation = target or request.form.get("Action") or f"{request.method} {request.path}"
+    operation = operation or target or request.form.get("Action", "")
+    operation = operation or f"{request.method} {request.path}"
     message = f"The emulator does not implement {operation}. {detail}".strip()
     log.warning(message)
     if "Action" in request.form:  # the query protocol: IAM, STS

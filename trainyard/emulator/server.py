@@ -24,6 +24,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from werkzeug import Request, Response
 
+from trainyard.emulator import pretended
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.environment import environment, sdk_settings
@@ -159,6 +160,8 @@ class App:
             return identity(loan)
         if response := self.sagemaker.other(service, request):
             return response
+        if found := pretended.refusal(service, request):
+            return unimplemented(request, f"It would need {found[1]}.", found[0])
         response = self._moto.answer(request)
         self.keys.note(request.get_data(), response.get_data())
         return response

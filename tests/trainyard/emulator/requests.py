@@ -1,9 +1,18 @@
-"""Requests that botocore's model of SageMaker takes for valid, made from the model alone."""
+"""Requests that botocore's model of a service takes for valid, made from the model alone."""
 
+import functools
 from typing import Any
 
 import botocore.session
-from botocore.model import ListShape, MapShape, OperationModel, Shape, StringShape, StructureShape
+from botocore.model import (
+    ListShape,
+    MapShape,
+    OperationModel,
+    ServiceModel,
+    Shape,
+    StringShape,
+    StructureShape,
+)
 
 MODEL = botocore.session.get_session().get_service_model("sagemaker")
 _DEEP = 6  # some shapes contain themselves
@@ -16,8 +25,18 @@ def operations() -> list[OperationModel]:
 
 
 def minimal(operation: str) -> dict:
-    """A request with what is required and nothing else."""
+    """A request to SageMaker with what is required and nothing else."""
     return _made(MODEL.operation_model(operation).input_shape, "", False)
+
+
+@functools.cache
+def _model(service: str) -> ServiceModel:
+    return botocore.session.get_session().get_service_model(service)
+
+
+def valid(service: str, operation: str) -> dict:
+    """As :func:`minimal`, of any service."""
+    return _made(_model(service).operation_model(operation).input_shape, "", False)
 
 
 def full(operation: str) -> dict:
