@@ -48,7 +48,11 @@ def snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
 def intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
     """Whether each object of a :func:`snapshot` is still there with the same bytes."""
     for uri, etag in earlier.items():
-        bucket, key = split_uri(uri)
-        if not objects.exists(bucket, key) or objects.head(bucket, key).etag != etag:
+        if not there(objects, uri) or objects.head(*split_uri(uri)).etag != etag:
             return False
     return True
+
+
+def there(objects: ObjectStore, uri: str) -> bool:
+    """Whether there is an object at ``uri``."""
+    return objects.exists(*split_uri(uri))

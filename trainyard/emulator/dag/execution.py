@@ -148,7 +148,7 @@ class Execution:
         return ready[: max(0, free)]
 
     def _may_start(self, step: Step) -> bool:
-        if step.name in self.steps:
+        if step.name in self.steps or step.name not in self.record.get("selected", [step.name]):
             return False
         waits = step.depends_on.items()
         if not all(self._status(name) in TRIGGERS[trigger] for name, trigger in waits):

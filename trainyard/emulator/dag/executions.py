@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainyard.common import whole_file
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.dag import cache
+from trainyard.emulator.dag import cache, selection
 from trainyard.emulator.dag.definition import Step, invalid
 from trainyard.emulator.dag.execution import Execution
 from trainyard.emulator.dag.parameters import values
@@ -42,6 +42,7 @@ _STEP = (
     "EndTime",
     "StepStatus",
     "CacheHitResult",
+    "SelectiveExecutionResult",
     "FailureReason",
     "Metadata",
     "AttemptCount",
@@ -77,8 +78,6 @@ class Executions:
         }
 
     def start(self, request: dict) -> dict:
-        if request.get("SelectiveExecutionConfig"):
-            raise invalid("SelectiveExecutionConfig is not run by this emulator")
         with self._lock:
             if self._closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
@@ -105,16 +104,22 @@ class Executions:
     def retry(self, request: dict) -> dict:
         """Runs again from the steps that failed or were stopped; what succeeded stays."""
         with self._lock:
-            old = self._find(request)
+            old, token = self._find(request), request["ClientRequestToken"]
+            if token in old.record.get("retries", ()):
+                return {"PipelineExecutionArn": old.arn}  # the same call again
             status = old.record["answer"]["PipelineExecutionStatus"]
             if status not in ("Failed", "Stopped"):
                 raise invalid(f"only a failed or stopped execution can be retried, not {status}")
             steps = old.record["steps"]
+            selection.check_retry(steps, old.arn)
             kept = {n: record for n, record in steps.items() if record["StepStatus"] == "Succeeded"}
             answer = {k: v for k, v in old.record["answer"].items() if k != "FailureReason"}
             answer["PipelineExecutionStatus"] = "Executing"
-            execution = self._execution(old.directory, old.record | {"answer": answer})
-            execution.record["steps"] = kept
+            if "ParallelismConfiguration" in request:
+                answer["ParallelismConfiguration"] = request["ParallelismConfiguration"]
+            tokens = [*old.record.get("retries", ()), token]
+            new = {"answer": answer, "steps": kept, "retries": tokens}
+            execution = self._execution(old.directory, old.record | new)
             self._all[execution.arn] = execution
         execution.start()
         return {"PipelineExecutionArn": execution.arn}
@@ -236,12 +241,27 @@ class Executions:
             ),
             "steps": {},
         }
+        if config := request.get("SelectiveExecutionConfig"):
+            answer["SelectiveExecutionConfig"] = config
+            names = record["selected"] = selection.selected(version.definition, config)
+            source = self._source(config, pipeline["PipelineArn"])
+            record["steps"] = selection.reused(version.definition, names, source, self._objects)
         directory = self._root / number
         directory.mkdir()
         whole_file.write(directory / "definition.json", version.text)
         execution = self._execution(directory, record)
         self._all[execution.arn] = execution
         return execution
+
+    def _source(self, config: dict, pipeline: str) -> dict | None:
+        """The record of the execution whose results a selective one takes."""
+        arn = config.get("SourcePipelineExecutionArn")
+        if arn is None:
+            return None
+        if arn not in self._all or not arn.startswith(f"{pipeline}/execution/"):
+            message = f"Invalid SourcePipelineExecutionArn: {arn}. It is no execution of {pipeline}"
+            raise invalid(message)
+        return self._all[arn].record
 
     def _execution(self, directory: Path, record: dict) -> Execution:
         return Execution(directory, record, self._work, self._objects, self._hit)
