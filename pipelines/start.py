@@ -2,9 +2,12 @@
 
 python -m pipelines.start --recipe recipes/laptop.yaml [--parameter MaxSteps=100] [--wait]
 python -m pipelines.start --pipeline trainyard-laptop --champion none
+python -m pipelines.start --recipe recipes/laptop.yaml --from train [--execution ARN]
 
 A run beyond the budget of the deployed recipe does not start; --over-budget REASON starts it, and
 the reason stands in the execution's description.
+
+With --from a step and all that depends on it run; the rest is reused from an earlier execution.
 
 A run of a pipeline of ours is told who the champion is: the latest Approved package of its model
 package group, as it is now. So the run can be repeated, whatever is approved afterwards.
@@ -29,10 +32,11 @@ from trainyard.common.errors import PlanError, RecipeError
 from trainyard.common.nearest import nearest
 from trainyard.language.parameters import values
 from trainyard.plan.overwritten import overwritten
+from trainyard.runs.again import Again, plan
 from trainyard.runs.execution import LONGEST
 from trainyard.runs.watch import watch
 from trainyard.service import client, service_errors
-from trainyard.terminal import console, run
+from trainyard.terminal import console, pairs, run
 
 
 def start(
@@ -42,12 +46,15 @@ def start(
     champion: str | None = None,
     region: str | None = None,
     over_budget: str | None = None,
+    again: Again | None = None,
 ) -> str:
     """Start an execution and return its ARN; parameters left out keep the recipe's values.
 
     Args:
         champion: ARN of a model package, or ``none``; else it is looked up.
         over_budget: why the run may cost more than the deployed recipe's budget allows; recorded.
+        again: start from one of its steps; parameters left out keep the earlier run's values, but
+            champion and look are as they are now, unless a step that is reused was told them.
 
     Raises:
         RecipeError: the pipeline has no such parameter, or its value is of another type.
@@ -59,17 +66,35 @@ def start(
         described = sagemaker.describe_pipeline(PipelineName=pipeline)
         definition = json.loads(described["PipelineDefinition"])
         _check(parameters, definition)
-        if told := champion_parameters(sagemaker, definition, parameters, champion):
+        earlier = _earlier(again, parameters)
+        told = champion_parameters(sagemaker, definition, {**earlier, **parameters}, champion)
+        if told:
             console.print(f"champion {told['ChampionArn']}", highlight=False)
-        parameters = {**told, **parameters}
+        parameters = {**earlier, **told, **parameters}
         given = [{"Name": name, "Value": value} for name, value in parameters.items()]
-        why = _looked_at(sagemaker, definition, pipeline, parameters, over_budget)
-        given += _look(client("s3", region), definition, parameters)
+        why: dict[str, Any] = _looked_at(sagemaker, definition, pipeline, parameters, over_budget)
+        if ledger.PARAMETER not in earlier:
+            given += _look(client("s3", region), definition, parameters)
+        if again:
+            why["SelectiveExecutionConfig"] = again.config
         answer = sagemaker.start_pipeline_execution(
             PipelineName=pipeline, PipelineParameters=given, **why
         )
     console.print(f"started {answer['PipelineExecutionArn']}", highlight=False)
     return answer["PipelineExecutionArn"]
+
+
+def _earlier(again: Again | None, given: Mapping[str, str]) -> dict[str, str]:
+    """What of the earlier run's parameters this one starts with; it is said what is reused."""
+    if again is None:
+        return {}
+    for line in again.lines(given):
+        console.print(line, highlight=False, markup=False)
+    return {
+        name: value
+        for name, value in again.parameters.items()
+        if name not in ledger.FOUND or name in again.held
+    }
 
 
 def _look(
@@ -146,6 +171,15 @@ def main(
     over_budget: Annotated[
         str | None, typer.Option(metavar="REASON", help="Start it beyond its budget; recorded.")
     ] = None,
+    first: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="STEP", help="Run it and what depends on it; reuse the rest."
+        ),
+    ] = None,
+    execution: Annotated[
+        str | None, typer.Option(metavar="ARN", help="With --from: what to reuse; else the newest.")
+    ] = None,
     wait: WaitOption = False,
     stop_on_interrupt: StopOption = False,
 ) -> None:
@@ -153,18 +187,17 @@ def main(
     name, region = pipeline_name(recipe, overrides, pipeline)
     if name is None:
         raise RecipeError("which pipeline? give --recipe FILE or --pipeline NAME")
-    pairs = [given.partition("=") for given in parameter]
-    for name_, equals, _ in pairs:
-        if not equals:
-            raise RecipeError(f"--parameter {name_}: must be NAME=VALUE")
-    given = {key: value for key, _, value in pairs}
-    execution = start(name, given, champion=champion, region=region, over_budget=over_budget)
+    given = pairs("--parameter", parameter)
+    earlier = plan(first, execution, name, region) if first else None
+    if execution and not first:
+        raise RecipeError("--execution: is what --from STEP reuses; give --from, too")
+    started = start(
+        name, given, champion=champion, region=region, over_budget=over_budget, again=earlier
+    )
     if wait:
-        status = watch(
-            execution, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY
-        )
+        status = watch(started, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY)
         if status == 0:
-            approve_after(execution, region)
+            approve_after(started, region)
         raise typer.Exit(status)
 
 

@@ -50,6 +50,21 @@ def run(
         sys.exit(1)
 
 
+def pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    """What a repeated option ``NAME=VALUE`` says.
+
+    Raises:
+        RecipeError: one is not of that form.
+    """
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise RecipeError(f"{option} {text}: must be NAME=VALUE")
+        found[name] = value
+    return found
+
+
 def list_verbs(call: str, files: Mapping[str, Path]) -> None:
     """Print each verb with the first line of its module, which is not imported for that.
 

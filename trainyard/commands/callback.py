@@ -11,7 +11,7 @@ import typer
 
 from trainyard.common.errors import RecipeError
 from trainyard.runs import callbacks
-from trainyard.terminal import console
+from trainyard.terminal import console, pairs
 
 
 def main(
@@ -35,7 +35,7 @@ def main(
     if fail is not None and output:
         raise RecipeError("--output: a step that failed has no output parameters")
     arn = (
-        callbacks.succeed(token, _pairs(output or []))
+        callbacks.succeed(token, pairs("--output", output or []))
         if fail is None
         else callbacks.fail(token, fail)
     )
@@ -51,13 +51,3 @@ def _list() -> None:
         console.print(line, highlight=False, markup=False)
     if not found:
         console.print("no callback step waits")
-
-
-def _pairs(given: list[str]) -> dict[str, str]:
-    found = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise RecipeError(f"--output {text}: must be NAME=VALUE")
-        found[name] = value
-    return found

@@ -3,8 +3,12 @@
 import pytest
 from botocore.exceptions import ClientError
 
+from pipelines.start import main as start_ours
 from tests.trainyard.emulator.harness import Cloud, cloud, compare, condition_step, fail_step
 from tests.trainyard.emulator.test_functions import lambda_step, make, zipped
+from trainyard.commands.start import main as start_again
+from trainyard.common.errors import RecipeError
+from trainyard.emulator.environment import applied
 
 SOURCE = """
 def add(event, context):
@@ -115,3 +119,41 @@ def test_what_a_fail_step_ended_is_not_retried(aws: Cloud) -> None:
         aws.sm.retry_pipeline_execution(
             PipelineExecutionArn=answer["PipelineExecutionArn"], ClientRequestToken="f" * 32
         )
+
+
+# on the command line
+
+
+def test_start_from_a_step_says_what_it_reuses(aws: Cloud, capsys: pytest.CaptureFixture) -> None:
+    with applied(aws.endpoint.env):
+        start_again("C", pipeline="chain", execution=aws.source, parameter=["Most=50"])
+        told = capsys.readouterr().out
+        arn = told.rpartition("started ")[2].strip()
+        assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+        assert "reused  B: Succeeded there; C needs it" in told
+        assert "runs    C: named by --from" in told and "runs    Then: depends on C, Gate" in told
+        assert "left    Other: not needed" in told
+        assert aws.steps(arn).keys() == {"A", "B", "C", "Gate", "Then"}
+        given = aws.sm.list_pipeline_parameters_for_execution(PipelineExecutionArn=arn)
+        assert given["PipelineParameters"] == [{"Name": "Most", "Value": "50"}]
+
+        start_ours(pipeline="chain", first="Gate", execution=arn)  # our application's verb
+        told = capsys.readouterr().out
+        assert "reused  C: Succeeded there; Gate needs it" in told
+        arn = told.rpartition("started ")[2].strip()
+        assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+        assert aws.steps(arn)["C"]["SelectiveExecutionResult"]
+
+
+def test_start_from_a_step_refuses_what_cannot_be(aws: Cloud) -> None:
+    failed = start(aws, "B", "C", source=aws.source, Most="1")
+    assert aws.ended(failed)["PipelineExecutionStatus"] == "Failed"
+    with applied(aws.endpoint.env):
+        with pytest.raises(RecipeError, match="Gate needs C, which is Failed in .*start --from C"):
+            start_again("Gate", execution=failed)
+        with pytest.raises(RecipeError, match="no such step .*; nearest valid name: Gate"):
+            start_again("Gates", pipeline="chain")
+        with pytest.raises(RecipeError, match="is no execution of pipeline other"):
+            start_again("Gate", execution=failed, pipeline="other")
+        with pytest.raises(RecipeError, match="--execution: is what --from STEP reuses"):
+            start_ours(pipeline="chain", execution=failed)
