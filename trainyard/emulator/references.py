@@ -46,6 +46,7 @@ class References:
         packages = [read_json(path) for path in state.glob("registry/packages/**/*.json")]
         self._registered = {package["ModelPackageArn"] for package in packages}
         self._always = set(uris([packages, _models(state), _pipelines(state)]))
+        self._tunings = {p.parent.name: read_json(p) for p in state.glob("tuning/*/tuning.json")}
         self._executions = {
             path.parent: read_json(path) for path in state.glob("executions/*/execution.json")
         }
@@ -75,21 +76,35 @@ class References:
             unit = Unit(f"execution {number}", answer["CreationTime"], [directory])
             for step in record["steps"].values():
                 for kind, body in step["Metadata"].items():
-                    if kind.endswith("Job"):
+                    if kind == "TuningJob":
+                        unit.uses |= self._tuned(body["Arn"].rpartition("/")[2])
+                    elif kind.endswith("Job"):
                         unit.uses.add(body["Arn"].rpartition("/")[2])
                     if kind == "RegisterModel" and body["Arn"] in self._registered:
                         unit.registered = body["Arn"].rpartition("model-package/")[2]
-            unit.jobs = [name for name in self._jobs if f"-{number}-" in name]
+            unit.jobs = [name for name in self._jobs if _made_by(number, name)]
+            tunings = [name for name in self._tunings if _made_by(number, name)]
             unit.directories += [directory.parents[1] / "jobs" / name for name in unit.jobs]
+            unit.directories += [directory.parents[1] / "tuning" / name for name in tunings]
             unit.cached = _cached(directory, record)
             yield unit
 
     def _of_jobs(self, state: Path) -> Iterator[Unit]:
-        ours = {f"-{directory.name}-" for directory in self._executions}
+        ours = {directory.name for directory in self._executions}
         for name, document in self._jobs.items():
-            if not any(part in name for part in ours):
+            if not any(_made_by(number, name) for number in ours):
                 made = document["describe"]["CreationTime"]
                 yield Unit(f"job {name}", made, [state / "jobs" / name], [name])
+
+    def _tuned(self, tuning: str) -> set[str]:
+        """The training jobs of a tuning job."""
+        trials = self._tunings.get(tuning, {"trials": []})["trials"]
+        return {trial["name"] for trial in trials}
+
+
+def _made_by(execution: str, name: str) -> bool:
+    """Whether a job or a tuning job with that name is the execution's."""
+    return f"-{execution}-" in f"-{name}"
 
 
 def uris(document: Any) -> Iterator[str]:

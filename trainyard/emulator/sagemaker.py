@@ -25,12 +25,19 @@ from trainyard.emulator.serving.models import Models
 from trainyard.emulator.shapes import check
 from trainyard.emulator.steps import Services
 from trainyard.emulator.tags import Tags
+from trainyard.emulator.tuning.tunings import Tunings
 
 Operation = Callable[[dict], dict]
 _OWN = tuple(
     make_arn("sagemaker", f"{kind}/")
     for kind in (
-        *("pipeline", "training-job", "processing-job", "transform-job"),
+        *(
+            "pipeline",
+            "training-job",
+            "processing-job",
+            "transform-job",
+            "hyper-parameter-tuning-job",
+        ),
         *("model", "endpoint", "endpoint-config"),
     )
 )
@@ -67,8 +74,11 @@ class SageMaker:
         self._functions.add(self._sources.operations())
         self._callbacks = Callbacks()
         self._pipelines = Pipelines(state / "pipelines", objects)
+        self._tags = Tags(state / "tags.json")
+        self._tunings = Tunings(state / "tuning", place, self._jobs, self._tags)
         services = Services(
             jobs=self._jobs,
+            tunings=self._tunings,
             endpoints=self._endpoints,
             functions=self._functions,
             callbacks=self._callbacks,
@@ -79,7 +89,6 @@ class SageMaker:
         )
         work = Work(services)
         self._executions = Executions(state / "executions", self._pipelines, work, objects)
-        self._tags = Tags(state / "tags.json")
         self._operations = {name: answer for room in self._rooms() for name, answer in room.items()}
 
     def owns(self, operation: str) -> bool:
@@ -110,7 +119,9 @@ class SageMaker:
         self._callbacks.close()
         self._sources.close()
         self._functions.close()
+        self._tunings.close()
         self._jobs.close()
+        self._tunings.join()
         self._executions.join()
 
     def _answer(self, operation: str, request: dict) -> dict:
@@ -126,6 +137,7 @@ class SageMaker:
         yield self._configs.operations()
         yield self._endpoints.operations()
         yield {name: self._kept(answer) for name, answer in self._callbacks.operations().items()}
+        yield self._tunings.operations()
         yield from (self._job_table(kind) for kind in KINDS)
         yield {
             "CreateEndpoint": self._tagged(self._endpoints.create, "EndpointArn"),

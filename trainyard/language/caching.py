@@ -5,6 +5,7 @@ cache key attributes by pipeline step type".
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from trainyard.language.step_types import step_type
@@ -25,7 +26,14 @@ def key_arguments(document: dict[str, Any], arguments: dict[str, Any]) -> dict[s
     names = step_type(document.get("Type")).cache_key
     if not config.get("Enabled") or not names:
         return None
-    return {name: arguments.get(name) for name in names}
+    return {name: _at(arguments, name) for name in names}
+
+
+def _at(arguments: Any, path: str) -> Any:
+    """The member at ``A.B``; None where there is none, or a run alone knows what holds it."""
+    for name in path.split("."):
+        arguments = arguments.get(name) if isinstance(arguments, Mapping) else None
+    return arguments
 
 
 def duration(text: Any) -> float:

@@ -3,7 +3,9 @@
 import re
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.documents import read_json, write_json
@@ -34,8 +36,15 @@ class Jobs:
         place.jobs.mkdir(parents=True, exist_ok=True)
         self._bury()
 
-    def create(self, kind: str, request: dict) -> Job:
-        """Starts a job. Raises ``ValidationException``, ``ResourceInUse``."""
+    def exists(self, name: str) -> bool:
+        """Whether there is or was a job of that name, of whatever kind."""
+        return self._path(name).exists()
+
+    def create(self, kind: str, request: dict, about: Mapping[str, Any] | None = None) -> Job:
+        """Starts a job; ``about``: what its description says beside the request.
+
+        Raises ``ValidationException``, ``ResourceInUse``.
+        """
         check(f"Create{kind}Job", request)
         name = request[f"{kind}JobName"]
         if not _NAME.fullmatch(name):
@@ -47,6 +56,7 @@ class Jobs:
             if self._path(name).exists():
                 raise ApiError("ResourceInUse", f"Job name must be unique, and {name} exists")
             job = KINDS[kind](self._place, request)
+            job.record |= about or {}
             job.start(self._forget)
             self._live[name] = job
         return job

@@ -3,7 +3,8 @@
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from trainyard.emulator.api import ApiError
 
@@ -12,14 +13,14 @@ class Metrics:
     """The latest value of each metric. ``read`` may be called from several threads."""
 
     def __init__(self, definitions: Iterable[dict]) -> None:
-        self._patterns = [(entry["Name"], _compile(entry)) for entry in definitions]
+        self._patterns = [(entry["Name"], compiled(entry)) for entry in definitions]
         self._latest: dict[str, dict] = {}
         self._lock = threading.Lock()
 
     def read(self, line: str) -> None:
         for name, pattern in self._patterns:
             match = pattern.search(line)
-            value = _number(match) if match else None
+            value = number(match) if match else None
             if value is not None:
                 entry = {"MetricName": name, "Value": value, "Timestamp": time.time()}
                 with self._lock:
@@ -31,7 +32,8 @@ class Metrics:
             return list(self._latest.values())
 
 
-def _compile(entry: dict) -> re.Pattern[str]:
+def compiled(entry: Mapping[str, Any]) -> re.Pattern[str]:
+    """The Regex of a definition; raises ``ValidationException`` where it reads no number."""
     try:
         pattern = re.compile(entry["Regex"])
     except re.error as error:
@@ -43,7 +45,7 @@ def _compile(entry: dict) -> re.Pattern[str]:
     return pattern
 
 
-def _number(match: re.Match[str]) -> float | None:
+def number(match: re.Match[str]) -> float | None:
     """The first group as a number; JSON has no NaN or infinity, so those are not metrics."""
     try:
         value = float(match.group(1) or "")

@@ -7,7 +7,6 @@ from trainyard.emulator.steps.runner import RUNNERS, Attempt, Runner, Services
 from trainyard.registration import import_modules
 
 NOT_RUN = {
-    "Tuning": "it has no tuning jobs",
     "AutoML": "its candidates are trained by a service that has no offline counterpart",
     "Job": "its job categories are services that have no offline counterpart",
     "QualityCheck": "the container is one of AWS's, whose image is closed",

@@ -12,6 +12,7 @@ from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.serving.endpoints import Endpoints
+from trainyard.emulator.tuning.tunings import Tunings
 from trainyard.language.evaluation import Scope
 from trainyard.language.step_types import STEP_TYPES
 
@@ -33,6 +34,7 @@ class Services:
     """What of the emulator runners use."""
 
     jobs: Jobs
+    tunings: Tunings
     endpoints: Endpoints
     functions: Functions
     callbacks: Callbacks

@@ -147,6 +147,15 @@ TUNING = StepType(
         ),
     ),
     cached=True,
+    cache_key=(
+        "HyperParameterTuningJobConfig",
+        "TrainingJobDefinition.AlgorithmSpecification",
+        "TrainingJobDefinition.HyperParameterRanges",
+        "TrainingJobDefinition.InputDataConfig",
+        "TrainingJobDefinition.StaticHyperParameters",
+        "TrainingJobDefinition.TuningObjective",
+        "TrainingJobDefinitions",
+    ),
     retried=True,
     metadata="TuningJob",
 )

@@ -107,7 +107,8 @@ class StepType:
     """Whether it may have a CacheConfig."""
 
     cache_key: tuple[str, ...] = ()
-    """The Arguments that make its key; empty for a type whose key no tool here computes."""
+    """The Arguments that make its key, ``A.B`` for a member of one; empty for a type whose key no
+    tool here computes."""
 
     retried: bool = False
     """Whether it may have RetryPolicies."""

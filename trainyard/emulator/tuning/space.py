@@ -1,0 +1,128 @@
+"""What a tuning job searches: ranges of hyperparameters, and their scales.
+
+A scale maps a range to 0..1, so a strategy knows nothing of logarithms. The scales are those of the
+developer guide, "Hyperparameter Scaling"; which one Auto takes is AWS's secret, and here it is
+Logarithmic for a range above 0 that spans three orders of magnitude, else Linear.
+"""
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ORDERS = 1000
+"""From how many times its beginning a range is searched logarithmically with scaling Auto."""
+
+_SCALES = {
+    "Linear": (lambda x: x, lambda y: y),
+    "Logarithmic": (math.log, math.exp),
+    "ReverseLogarithmic": (lambda x: -math.log1p(-x), lambda y: -math.expm1(-y)),
+}
+"""ScalingType → the scale, and its inverse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """An integer or continuous range, both ends included."""
+
+    name: str
+    low: float
+    high: float
+    scaling: str
+    """Linear, Logarithmic or ReverseLogarithmic."""
+
+    whole: bool
+    """Whether its values are integers."""
+
+    def at(self, unit: float) -> str:
+        """The value at ``unit`` of the way, 0..1, on its scale."""
+        _, back = _SCALES[self.scaling]
+        begin, end = self._ends()
+        value = min(max(back(begin + unit * (end - begin)), self.low), self.high)
+        return str(round(value)) if self.whole else repr(value)
+
+    def unit(self, value: str) -> float | None:
+        """Where on its scale the value stands; None where it is not in the range."""
+        try:
+            number = float(value)
+        except ValueError:
+            return None
+        if not self.low <= number <= self.high:
+            return None
+        scale, _ = _SCALES[self.scaling]
+        begin, end = self._ends()
+        return (scale(number) - begin) / (end - begin)
+
+    def _ends(self) -> tuple[float, float]:
+        """An integer has half a unit on each side, so the first and the last are not rarer."""
+        scale, _ = _SCALES[self.scaling]
+        room = 0.5 if self.whole else 0.0
+        return scale(self.low - room), scale(self.high + room)
+
+
+@dataclass(frozen=True, slots=True)
+class Categorical:
+    """Some values without an order."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+Range = Numeric | Categorical
+Space = tuple[Range, ...]
+Values = dict[str, str]
+"""Name → value, as a training job gets them."""
+
+
+def space_of(ranges: Mapping[str, Any]) -> Space:
+    """ParameterRanges of a request that has been checked."""
+    return (
+        *(_numeric(item, whole=True) for item in ranges.get("IntegerParameterRanges") or ()),
+        *(_numeric(item, whole=False) for item in ranges.get("ContinuousParameterRanges") or ()),
+        *(
+            Categorical(item["Name"], tuple(item["Values"]))
+            for item in ranges.get("CategoricalParameterRanges") or ()
+        ),
+    )
+
+
+def _numeric(item: Mapping[str, Any], whole: bool) -> Numeric:
+    low, high = float(item["MinValue"]), float(item["MaxValue"])
+    scaling = item.get("ScalingType", "Auto")
+    if scaling == "Auto":
+        scaling = "Logarithmic" if 0 < low and high / low >= ORDERS else "Linear"
+    return Numeric(item["Name"], low, high, scaling, whole)
+
+
+def within(space: Space, values: Mapping[str, str]) -> bool:
+    """Whether the values are one for each range, and in it."""
+    return set(values) == {item.name for item in space} and all(
+        values[item.name] in item.values
+        if isinstance(item, Categorical)
+        else item.unit(values[item.name]) is not None
+        for item in space
+    )
+
+
+def sample(space: Space, chance: random.Random) -> Values:
+    """Each range's value by itself, uniform on its scale."""
+    return {
+        item.name: chance.choice(item.values)
+        if isinstance(item, Categorical)
+        else item.at(chance.random())
+        for item in space
+    }
+
+
+def grid(space: Space) -> Iterator[Values]:
+    """Every combination of the categories."""
+    choices = [item.values for item in space if isinstance(item, Categorical)]
+    names = [item.name for item in space]
+    return (dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*choices))
+
+
+def size(space: Space) -> int:
+    """How many combinations of categories there are."""
+    return math.prod(len(item.values) for item in space if isinstance(item, Categorical))

@@ -1,0 +1,383 @@
+"""A tuning job: which training jobs it starts, watches and stops, from InProgress to its end.
+
+<state>/tuning/<name>/tuning.json   the request, the status, and which training jobs are its own
+
+What was tried and what came of it stands in the training jobs' own records, jobs/<name>/job.json:
+a kill of the emulator loses nothing that has ended. tuning.json says of a job beside its name only
+what its record cannot: which definition it is of, why it was stopped, and which job it repeats.
+"""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.api import ApiError
+from trainyard.emulator.documents import write_json
+from trainyard.emulator.jobs.job import DEFECT, Job
+from trainyard.emulator.jobs.jobs import LOST, Jobs
+from trainyard.emulator.logs import LogStore
+from trainyard.emulator.tuning.completion import converged_at, hopeless, met
+from trainyard.emulator.tuning.request import (
+    CONFIG,
+    JOBS,
+    MOST_JOBS,
+    definitions,
+    metric_of,
+    objective_of,
+    ranges_of,
+    resources,
+)
+from trainyard.emulator.tuning.results import Result, counters, not_improving, ranked
+from trainyard.emulator.tuning.search import LABEL, STRATEGIES, Question, Trial
+from trainyard.emulator.tuning.space import Space, Values, size, space_of
+from trainyard.emulator.tuning.stopping import Hyperband, Median, Rule
+from trainyard.emulator.tuning.training import instances, training_request
+from trainyard.emulator.tuning.warm_start import learned
+from trainyard.emulator.tuning.watch import Watch
+from trainyard.language.statuses import JOB_ENDED
+
+INTERVAL = 0.1  # seconds between looks at the training jobs
+KIND = "Training"
+STOPPED = "the tuning job was stopped"
+DONE = "the tuning job is done"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Defined:
+    """A training definition, read."""
+
+    document: dict[str, Any]
+    name: str
+    space: Space
+    minimize: bool
+    rule: Rule | None
+
+
+class TuningJob:
+    """Create it, ``start`` it; ``document`` is its state, also on disk.
+
+    Args:
+        parents: gives the results of the training jobs of WarmStartConfig's parents.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        document: dict[str, Any],
+        jobs: Jobs,
+        logs: LogStore,
+        parents: Callable[[], Sequence[Result]],
+    ) -> None:
+        self.document = document
+        self.lock = threading.RLock()
+        self._path = directory / "tuning.json"
+        self._jobs, self._parents = jobs, parents
+        self._defined = [_defined(self.request, d) for d in definitions(self.request)]
+        self._live: dict[str, Job] = {}
+        self._ended: dict[str, Result] = {}
+        self._watch = Watch(logs)
+        self._stop = threading.Event()
+        self._done = threading.Event()
+        self._begun = time.time()
+
+    @property
+    def request(self) -> dict[str, Any]:
+        return self.document["request"]
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """What of Describe's answer is not told from elsewhere."""
+        return self.document["answer"]
+
+    @property
+    def name(self) -> str:
+        return str(self.request["HyperParameterTuningJobName"])
+
+    @property
+    def status(self) -> str:
+        return str(self.answer["HyperParameterTuningJobStatus"])
+
+    # life
+
+    def start(self) -> None:
+        self._set_status("InProgress")
+        threading.Thread(target=self._run, name=f"tuning-{self.name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Starts no further training job, and stops those that run."""
+        with self.lock:
+            if self.status in JOB_ENDED or self._stop.is_set():
+                return
+            self._stop.set()
+            self._set_status("Stopping")
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._done.wait(timeout)
+
+    def _run(self) -> None:
+        status, reason = "Failed", DEFECT
+        try:
+            while not (end := self._end()):
+                self._launch()
+                self._spare()
+                self._stop.wait(INTERVAL)
+            status, reason = end
+        except (ApiError, EmulatorError, OSError) as error:
+            log.exception("tuning job %s failed in the emulator", self.name)
+            reason = f"InternalServerError: the emulator failed: {error}"
+        finally:
+            self._stop_all(STOPPED if self._stop.is_set() else DONE)
+            with self.lock:
+                self.answer["HyperParameterTuningEndTime"] = time.time()
+                self.document["seconds"] = self._seconds()
+                self._set_status(status, reason)
+            self._done.set()
+
+    def _end(self) -> tuple[str, str] | None:
+        """The status in which it ends and why it failed; None while there is something to do."""
+        if self._stop.is_set():
+            return "Stopped", ""
+        config, results = self.request[CONFIG], self._counted()
+        last = not self._more() and all(result.ended for result in results)
+        if why := hopeless(results, last):
+            return "Failed", why
+        seconds = config["ResourceLimits"].get("MaxRuntimeInSeconds", float("inf"))
+        criteria = config.get("TuningJobCompletionCriteria") or {}
+        done = last or met(criteria, results) or self._seconds() >= seconds
+        return ("Completed", "") if done else None
+
+    # the training jobs
+
+    def _more(self) -> bool:
+        """Whether there is a combination left to train."""
+        return bool(self._anew()) or self._tried() < self._most()
+
+    def _most(self) -> int:
+        config = self.request[CONFIG]
+        if config["Strategy"] == "Grid":
+            return sum(size(defined.space) for defined in self._defined)
+        quota = MOST_JOBS.get(config["Strategy"], JOBS)
+        return int(config["ResourceLimits"].get("MaxNumberOfTrainingJobs", quota))
+
+    def _tried(self) -> int:
+        return sum("anew" not in trial for trial in self._trials())
+
+    def _trials(self) -> list[dict[str, Any]]:
+        with self.lock:
+            return list(self.document["trials"])
+
+    def _anew(self) -> list[Result]:
+        """What failed by no fault of its own, and is to be tried again."""
+        again = {trial.get("anew") for trial in self._trials()}
+        return [r for r in self.results() if r.name not in again and self._again(r)]
+
+    def _again(self, result: Result) -> bool:
+        trial = self._trial(result.name)
+        stopped = trial.get("resumed") and result.status == "Stopped"
+        if stopped or result.record.get("FailureReason") == LOST:
+            return True
+        strategy = self._of(trial).document.get("RetryStrategy") or {}
+        attempts = trial.get("attempt", 1)
+        return result.retryable and attempts <= strategy.get("MaximumRetryAttempts", 0)
+
+    def _trial(self, name: str) -> dict[str, Any]:
+        return next(trial for trial in self._trials() if trial["name"] == name)
+
+    def _of(self, trial: Mapping[str, Any]) -> _Defined:
+        return self._defined[trial["definition"]]
+
+    def _launch(self) -> None:
+        limit = self.request[CONFIG]["ResourceLimits"]["MaxParallelTrainingJobs"]
+        while len(self._running()) < limit and not self._stop.is_set():
+            if anew := self._anew():
+                self._repeat(anew[0])
+            elif self._tried() < self._most():
+                number = self._tried()
+                definition, values = self._asked(number)
+                self._create({"definition": definition}, values)
+            else:
+                return
+
+    def _repeat(self, failed: Result) -> None:
+        trial = self._trial(failed.name)
+        more = {"anew": failed.name, "attempt": trial.get("attempt", 1) + 1}
+        self._create({"definition": trial["definition"], **more}, failed.values)
+
+    def _create(self, trial: dict[str, Any], values: Values) -> None:
+        name = f"{self.name}-{len(self._trials()) + 1:03}-{secrets.token_hex(4)}"
+        defined = self._of(trial)
+        asked = training_request(self.request, defined.document, name, values)
+        with self.lock:  # first the name: a job that nobody knows of would be lost
+            self.document["trials"].append({"name": name, **trial})
+            self._save()
+        about = {"TuningJobArn": self.answer["HyperParameterTuningJobArn"]}
+        self._live[name] = self._jobs.create(KIND, asked, about)
+        strategy = self.request[CONFIG]["Strategy"]
+        label = f": {LABEL}" if strategy == "Bayesian" else ""
+        self._say(name, f"tuning job {self.name}, strategy {strategy}{label}; {values}")
+
+    def _asked(self, number: int) -> tuple[int, Values]:
+        """The definition and the hyperparameters of the combination with that number, from 0."""
+        strategy = self.request[CONFIG]["Strategy"]
+        index, position = number % len(self._defined), number
+        if strategy == "Grid":
+            for index, defined in enumerate(self._defined):  # noqa: B007 - the one that breaks
+                if position < size(defined.space):
+                    break
+                position -= size(defined.space)
+        defined = self._defined[index]
+        known, first = learned(self.request, defined.space, self._parents())
+        if number < len(first):
+            return index, first[number]
+        trials = [*known, *(_trial_of(r) for r in self._counted() if r.definition == defined.name)]
+        seed = str(self.request[CONFIG].get("RandomSeed", self.name))
+        question = Question(defined.space, trials, defined.minimize, seed, position)
+        return index, STRATEGIES[strategy](question)
+
+    def _spare(self) -> None:
+        """Stops the jobs that the rule says, by what they have printed."""
+        for index, defined in enumerate(self._defined):
+            if defined.rule is None:
+                continue
+            trials = [trial for trial in self._trials() if trial["definition"] == index]
+            metric, nodes = metric_of(self.request, defined.document), instances(defined.document)
+            for trial in trials:
+                self._watch.read(trial["name"], nodes, metric, ended=trial["name"] in self._ended)
+            names = [trial["name"] for trial in trials if "stopped" not in trial]
+            running = {result.name for result in self._running()}
+            for name in (name for name in names if name in running):
+                said, why = self._watch.verdict(name, defined.rule, [t["name"] for t in trials])
+                for line in said:
+                    self._say(name, line)
+                if why:
+                    self._halt(name, why)
+
+    def _running(self) -> list[Result]:
+        return [result for result in self.results() if not result.ended]
+
+    def _stop_all(self, why: str) -> None:
+        for result in self._running():
+            self._halt(result.name, why)
+        for job in list(self._live.values()):
+            job.wait()
+        self.results()
+
+    def _halt(self, name: str, why: str) -> None:
+        with self.lock:
+            self._trial(name).setdefault("stopped", why)
+            self._save()
+        self._say(name, why)
+        if job := self._live.get(name):
+            job.stop()
+
+    def _say(self, name: str, text: str) -> None:
+        """A line of the emulator's own in the log of a job that runs."""
+        if job := self._live.get(name):
+            job.say("algo-1", text)
+
+    # what is told
+
+    def results(self) -> list[Result]:
+        """All its training jobs in the order of their start."""
+        found = []
+        for trial in self._trials():
+            name = trial["name"]
+            result = self._ended.get(name) or self._result(trial)
+            if result is None:
+                continue  # killed before it was made
+            if result.ended:
+                self._ended[name] = result
+                self._live.pop(name, None)
+            found.append(result)
+        return found
+
+    def _result(self, trial: Mapping[str, Any]) -> Result | None:
+        defined = self._of(trial)
+        try:
+            record = self._jobs.describe(KIND, trial["name"])
+        except ApiError:
+            return None
+        tuned = frozenset(item.name for item in defined.space)
+        return Result(self.name, defined.name, record, tuned, defined.minimize)
+
+    def _counted(self) -> list[Result]:
+        """Those that are not tried anew."""
+        again = {trial.get("anew") for trial in self._trials()}
+        return [r for r in self.results() if r.name not in again and not self._again(r)]
+
+    def describe(self) -> dict[str, Any]:
+        """DescribeHyperParameterTuningJob's answer."""
+        results = self.results()
+        with self.lock:
+            answer = {**self.request, **self.answer}
+        answer.pop("Tags", None)
+        best = ranked(results)
+        converged = converged_at(results)
+        answer |= {
+            **counters(results),
+            "TuningJobCompletionDetails": {
+                "NumberOfTrainingJobsObjectiveNotImproving": not_improving(results),
+                **({"ConvergenceDetectedTime": converged} if converged else {}),
+            },
+            "ConsumedResources": {"RuntimeInSeconds": round(self._seconds())},
+        }
+        if best:
+            answer["BestTrainingJob"] = best[0].summary()
+        kind = (self.request.get("WarmStartConfig") or {}).get("WarmStartType")
+        if kind == "IdenticalDataAndAlgorithm" and (every := ranked([*results, *self._parents()])):
+            answer["OverallBestTrainingJob"] = every[0].summary()
+        return answer
+
+    # the record
+
+    def carry_on(self) -> None:
+        """Goes on after its end by a kill or a stop: what has ended is not trained anew."""
+        with self.lock:
+            self._stop.clear()
+            self._done.clear()
+            self._begun = time.time()
+            self.answer.pop("HyperParameterTuningEndTime", None)
+            self.answer.pop("FailureReason", None)
+            for trial in self.document["trials"]:
+                if trial.get("stopped") == STOPPED:
+                    trial["resumed"] = True
+        self.start()
+
+    def _seconds(self) -> float:
+        """How long it has run, before a kill, too."""
+        before = float(self.document.get("seconds", 0.0))
+        return before if self.status in JOB_ENDED else before + time.time() - self._begun
+
+    def _set_status(self, status: str, reason: str = "") -> None:
+        with self.lock:
+            self.answer["HyperParameterTuningJobStatus"] = status
+            self.answer["LastModifiedTime"] = time.time()
+            if reason:
+                self.answer["FailureReason"] = reason[:1024]
+            self._save()
+
+    def _save(self) -> None:
+        write_json(self._path, self.document)
+
+
+def _defined(request: Mapping[str, Any], definition: dict[str, Any]) -> _Defined:
+    config = request[CONFIG]
+    minimize = objective_of(request, definition)["Type"] == "Minimize"
+    rule: Rule | None = None
+    if config["Strategy"] == "Hyperband":
+        rule = Hyperband(minimize, *resources(config, definition))
+    elif config.get("TrainingJobEarlyStoppingType") == "Auto":
+        rule = Median(minimize)
+    space = space_of(ranges_of(request, definition))
+    return _Defined(definition, definition.get("DefinitionName", ""), space, minimize, rule)
+
+
+def _trial_of(result: Result) -> Trial:
+    return Trial(result.values, result.objective, failed=result.objective_status == "Failed")
