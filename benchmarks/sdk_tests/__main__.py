@@ -40,6 +40,7 @@ def main(
     venvs: Annotated[Path, typer.Option(help="Where the SDK's venv is made.")] = Path(
         ".trainyard/sdk-tests"
     ),
+    region: Annotated[str, typer.Option(help="Instead of the tests' own, by their option.")] = "",
     again: Annotated[bool, typer.Option(help="Also what is in the results already.")] = True,
     show: Annotated[bool, typer.Option(help="Run nothing: judge the results.")] = False,
 ) -> None:
@@ -52,7 +53,7 @@ def main(
         tests = [each for each in found(checkout, python) if fnmatch.fnmatch(each[1], only)]
         tests = [each for each in tests if each[1] not in before]
         with ThreadPoolExecutor(workers) as pool, results.open("a") as file:
-            asked = (_specify(checkout, python, each, seconds) for each in tests)
+            asked = (_specify(checkout, python, each, seconds, region) for each in tests)
             for result in pool.map(_trial, asked):
                 file.write(json.dumps(result) + "\n")
                 file.flush()
@@ -104,11 +105,13 @@ def _collected(
             yield root, line.strip()
 
 
-def _specify(checkout: Path, python: Path, each: tuple[str, str], seconds: int) -> dict[str, Any]:
+def _specify(
+    checkout: Path, python: Path, each: tuple[str, str], seconds: int, region: str
+) -> dict[str, Any]:
     root, test = each
     return {
         "checkout": str(checkout), "python": str(python), "root": root, "test": test,
-        "seconds": seconds,
+        "seconds": seconds, "region": region,
     }  # fmt: skip
 
 

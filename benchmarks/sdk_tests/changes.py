@@ -33,6 +33,9 @@ MNIST = (
 ABALONE = "s3://sagemaker-sample-files/datasets/tabular/uci_abalone/abalone.csv"
 """AWS's public bucket: the copy of the file that the checkout has is put there."""
 
+DEFAULT_BUCKETS = tuple(f"sagemaker-{r}-123456789012" for r in ("us-east-1", "us-west-2"))
+"""Sessions with a prefix in their bucket take it for made: the SDK only lists it then."""
+
 V2_TESTS = ("tests/integ/sagemaker/workflow",)
 V3_TESTS = (
     "sagemaker-mlops/tests/integ/workflow",

@@ -10,7 +10,7 @@ _BOTH = (
     *("torch==2.13.0", "torchvision", "scikit-learn", "pandas<3", "pytz", "xgboost-cpu"),
     *("setuptools>=77,<81", "stopit", "awslogs", "nbformat", "cloudpickle"),
 )
-_OWN = {2: ("sagemaker-training",), 3: ()}
+_OWN = {2: ("sagemaker-training", "sagemaker-pytorch-training==3.0.0"), 3: ()}
 
 
 def major(checkout: Path) -> int:

@@ -6,6 +6,7 @@ pipeline has started its executions nevertheless.
 
 import contextlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,10 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.server import Endpoint
 from trainyard.language.statuses import ENDED, JOB_ENDED
 
-_STARTS = ("Create", "Start", "Send")
-_STORES = ("Model", "ModelPackage", "ModelPackageGroup", "Role", "Experiment", "Trial")
+_PRETENDING = re.compile(
+    r"(ElasticMapReduce|AWSGlue|AmazonAthena|AWSStepFunctions)\.(Run|Start)\w+"
+)
+"""X-Amz-Target of what moto answers as if it had done it."""
 
 
 class Watch:
@@ -28,18 +31,26 @@ class Watch:
         self.pretended: Counter[str] = Counter()
         self.refusals: list[str] = []
         app = endpoint.app
-        app._sagemaker = self._noting(app._sagemaker, self.asked)  # type: ignore[method-assign]
-        moto = app._moto
-        moto.sagemaker = self._noting(moto.sagemaker, self.pretended)  # type: ignore[method-assign]
+        app._sagemaker = self._noting(app._sagemaker)  # type: ignore[method-assign]
+        app._moto.answer = self._telling(app._moto.answer)  # type: ignore[method-assign]
 
-    def _noting(self, handle: Any, counter: Counter[str]) -> Any:
+    def _telling(self, answer: Any) -> Any:
+        def told(request: Any) -> Any:
+            target = request.headers.get("X-Amz-Target", "")
+            if _PRETENDING.fullmatch(target):
+                self.pretended[target] += 1
+            return answer(request)
+
+        return told
+
+    def _noting(self, handle: Any) -> Any:
         def noted(operation: str, request: dict) -> dict:
             try:
                 answer = handle(operation, request)
             except ApiError as failure:
                 self.refusals.append(f"{operation}: {failure.code}: {failure.message}"[:600])
                 raise
-            counter[operation] += 1
+            self.asked[operation] += 1
             return answer
 
         return noted
@@ -62,7 +73,7 @@ class Watch:
         """Everything :func:`benchmarks.sdk_tests.judge.judge` needs beside the test's outcome."""
         return {
             "asked": dict(self.asked),
-            "pretended": sorted(name for name in self.pretended if _starts(name)),
+            "pretended": sorted(self.pretended),
             "refusals": list(dict.fromkeys(self.refusals)),
             "executions": [self._execution(arn) for arn in executions(self._endpoint)],
             "jobs": jobs(self._endpoint),
@@ -120,9 +131,3 @@ def jobs(endpoint: Endpoint) -> list[dict[str, str]]:
 
 def _state(endpoint: Endpoint) -> Path:
     return Path(endpoint.env["AWS_CONFIG_FILE"]).parent
-
-
-def _starts(operation: str) -> bool:
-    """Whether the operation asks for work, and does not only store something."""
-    verb = next((verb for verb in _STARTS if operation.startswith(verb)), None)
-    return verb is not None and operation.removeprefix(verb) not in _STORES

@@ -18,7 +18,14 @@ from typing import Any
 
 import boto3
 
-from benchmarks.sdk_tests.changes import ABALONE, FIXTURES, IMAGES, LONG_SLEEPS
+from benchmarks.sdk_tests.changes import (
+    ABALONE,
+    DEFAULT_BUCKETS,
+    FIXTURES,
+    IMAGE,
+    IMAGES,
+    LONG_SLEEPS,
+)
 from benchmarks.sdk_tests.evidence import Watch
 from trainyard.emulator.environment import applied
 from trainyard.emulator.server import Endpoint, serve
@@ -59,14 +66,16 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
 
 
 def _prepare(specification: dict[str, Any]) -> None:
-    """What AWS's accounts have before the test begins: the role, and public data."""
+    """What AWS's accounts have before the test begins: role, default buckets, public data."""
     boto3.client("iam").create_role(
         RoleName="SageMakerRole", AssumeRolePolicyDocument=json.dumps(_POLICY)
     )
     bucket, _, key = ABALONE.removeprefix("s3://").partition("/")
+    s3 = boto3.client("s3")
+    for name in DEFAULT_BUCKETS:
+        s3.create_bucket(Bucket=name)
     found = [*Path(specification["checkout"]).glob("**/data/pipeline/abalone.csv")]
     if found:
-        s3 = boto3.client("s3")
         s3.create_bucket(Bucket=bucket)
         s3.upload_file(str(found[0]), bucket, key)
 
@@ -86,6 +95,7 @@ def _test(
         "SDK_TESTS_FIXTURES": str(fixtures),
         "SDK_TESTS_IDLE": "" if any(n in test for n in LONG_SLEEPS) else str(folder / "idle"),
         "OMP_NUM_THREADS": "1",
+        "SAGEMAKER_INTERNAL_IMAGE_URI": IMAGE,  # where @step is given no image
     }
     command = [specification["python"]]
     if test.endswith(".ipynb"):
@@ -95,6 +105,8 @@ def _test(
     else:
         work = checkout / specification["root"]
         command += ["-m", "pytest", "-p", "plugin", "-p", "no:cacheprovider", "-x", "--tb=short"]
+        if region := specification["region"]:
+            command += ["--boto-config", json.dumps({"region_name": region})]
         command += [f"--basetemp={folder}/tmp", "--color=no", "-q", test]
     log = folder / "output.txt"
     with log.open("w") as file:

@@ -1,6 +1,6 @@
 """Run a command against an AWS of its own, and wait for what it started there.
 
-trainyard run [--state DIR] [--python PATH] [--no-wait] -- COMMAND ...
+trainyard run [--state DIR] [--python PATH] [--put s3://BUCKET/KEY=FILE] [--no-wait] -- COMMAND ...
 
 The command's environment takes the embedded AWS for the real one. When it ends with status 0,
 executions and jobs that still run are waited for, and the status becomes 1 when an execution that
@@ -28,6 +28,7 @@ from trainyard.commands.emulator import (
     people,
     serving,
 )
+from trainyard.commands.put import missed, parsed, put
 from trainyard.emulator.environment import applied
 from trainyard.emulator.jobs.job import KINDS
 from trainyard.emulator.runtime.interpreter import OWN
@@ -46,15 +47,24 @@ def main(
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait for executions that it leaves running.")
     ] = True,
+    put_: Annotated[
+        list[str] | None,
+        typer.Option("--put", help="s3://BUCKET/KEY=FILE: a local file or folder stands there."),
+    ] = None,
     keep_gb: KeepOption = 5,
     verbose: VerboseOption = False,
 ) -> None:
     """Run COMMAND against an AWS of its own, and wait for what it started there."""
+    puts = [parsed(text) for text in put_ or ()]
     with serving(port, state, python, keep_gb, verbose) as endpoint, applied(endpoint.env):
+        for line in put(client("s3"), puts):
+            people.print(line, markup=False)
         begun = datetime.now(UTC)
         status = _run(command)
         if wait:
             status = status or _conclude(begun)
+        for line in missed(endpoint.app.objects) if status else ():
+            people.print(line, markup=False)
     raise typer.Exit(status)
 
 

@@ -71,6 +71,8 @@ class ObjectStore:
         self._data.mkdir(parents=True, exist_ok=True)
         self._owner = _own(root)
         self._lock = threading.RLock()
+        self.missed: dict[tuple[str, str], None] = {}
+        """(bucket, key or prefix) of what was read in a bucket that did not exist, in order."""
         self._db = sqlite3.connect(
             root / "index.sqlite", check_same_thread=False, isolation_level=None
         )
@@ -133,7 +135,7 @@ class ObjectStore:
 
         A snapshot only per page of 1,000: a put during a long listing may or may not be seen.
         """
-        self._need_bucket(bucket)
+        self._need_bucket(bucket, prefix)
         low, end = max(prefix.encode(), start), successor(prefix.encode())
         while rows := self._page(bucket, low, end):
             yield from (_info(row) for row in rows)
@@ -216,8 +218,10 @@ class ObjectStore:
         with self._lock:
             return self._db.execute(sql, values).fetchall()
 
-    def _need_bucket(self, bucket: str) -> None:
+    def _need_bucket(self, bucket: str, asked: str | None = None) -> None:
         if not self.has_bucket(bucket):
+            if asked is not None and len(self.missed) < 1000:
+                self.missed[bucket, asked] = None
             raise ApiError("NoSuchBucket", f"The bucket {bucket!r} does not exist", 404)
 
     def _need_match(self, bucket: str, key: str, if_match: str | None) -> None:
@@ -228,7 +232,7 @@ class ObjectStore:
         sql = "SELECT * FROM objects WHERE bucket = ? AND key = ?"
         rows = self._run(sql, bucket, key.encode())
         if not rows:
-            self._need_bucket(bucket)
+            self._need_bucket(bucket, key)
             raise ApiError("NoSuchKey", f"The key {key!r} does not exist in {bucket}.", 404)
         return _info(rows[0]), self._path(rows[0][2])
 
