@@ -13,10 +13,9 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs import algorithms
 from trainyard.emulator.tuning.search import STRATEGIES, lacking
 from trainyard.emulator.tuning.space import Categorical, size, space_of
+from trainyard.language.tuning import EPOCHS
 
 CONFIG = "HyperParameterTuningJobConfig"
-EPOCHS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
-"""Static hyperparameters that Hyperband takes for MaxResource (botocore)."""
 MOST_RESOURCE = 20_000
 MOST_JOBS = {"Random": 10_000}
 JOBS, PARALLEL, SEARCHED = 750, 100, 30  # quotas of the guide, as far as AWS raises them

@@ -19,7 +19,7 @@ ALIAS = "arn:aws:kms:us-east-1:111122223333:alias/team/ours"
 QUEUE = "https://sqs.us-east-1.amazonaws.com/111122223333/answers"
 
 
-def searched(kind: str, **fields: str) -> Change:
+def searched(kind: str, **fields: Any) -> Change:
     """One range of the tuning step, and nothing else."""
     given = {"Name": "lr", "MinValue": "0.1", "MaxValue": "0.9", "ScalingType": "Auto", **fields}
     return put("Tune", f"{CONFIG}.ParameterRanges", {f"{kind}ParameterRanges": [given]})
@@ -34,6 +34,27 @@ def metrics(step: str = "Tune", **expressions: str) -> Change:
     found = [{"Name": name, "Regex": regex} for name, regex in expressions.items()]
     where = f"{TUNED}." if step == "Tune" else ""
     return put(step, f"{where}AlgorithmSpecification.MetricDefinitions", found)
+
+
+def categories(*values: str) -> Change:
+    ranges = {"CategoricalParameterRanges": [{"Name": "c", "Values": list(values)}]}
+    return put("Tune", f"{CONFIG}.ParameterRanges", ranges)
+
+
+def strategy(name: str, **resources: int) -> Change:
+    """The strategy, with what HyperbandStrategyConfig has."""
+
+    def changed(definition: dict[str, Any]) -> None:
+        put("Tune", f"{CONFIG}.Strategy", name)(definition)
+        if resources:
+            own = {"HyperbandStrategyConfig": resources}
+            put("Tune", f"{CONFIG}.StrategyConfig", own)(definition)
+
+    return changed
+
+
+def static(**values: str) -> Change:
+    return put("Tune", f"{TUNED}.StaticHyperParameters", values)
 
 
 def categorical(name: str) -> Change:
@@ -108,6 +129,37 @@ OF_TUNING = (
         reverse_below_zero=searched(
             "Continuous", MinValue="-0.1", ScalingType="ReverseLogarithmic"
         ),
+    ),
+    *of(
+        "range-of-one-value",
+        continuous=searched("Continuous", MinValue="0.9"),
+        integer=searched("Integer", MinValue="4", MaxValue="4"),
+    ),
+    *of(
+        "bound-that-is-no-number",
+        word=searched("Continuous", MaxValue="many"),
+        infinite=searched("Continuous", MaxValue="inf"),
+        not_whole=searched("Integer", MinValue="1", MaxValue="2.5"),
+        of_a_definition=many(searched("Integer", MinValue="1", MaxValue="x")),
+    ),
+    *of(
+        "category-twice",
+        one=categories("a", "b", "a"),
+        of_a_definition=many(categories("a", "a")),
+    ),
+    *of(
+        "grid-of-numbers",
+        continuous=(searched("Continuous"), strategy("Grid")),
+        integer=(searched("Integer", MinValue="1", MaxValue="3"), strategy("Grid")),
+    ),
+    *of(
+        "hyperband-without-resource",
+        nothing=(static(), strategy("Hyperband")),
+        least_only=(static(rounds="9"), strategy("Hyperband", MinResource=2)),
+    ),
+    *of(
+        "hyperband-with-early-stopping",
+        auto=(strategy("Hyperband"), put("Tune", f"{CONFIG}.TrainingJobEarlyStoppingType", "Auto")),
     ),
     *of(
         "static-and-tuned",
@@ -200,6 +252,29 @@ NEAR_TUNING = (
         above_zero=searched("Continuous", MinValue="1e-9", ScalingType="Logarithmic"),
         linear_from_zero=searched("Continuous", MinValue="0", ScalingType="Linear"),
         reverse=searched("Continuous", MinValue="0", ScalingType="ReverseLogarithmic"),
+    ),
+    *of("range-of-one-value", of_words=categories("a"), two=searched("Continuous")),
+    *of(
+        "bound-that-is-no-number",
+        exponent=searched("Continuous", MinValue="1e-5"),
+        later=searched("Continuous", MaxValue={"Get": "Execution.PipelineArn"}),
+    ),
+    *of("category-twice", cases=categories("a", "A")),
+    *of(
+        "grid-of-numbers",
+        categories=(categories("1", "2"), strategy("Grid")),
+        random=(searched("Continuous"), strategy("Random")),
+    ),
+    *of(
+        "hyperband-without-resource",
+        of_epochs=strategy("Hyperband"),
+        given=(static(), strategy("Hyperband", MaxResource=9)),
+        random=(static(), strategy("Random")),
+    ),
+    *of(
+        "hyperband-with-early-stopping",
+        off=(strategy("Hyperband"), put("Tune", f"{CONFIG}.TrainingJobEarlyStoppingType", "Off")),
+        bayesian=put("Tune", f"{CONFIG}.TrainingJobEarlyStoppingType", "Auto"),
     ),
     *of("static-and-tuned", another=categorical("epoch"), definition=many(categorical("lr"))),
     *of(
