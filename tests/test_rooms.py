@@ -87,6 +87,12 @@ def test_what_travels_needs_nothing_of_trainyard_but_common(room: str):
     assert used <= {"trainyard.common"}
 
 
+def test_the_analyser_needs_nothing_but_numpy():
+    modules = sorted((CHECKOUT / "trainyard/quality").rglob("*.py"))
+    used = {name for module in modules for name in imported(module)}
+    assert used <= {*sys.stdlib_module_names, "trainyard.quality", "numpy"}
+
+
 def test_algorithms_run_where_nothing_of_trainyard_is_installed():
     modules = {_name(path): path for path in (CHECKOUT / "trainyard").rglob("*.py")}
     room = "trainyard.emulator.algorithms"

@@ -22,6 +22,7 @@ KNOWN = (
     "sagemaker-pytorch*",
     "sagemaker-scikit-learn",
     "sagemaker-xgboost",
+    "sagemaker-model-monitor-analyzer",
     "sagemaker-base-python*",
     "sagemaker-distribution*",
 )

@@ -7,10 +7,11 @@ For Your Processing Container" in the developer guide.
 import contextlib
 import json
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import ClassVar
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs import images
+from trainyard.emulator.jobs import analyser, images
 from trainyard.emulator.jobs.continuous import ContinuousUpload
 from trainyard.emulator.jobs.job import Job, Place
 from trainyard.emulator.jobs.transfers import (
@@ -35,7 +36,7 @@ class ProcessingJob(Job):
     MESSAGE: ClassVar[str] = "/opt/ml/output/message"
 
     def __init__(self, place: Place, request: dict) -> None:
-        refuse(request)
+        refuse(request, place.python)
         super().__init__(place, request)
 
     def instances(self) -> int:
@@ -49,7 +50,11 @@ class ProcessingJob(Job):
             node.make_directories(output["LocalPath"])
         self._write_config(node, hosts)
         spec = self.request["AppSpecification"]
-        node.command = [*spec["ContainerEntrypoint"], *spec.get("ContainerArguments", [])]
+        if analyser.asked_for(spec):
+            node.command = analyser.command(self.place.python)
+            node.environment["SAGEMAKER_BASE_DIR"] = "/opt/ml"
+        else:
+            node.command = [*spec["ContainerEntrypoint"], *spec.get("ContainerArguments", [])]
         node.environment |= {
             "PROCESSING_JOB_NAME": self.name,
             "PROCESSING_JOB_ARN": self.arn,
@@ -98,12 +103,15 @@ class ProcessingJob(Job):
         (config / "resourceconfig.json").write_text(json.dumps(resources))
 
 
-def refuse(request: dict) -> None:
+def refuse(request: dict, python: Path) -> None:
     """Raises ``ValidationException`` for what this emulator cannot run."""
     spec = request["AppSpecification"]
     if why := images.refusal(spec["ImageUri"]):
         raise _invalid(why)
-    if not spec.get("ContainerEntrypoint"):
+    if analyser.asked_for(spec):
+        if why := analyser.refusal(request.get("Environment", {}), python):
+            raise _invalid(why)
+    elif not spec.get("ContainerEntrypoint"):
         raise _invalid(
             "AppSpecification has no ContainerEntrypoint, so the image's own would run, which this "
             "machine does not have: name the command, e.g. ['python3', '/opt/ml/processing/...']"

@@ -9,7 +9,6 @@ from trainyard.registration import import_modules
 NOT_RUN = {
     "AutoML": "its candidates are trained by a service that has no offline counterpart",
     "Job": "its job categories are services that have no offline counterpart",
-    "QualityCheck": "the container is one of AWS's, whose image is closed",
     "ClarifyCheck": "the container is one of AWS's, whose image is closed",
     "InferenceComponent": "its endpoints serve one model each",
     "EMR": "it has no Spark",

@@ -1,6 +1,7 @@
 """A step that starts a job and waits for it; the job's kind is the step's type."""
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.job import Job
 from trainyard.emulator.jobs.processing_job import ProcessingJob
 from trainyard.emulator.jobs.training_job import TrainingJob
 from trainyard.emulator.jobs.transform_job import TransformJob
@@ -26,13 +27,7 @@ class JobRunner(Runner):
         except ApiError as error:
             raise refused(f"Create{kind}Job", error) from None
         attempt.note({"Arn": job.arn})
-        job.wait()
-        if job.status == "Failed":
-            raise StepFailed(job.record["FailureReason"])
-        if job.status == "Stopped" and "FailureReason" in job.record:
-            raise StepFailed(job.record["FailureReason"])  # MaxRuntimeInSeconds
-        if job.status == "Stopped":
-            raise StepStopped
+        see_through(job)
 
     def describe(self, made: dict) -> dict:
         kind, name = self._type.name, _name(made)
@@ -47,6 +42,17 @@ class JobRunner(Runner):
         except ApiError as error:  # it has ended meanwhile
             if error.code != "ValidationException":
                 raise
+
+
+def see_through(job: Job) -> None:
+    """Waits for the job's end. Raises StepFailed, StepStopped as it ended."""
+    job.wait()
+    if job.status == "Failed":
+        raise StepFailed(job.record["FailureReason"])
+    if job.status == "Stopped" and "FailureReason" in job.record:
+        raise StepFailed(job.record["FailureReason"])  # MaxRuntimeInSeconds
+    if job.status == "Stopped":
+        raise StepStopped
 
 
 def _name(made: dict) -> str:

@@ -1,0 +1,180 @@
+"""constraints.json from statistics, and what of another data set breaks it.
+
+Checks: data_type_check, completeness_check, categorical_values_check, baseline_drift_check,
+missing_column_check, extra_column_check. ``is_non_negative`` is written and not checked: the guide
+names no check for it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from trainyard.quality import sketch
+from trainyard.quality.statistics import FRACTIONAL, INTEGRAL, STRING
+from trainyard.quality.tables import Cells, Table, is_integer, numbers
+
+DOMAIN = 20
+"""Distinct values up to which a text column's are suggested as its domain."""
+MONITORING: dict[str, Any] = {
+    "evaluate_constraints": "Enabled",
+    "emit_metrics": "Enabled",
+    "datatype_check_threshold": 1.0,
+    "domain_content_threshold": 1.0,
+    "distribution_constraints": {
+        "perform_comparison": "Enabled",
+        "comparison_threshold": 0.1,
+        "comparison_method": "Robust",
+        "categorical_comparison_threshold": 0.1,
+        "categorical_drift_method": "LInfinity",
+    },
+}
+
+
+def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
+    """The document: what the data of ``statistics`` keep."""
+    features = [_suggested(feature) for feature in statistics["features"]]
+    return {"version": 0.0, "features": features, "monitoring_config": MONITORING}
+
+
+def _suggested(feature: dict[str, Any]) -> dict[str, Any]:
+    measured = feature.get("numerical_statistics") or feature["string_statistics"]
+    common = measured["common"]
+    rows = common["num_present"] + common["num_missing"]
+    found: dict[str, Any] = {
+        "name": feature["name"],
+        "inferred_type": feature["inferred_type"],
+        "completeness": common["num_present"] / rows,
+    }
+    if "min" in measured:
+        found["num_constraints"] = {"is_non_negative": measured["min"] >= 0}
+    elif (buckets := _buckets(measured)) and len(buckets) <= min(DOMAIN, common["num_present"] / 2):
+        found["string_constraints"] = {"domains": [bucket["value"] for bucket in buckets]}
+    return found
+
+
+def _buckets(measured: dict[str, Any]) -> list[dict[str, Any]]:
+    return measured.get("distribution", {}).get("categorical", {}).get("buckets", [])
+
+
+def violations(
+    table: Table,
+    statistics: dict[str, Any],
+    constraints: dict[str, Any],
+    baseline: dict[str, Any] | None,
+) -> list[dict[str, str]]:
+    """What of ``table``, whose statistics these are, breaks ``constraints``.
+
+    ``baseline``: the statistics that distributions are compared with; None compares none.
+    """
+    common = constraints.get("monitoring_config", MONITORING)
+    known = {feature["name"]: feature for feature in constraints["features"]}
+    found = _columns(set(table.columns), set(known))
+    now = {feature["name"]: feature for feature in statistics["features"]}
+    then = {feature["name"]: feature for feature in (baseline or {}).get("features", [])}
+    for name in [name for name in known if name in table.columns]:
+        config = _merged(common, known[name].get("monitoringConfigOverrides", {}))
+        if config.get("evaluate_constraints", "Enabled") != "Enabled":
+            continue
+        found += _of_values(name, table.columns[name], known[name], config)
+        if name in then:
+            found += _of_distribution(name, now[name], then[name], config)
+    return found
+
+
+def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    key = "distribution_constraints"
+    return {**common, **own, key: {**common.get(key, {}), **own.get(key, {})}}
+
+
+def _violation(name: str, check: str, description: str) -> dict[str, str]:
+    return {"feature_name": name, "constraint_check_type": check, "description": description}
+
+
+def _columns(have: set[str], expected: set[str]) -> list[dict[str, str]]:
+    counts = (
+        f"Number of columns in current dataset: {len(have)}, "
+        f"Number of columns in baseline constraints: {len(expected)}"
+    )
+    found = []
+    for kind, names in (("missing", expected - have), ("extra", have - expected)):
+        if names:
+            text = f"There are {kind} columns in current dataset. {counts}: {sorted(names)}"
+            found.append(_violation(f"{kind.title()} columns", f"{kind}_column_check", text))
+    return found
+
+
+def _of_values(
+    name: str, cells: Cells, expected: dict[str, Any], config: dict[str, Any]
+) -> list[dict[str, str]]:
+    present = [cell for cell in cells if cell is not None]
+    found = []
+    complete, wanted = len(present) / len(cells), expected.get("completeness", 0)
+    if complete < wanted:
+        text = f"Data completeness requirement is not met. Expected: {wanted:.2%}. Observed: "
+        found.append(_violation(name, "completeness_check", f"{text}{complete:.2%}."))
+    if not present:
+        return found
+    kind, least = expected["inferred_type"], config.get("datatype_check_threshold", 1.0)
+    if (share := _of_type(present, kind)) < least:
+        text = (
+            f"Data type match requirement is not met. Expected data type: {kind}, Expected match: "
+            f"{100 * least}%. Observed: Only {100 * share}% of data is {kind}."
+        )
+        found.append(_violation(name, "data_type_check", text))
+    if domain := expected.get("string_constraints", {}).get("domains"):
+        share = sum(cell in domain for cell in present) / len(present)
+        least = config.get("domain_content_threshold", 1.0)
+        if share < least:
+            text = (
+                "Categorical values requirement is not met. Expected match: "
+                f"{100 * least}%. Observed: Only {100 * share}% of data is in the domain."
+            )
+            found.append(_violation(name, "categorical_values_check", text))
+    return found
+
+
+def _of_type(present: list[str], kind: str) -> float:
+    """The share of values of the type: an integer is a fraction, too, and all are text."""
+    if kind == INTEGRAL:
+        return sum(map(is_integer, present)) / len(present)
+    if kind == FRACTIONAL:
+        return float(np.mean(~np.isnan(numbers(list(present)))))
+    return 1.0
+
+
+def _of_distribution(
+    name: str, now: dict[str, Any], then: dict[str, Any], config: dict[str, Any]
+) -> list[dict[str, str]]:
+    rules = config["distribution_constraints"]
+    if rules.get("perform_comparison", "Enabled") != "Enabled":
+        return []
+    if "numerical_statistics" in now and "numerical_statistics" in then:
+        limit = rules.get("comparison_threshold", 0.1)
+        gap = _numbers_apart(now, then, rules.get("comparison_method") == "Robust")
+    elif now["inferred_type"] == then["inferred_type"] == STRING:
+        limit = rules.get("categorical_comparison_threshold", 0.1)
+        gap = _words_apart(_buckets(now["string_statistics"]), _buckets(then["string_statistics"]))
+    else:
+        return []
+    if gap <= limit:
+        return []
+    text = f"Baseline drift distance: {gap} exceeds threshold: {limit}"
+    return [_violation(name, "baseline_drift_check", text)]
+
+
+def _numbers_apart(now: dict[str, Any], then: dict[str, Any], robust: bool) -> float:
+    parts = (side["numerical_statistics"].get("distribution") for side in (now, then))
+    one, other = parts
+    return sketch.distance(one["kll"], other["kll"], robust) if one and other else 0.0
+
+
+def _words_apart(now: list[dict[str, Any]], then: list[dict[str, Any]]) -> float:
+    """LInfinity: the largest difference between two values' shares; 0 where one has no buckets."""
+    if not now or not then:
+        return 0.0
+    shares = []
+    for buckets in (now, then):
+        total = sum(bucket["count"] for bucket in buckets)
+        shares.append({bucket["value"]: bucket["count"] / total for bucket in buckets})
+    values = shares[0].keys() | shares[1].keys()
+    return max(abs(shares[0].get(value, 0) - shares[1].get(value, 0)) for value in values)

@@ -1,0 +1,99 @@
+"""``python -m trainyard.quality.job``: the contract of ``sagemaker-model-monitor-analyzer``.
+
+Environment, as in the developer guide ("Container Contract Inputs") and as the SDK sets it:
+dataset_format, dataset_source, output_path; analysis_type MODEL_QUALITY with problem_type and
+*_attribute; baseline_constraints and baseline_statistics where there is something to compare with.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainyard.quality import constraints, model_quality, statistics
+from trainyard.quality.tables import DataError, read
+
+
+def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
+    """Writes statistics.json and constraints.json, and with a baseline constraint_violations.json,
+    whose violations it returns.
+
+    Raises DataError.
+    """
+    source, output = Path(_needed(environment, "dataset_source")), _output(environment)
+    table = read(source, _json(_needed(environment, "dataset_format"), "dataset_format"))
+    print(f"{source}: {table.rows} rows, {len(table.columns)} columns", flush=True)
+    limits, earlier = (
+        _baseline(environment, f"baseline_{n}") for n in ("constraints", "statistics")
+    )
+    if environment.get("analysis_type") == "MODEL_QUALITY":
+        columns = {n: v for n, v in environment.items() if n.endswith("_attribute")}
+        found = model_quality.describe(table, environment.get("problem_type", ""), columns)
+        suggested = model_quality.suggest(found)
+        broken = model_quality.violations(found, limits) if limits else None
+    else:
+        found = statistics.describe(table)
+        suggested = constraints.suggest(found)
+        broken = constraints.violations(table, found, limits, earlier) if limits else None
+    _write(output / "statistics.json", found)
+    _write(output / "constraints.json", suggested)
+    if broken is not None:
+        _write(output / "constraint_violations.json", {"violations": broken})
+    return broken
+
+
+def _needed(environment: Mapping[str, str], name: str) -> str:
+    if not environment.get(name):
+        raise DataError(f"the environment has no {name}")
+    return environment[name]
+
+
+def _output(environment: Mapping[str, str]) -> Path:
+    output = Path(_needed(environment, "output_path"))
+    output.mkdir(parents=True, exist_ok=True)
+    return output
+
+
+def _json(text: str, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{name} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{name} is {text[:50]}: a JSON object is expected")
+    return found
+
+
+def _baseline(environment: Mapping[str, str], name: str) -> dict[str, Any] | None:
+    """A file, or the only file of a folder: inputs arrive in folders."""
+    if not (text := environment.get(name)):
+        return None
+    path = Path(text)
+    files = [path] if path.is_file() else sorted(p for p in path.glob("*") if p.is_file())
+    if len(files) != 1:
+        raise DataError(f"{name}: {path} holds {len(files)} files; one is expected")
+    return _json(files[0].read_text(), str(files[0]))
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document, indent=2))
+
+
+def main() -> int:
+    base = Path(os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")) / "output"
+    base.mkdir(parents=True, exist_ok=True)
+    try:
+        broken = run(os.environ)
+    except DataError as error:
+        (base / "message").write_text(f"Error: {error}")
+        print(f"Error: {error}", flush=True)
+        return 1
+    for violation in broken or ():
+        print(json.dumps(violation), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""A model's predictions against the truth: metrics, the constraints they suggest, what breaks them.
+
+Definitions are scikit-learn's. AWS's analyser has more: curves, and the metrics of the best
+constant classifier. Whether it lets a metric's standard deviation excuse a violation is not
+documented; here it does not.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from trainyard.quality.tables import Cells, DataError, Table, numbers
+
+LEAST, PARTS, SHARE = 200, 5, 0.8
+"""Rows from which a standard deviation is given: that over so many subsamples of this share."""
+GREATER, LESS = "GreaterThanThreshold", "LessThanThreshold"
+KINDS = {
+    "Regression": "regression",
+    "BinaryClassification": "binary_classification",
+    "MulticlassClassification": "multiclass_classification",
+}
+_WORSE_WHEN_GREATER = ("mae", "mse", "rmse", "false_positive_rate", "false_negative_rate")
+Measures = dict[str, float]
+Measure = Callable[[np.ndarray], Measures]
+"""Metrics over the rows of these indices."""
+
+
+def describe(table: Table, problem: str, columns: dict[str, str]) -> dict[str, Any]:
+    """statistics.json of model quality. ``columns``: what the environment's ``*_attribute`` say.
+
+    Raises :class:`DataError`.
+    """
+    if problem not in KINDS:
+        raise DataError(f"problem_type {problem!r} must be one of {', '.join(KINDS)}")
+    truth = table.column(_needed(columns, "ground_truth_attribute"))
+    if problem == "Regression":
+        measured = _regression(truth, table.column(_needed(columns, "inference_attribute")))
+        matrix = None
+    else:
+        measured, matrix = _classification(table, truth, problem, columns)
+    found = _with_deviations(measured, table.rows)
+    if matrix is not None:
+        found = {"confusion_matrix": matrix, **found}
+    return {
+        "version": 0.0,
+        "dataset": {"item_count": table.rows},
+        f"{KINDS[problem]}_metrics": found,
+    }
+
+
+def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
+    """constraints.json: no metric may become worse than it is."""
+    [(key, measured)] = [(k, v) for k, v in statistics.items() if k.endswith("_metrics")]
+    found = {
+        name: {
+            "threshold": entry["value"],
+            "comparison_operator": GREATER if name in _WORSE_WHEN_GREATER else LESS,
+        }
+        for name, entry in measured.items()
+        if name != "confusion_matrix"
+    }
+    return {"version": 0.0, key.replace("_metrics", "_constraints"): found}
+
+
+def violations(statistics: dict[str, Any], constraints: dict[str, Any]) -> list[dict[str, str]]:
+    """Metrics on the wrong side of their thresholds."""
+    measured = next(v for k, v in statistics.items() if k.endswith("_metrics"))
+    limits: dict[str, Any] = next(
+        (v for k, v in constraints.items() if k.endswith("_constraints")), {}
+    )
+    found = []
+    for name, limit in limits.items():
+        if name not in measured:
+            continue
+        value, bound = measured[name]["value"], limit["threshold"]
+        operator = limit["comparison_operator"]
+        if value > bound if operator == GREATER else value < bound:
+            text = f"Metric {name} with {value} +/- {measured[name]['standard_deviation']} was "
+            entry = {"constraint_check_type": operator, "metric_name": name}
+            found.append({**entry, "description": f"{text}{operator} '{bound}'"})
+    return found
+
+
+def _needed(columns: dict[str, str], name: str) -> str:
+    if not columns.get(name):
+        raise DataError(f"{name} is not set: it names the column")
+    return columns[name]
+
+
+def _with_deviations(measure: Measure, rows: int) -> dict[str, Any]:
+    values = measure(np.arange(rows))
+    spread: dict[str, Any] = dict.fromkeys(values, "NaN")
+    if rows >= LEAST:
+        random = np.random.default_rng(0)
+        parts = [
+            measure(random.choice(rows, int(rows * SHARE), replace=False)) for _ in range(PARTS)
+        ]
+        spread = {name: float(np.std([part[name] for part in parts])) for name in values}
+    return {n: {"value": value, "standard_deviation": spread[n]} for n, value in values.items()}
+
+
+def _regression(truth: Cells, found: Cells) -> Measure:
+    true, said = _all_numbers(truth, "ground truth"), _all_numbers(found, "inference")
+
+    def measure(rows: np.ndarray) -> Measures:
+        error = true[rows] - said[rows]
+        mse, spread = float(np.mean(error**2)), float(np.var(true[rows]))
+        mae = float(np.abs(error).mean())
+        r2 = 1 - mse / spread if spread else 0.0
+        return {"mae": mae, "mse": mse, "rmse": float(np.sqrt(mse)), "r2": r2}
+
+    return measure
+
+
+def _all_numbers(cells: Cells, what: str) -> np.ndarray:
+    found = numbers(cells)
+    if np.isnan(found).any():
+        row = int(np.flatnonzero(np.isnan(found))[0])
+        raise DataError(f"the {what} of row {row + 1} is {cells[row]!r}: a number is expected")
+    return found
+
+
+def _classification(
+    table: Table, truth: Cells, problem: str, columns: dict[str, str]
+) -> tuple[Measure, dict[str, dict[str, int]]]:
+    binary = problem == "BinaryClassification"
+    chance = columns.get("probability_attribute")
+    scores = _all_numbers(table.column(chance), "probability") if chance and binary else None
+    true = np.array([_label(cell) for cell in truth])
+    if attribute := columns.get("inference_attribute"):
+        said = np.array([_label(cell) for cell in table.column(attribute)])
+    elif scores is not None:
+        threshold = float(columns.get("probability_threshold_attribute") or 0.5)
+        said = np.where(scores > threshold, "1", "0")
+    else:
+        raise DataError("inference_attribute or, for two classes, probability_attribute is needed")
+    classes = sorted({*true, *said})
+    if binary and not set(classes) <= {"0", "1"}:
+        raise DataError(f"BinaryClassification has classes 0 and 1; found are {classes}")
+    matrix = {
+        one: {other: int(((true == one) & (said == other)).sum()) for other in classes}
+        for one in classes
+    }
+    if binary:
+        return _binary(true == "1", said == "1", scores), matrix
+    return _several(true, said, classes), matrix
+
+
+def _label(cell: str | None) -> str:
+    """``1``, ``1.0`` and ``true`` are one class."""
+    text = (cell or "").strip()
+    words = {"true": "1", "false": "0"}
+    value = float(text) if text.replace(".", "", 1).lstrip("-").isdecimal() else None
+    return words.get(text.lower(), text) if value is None else f"{value:g}"
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else 0.0
+
+
+def _f(beta: float, precision: float, recall: float) -> float:
+    return _ratio((1 + beta**2) * precision * recall, beta**2 * precision + recall)
+
+
+def _binary(true: np.ndarray, said: np.ndarray, scores: np.ndarray | None) -> Measure:
+    def measure(rows: np.ndarray) -> Measures:
+        t, s = true[rows], said[rows]
+        recall, precision = _ratio((t & s).sum(), t.sum()), _ratio((t & s).sum(), s.sum())
+        negative = _ratio((~t & ~s).sum(), (~t).sum())
+        found = {
+            "recall": recall,
+            "precision": precision,
+            "accuracy": float((t == s).mean()),
+            "true_positive_rate": recall,
+            "true_negative_rate": negative,
+            "false_positive_rate": 1 - negative if (~t).any() else 0.0,
+            "false_negative_rate": 1 - recall if t.any() else 0.0,
+            "f0_5": _f(0.5, precision, recall),
+            "f1": _f(1, precision, recall),
+            "f2": _f(2, precision, recall),
+        }
+        return found if scores is None else found | {"auc": _auc(t, scores[rows])}
+
+    return measure
+
+
+def _auc(true: np.ndarray, scores: np.ndarray) -> float:
+    """The share of pairs in their right order, a tie counting half: Mann and Whitney's U."""
+    values, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    ones, zeros = int(true.sum()), int((~true).sum())
+    return _ratio(float(ranks[true].sum()) - ones * (ones + 1) / 2, ones * zeros)
+
+
+def _several(true: np.ndarray, said: np.ndarray, classes: list[str]) -> Measure:
+    def measure(rows: np.ndarray) -> Measures:
+        t, s = true[rows], said[rows]
+        total: Measures = dict.fromkeys(("recall", "precision", "f0_5", "f1", "f2"), 0.0)
+        for name in classes:
+            hit, there = float(((t == name) & (s == name)).sum()), float((t == name).sum())
+            recall, precision = _ratio(hit, there), _ratio(hit, float((s == name).sum()))
+            scores = [recall, precision, *(_f(beta, precision, recall) for beta in (0.5, 1, 2))]
+            for key, score in zip(total, scores, strict=True):
+                total[key] += score * there / len(t)
+        weighted = {f"weighted_{key}": value for key, value in total.items()}
+        return {"accuracy": float((t == s).mean()), **weighted}
+
+    return measure

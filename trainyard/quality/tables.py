@@ -1,0 +1,129 @@
+"""Data sets as columns of text: CSV, JSON and JSON Lines."""
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Cells = list[str | None]
+"""One column; None where there is no value."""
+
+
+class DataError(Exception):
+    """The data or their description are at fault; the message names file and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``columns``: name → cells, each of ``rows``, in the order of the files."""
+
+    columns: dict[str, Cells]
+    rows: int
+
+    def column(self, attribute: str) -> Cells:
+        """By name, or by position from 0. Raises :class:`DataError`."""
+        name = attribute.removeprefix("$.")
+        if name in self.columns:
+            return self.columns[name]
+        if name.isdecimal() and int(name) < len(self.columns):
+            return list(self.columns.values())[int(name)]
+        known = ", ".join(self.columns)
+        raise DataError(f"there is no column {attribute!r}; the data set has {known}")
+
+
+def read(folder: Path, form: dict[str, Any]) -> Table:
+    """All files at or below ``folder``, by path; ``form`` is Model Monitor's dataset_format.
+
+    Raises :class:`DataError` for another format, and for files that are not in theirs.
+    """
+    files = [folder] if folder.is_file() else _files(folder)
+    if "csv" in form:
+        found = _from_csv(files, bool((form["csv"] or {}).get("header", True)))
+    elif "json" in form:
+        found = _from_records(files, bool((form["json"] or {}).get("lines", True)))
+    else:
+        raise DataError(f"dataset_format {json.dumps(form)}: csv and json are read here")
+    if not found.rows:
+        raise DataError(f"{folder} holds no rows")
+    return found
+
+
+def _files(folder: Path) -> list[Path]:
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in found if not path.name.startswith((".", "_"))]
+
+
+def _from_csv(files: list[Path], header: bool) -> Table:
+    """Without a header the columns are ``_c0``, ``_c1``, … as AWS's analyser names them."""
+    names: list[str] = []
+    rows: list[Cells] = []
+    for path in files:
+        with path.open(newline="") as text:
+            lines = [line for line in csv.reader(text) if line]
+        if header and lines:
+            own = lines.pop(0)
+            if names and own != names:
+                raise DataError(f"{path.name}: its header differs from that of {files[0].name}")
+            names = own
+        for number, line in enumerate(lines, start=1 + header):
+            names = names or [f"_c{index}" for index in range(len(line))]
+            if len(line) != len(names):
+                message = f"{len(line)} columns; {len(names)} are expected"
+                raise DataError(f"{path.name}, row {number}: {message}")
+            rows.append([cell if cell.strip() else None for cell in line])
+    columns = {name: [row[index] for row in rows] for index, name in enumerate(names)}
+    return Table(columns, len(rows))
+
+
+def _from_records(files: list[Path], lines: bool) -> Table:
+    """Objects within objects become columns such as ``a.b``."""
+    records = [dict(_flat(record)) for path in files for record in _records(path, lines)]
+    names = dict.fromkeys(name for record in records for name in record)
+    return Table({name: [record.get(name) for record in records] for name in names}, len(records))
+
+
+def _records(path: Path, lines: bool) -> Iterator[dict[str, Any]]:
+    texts = path.read_text().splitlines() if lines else [path.read_text()]
+    for number, text in enumerate(texts, start=1):
+        if not text.strip():
+            continue
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path.name}, line {number} is not JSON: {error}") from None
+        for record in found if isinstance(found, list) else [found]:
+            if not isinstance(record, dict):
+                raise DataError(f"{path.name}, line {number}: a JSON object is expected")
+            yield record
+
+
+def _flat(record: dict[str, Any], within: str = "") -> Iterator[tuple[str, str | None]]:
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{within}{name}.")
+        elif value is None or isinstance(value, str):
+            yield f"{within}{name}", value or None
+        else:
+            yield f"{within}{name}", json.dumps(value)
+
+
+def numbers(cells: Cells) -> np.ndarray:
+    """As float64; NaN where a cell holds none, or something else."""
+    return np.array([_number(cell) for cell in cells], float)
+
+
+def _number(cell: str | None) -> float:
+    try:
+        return float(cell) if cell is not None else float("nan")
+    except ValueError:
+        return float("nan")
+
+
+def is_integer(cell: str) -> bool:
+    """Whether it is written as an integer."""
+    digits = cell.strip().lstrip("+-")
+    return digits.isdecimal() and digits.isascii()
