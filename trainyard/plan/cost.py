@@ -2,7 +2,8 @@
 
 A step that ran before on the same machines is told by its shortest and its longest run, every step
 that runs by its limit: its MaxRuntimeInSeconds, for which it may run and no longer. Not counted are
-S3, logs, data transfer, FSx, and attempts that a retry policy starts again.
+S3, logs, data transfer, FSx, and attempts that a retry policy starts again. A tuning step is as
+many training jobs as it may start; what stops them early makes it cheaper, and is not counted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +14,13 @@ from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError
 from trainyard.language.parameters import values
 from trainyard.language.step_types import step_type
+from trainyard.language.step_types.jobs import TRAINING_JOB
 from trainyard.language.steps import steps_of
 from trainyard.plan.caching import Outcome
 from trainyard.plan.fields import steps
 from trainyard.plan.history import History, Run, step_of
 from trainyard.plan.prices import HOURS_A_MONTH, SPOT_LOW, Kind, Price, Prices
+from trainyard.plan.tuning import CONFIG, Jobs, jobs_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +117,28 @@ class _Job:
     limit: float | None
     spot: bool
     keep_alive: float
+    jobs: Jobs
 
     @property
     def machines(self) -> str:
-        return f"{self.count} × {self.instance_type}"
+        each = f"{self.count} × {self.instance_type}"
+        return each if self.jobs.most == 1 else f"at most {self.jobs.most} jobs × {each}"
 
 
 def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
     """The machines of a step; None for a type without, or where only a run can tell."""
-    job = step_type(step["Type"]).sole_job
+    tuned = step["Type"] == "Tuning"
+    job = TRAINING_JOB if tuned else step_type(step["Type"]).sole_job
     if job is None or job.machines == "transform":  # of which the table has no prices
         return None
-    arguments = step.get("Arguments") or {}
+    asked = step.get("Arguments") or {}
+    # several definitions take turns, on whatever machines
+    arguments = (asked.get("TrainingJobDefinition") or {}) if tuned else asked
     where = arguments.get("ResourceConfig") or arguments.get("ProcessingResources") or {}
     try:
         found = evaluate(
-            {"on": where, "until": arguments.get("StoppingCondition")}, Start(parameters)
+            {"on": where, "until": arguments.get("StoppingCondition"), "how": asked.get(CONFIG)},
+            Start(parameters),
         )
     except ExpressionError:  # of a language that is not known here
         return None
@@ -137,6 +146,9 @@ def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
         return None
     cluster = found["on"].get("ClusterConfig", found["on"])
     if not isinstance(cluster.get("InstanceType"), str):  # groups of different instances
+        return None
+    jobs = jobs_of(found["how"]) if tuned else Jobs()
+    if jobs is None:
         return None
     until = found["until"] if isinstance(found["until"], dict) else {}
     limit = until.get("MaxRuntimeInSeconds")
@@ -148,6 +160,7 @@ def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
         limit=None if isinstance(limit, Unknown) else limit,
         spot=bool(arguments.get("EnableManagedSpotTraining")),
         keep_alive=cluster.get("KeepAlivePeriodInSeconds") or 0,
+        jobs=jobs,
     )
 
 
@@ -162,7 +175,8 @@ def _cost(step: str, job: _Job, history: History, prices: Prices) -> Cost:
             return None
         return _usd(job, duration, hourly, storage, share)
 
-    longest = None if job.limit is None else job.limit + job.keep_alive
+    longest = None if job.limit is None else job.jobs.together(job.limit + job.keep_alive)
+    all_at_once = None if seen.high is None else seen.high * job.jobs.parallel
     cheapest = SPOT_LOW if job.spot else 1.0
     return Cost(
         step=step,
@@ -170,8 +184,8 @@ def _cost(step: str, job: _Job, history: History, prices: Prices) -> Cost:
         spot=job.spot,
         runs_seen=len(seconds),
         seen=seen,
-        limit=job.limit,
-        usd_seen=Range(usd(seen.low, cheapest), usd(seen.high)),
+        limit=None if job.limit is None else job.jobs.longest(job.limit),
+        usd_seen=Range(usd(seen.low, cheapest), usd(all_at_once)),
         usd_limit=usd(longest),
         usd_uncached=usd(longest),
         estimated=estimated,
