@@ -44,7 +44,7 @@ class ProcessingJob(Job):
 
     def stage(self, node: Node, hosts: list[str]) -> None:
         node.make_directories("/opt/ml/output", "/opt/ml/config", ROOT)
-        for entry in self.request.get("ProcessingInputs", []):
+        for entry in _managed(self.request.get("ProcessingInputs", [])):
             self._download(entry["S3Input"], node, hosts)
         for output in self._outputs():
             node.make_directories(output["LocalPath"])
@@ -84,7 +84,7 @@ class ProcessingJob(Job):
     def _outputs(self, mode: str = "") -> list[dict]:
         """The S3Output of each output, or of those with S3UploadMode ``mode``."""
         entries = self.request.get("ProcessingOutputConfig", {}).get("Outputs", [])
-        outputs = [entry["S3Output"] for entry in entries]
+        outputs = [entry["S3Output"] for entry in _managed(entries)]
         return [o for o in outputs if not mode or o.get("S3UploadMode", "EndOfJob") == mode]
 
     def _download(self, source: dict, node: Node, hosts: list[str]) -> None:
@@ -117,17 +117,50 @@ def refuse(request: dict, python: Path) -> None:
             "machine does not have: name the command, e.g. ['python3', '/opt/ml/processing/...']"
         )
     for entry in request.get("ProcessingInputs", []):
-        _refuse_place(f"input {entry['InputName']!r}", entry.get("S3Input"))
+        where = f"input {entry['InputName']!r}"
+        if definition := entry.get("DatasetDefinition"):
+            raise _invalid(f"{where}: {_why_not(definition)}")
+        _refuse_place(where, entry.get("S3Input"), entry.get("AppManaged", False))
     for entry in request.get("ProcessingOutputConfig", {}).get("Outputs", []):
-        _refuse_place(f"output {entry['OutputName']!r}", entry.get("S3Output"))
+        where = f"output {entry['OutputName']!r}"
+        if "FeatureStoreOutput" in entry:
+            raise _invalid(
+                f"{where}: FeatureStoreOutput is not run here: there is no feature store"
+            )
+        _refuse_place(where, entry.get("S3Output"), entry.get("AppManaged", False))
 
 
-def _refuse_place(where: str, place: dict | None) -> None:
+def _managed(entries: list[dict]) -> list[dict]:
+    """Those that SageMaker itself moves: with AppManaged the processing application does."""
+    return [entry for entry in entries if not entry.get("AppManaged")]
+
+
+def _why_not(definition: dict) -> str:
+    """What a DatasetDefinition would need: each of them is a query of another service."""
+    for name in ("AthenaDatasetDefinition", "RedshiftDatasetDefinition"):
+        if query := definition.get(name):
+            service, place = name.removesuffix("DatasetDefinition"), definition.get("LocalPath")
+            spread = definition.get("DataDistributionType", "FullyReplicated")
+            table = ".".join(filter(None, (query.get("Catalog"), query.get("Database"))))
+            return (
+                f"DatasetDefinition.{name} is not run here: there is no {service} to put its "
+                f"QueryString to, nor {table}. Put the query's {query.get('OutputFormat')} files "
+                f"into S3 and name them by S3Input, with LocalPath {place} and "
+                f"S3DataDistributionType {spread}"
+            )
+    return "DatasetDefinition has neither AthenaDatasetDefinition nor RedshiftDatasetDefinition"
+
+
+def _refuse_place(where: str, place: dict | None, app_managed: bool) -> None:
     if place is None:
-        raise _invalid(f"{where}: only S3Input and S3Output are run here")
+        raise _invalid(f"{where} has neither S3Input nor S3Output")
     local = place.get("LocalPath", "")
+    if app_managed and not local:  # the application says where
+        local = ROOT
     if not f"{local}/".startswith(f"{ROOT}/") or ".." in local.split("/"):
         raise _invalid(f"{where}: LocalPath {local!r} must be under {ROOT}/")
+    if app_managed:
+        return
     if place.get("S3InputMode", "File") != "File":
         raise _invalid(f"{where}: S3InputMode {place['S3InputMode']} is not run here: use File")
     if place.get("S3CompressionType", "None") != "None":

@@ -5,7 +5,7 @@ import json
 import botocore.exceptions
 import pytest
 
-from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input
+from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, processing, s3_input
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +109,42 @@ def test_stopping_uploads_nothing(aws: Cloud) -> None:
     answer = aws.sm.describe_processing_job(ProcessingJobName="stop")
     assert answer["ProcessingJobStatus"] == "Stopped"
     assert aws.keys("stopped") == []
+
+
+def test_what_the_application_manages_is_neither_downloaded_nor_uploaded(aws: Cloud) -> None:
+    script = "cd /opt/ml/processing; ls; mkdir out; echo x > out/x"
+    source = s3_input("own", "s3://bkt/nowhere/at-all") | {"AppManaged": True}
+    request = processing(script, outputs={"out": "s3://bkt/managed"})
+    request["ProcessingInputs"] = [source]
+    request["ProcessingOutputConfig"]["Outputs"][0]["AppManaged"] = True
+    done = aws.process("managed", "", **request)
+    assert done["ProcessingJobStatus"] == "Completed", done.get("FailureReason")
+    assert aws.log("Processing", "managed") == []
+    assert aws.keys("managed") == []
+
+
+@pytest.mark.parametrize(
+    ("definition", "expected"),
+    [
+        (
+            {"AthenaDatasetDefinition": {"Catalog": "c", "Database": "d", "QueryString": "SELECT 1",
+             "OutputS3Uri": "s3://bkt/a", "OutputFormat": "PARQUET"}},
+            "there is no Athena to put its QueryString to, nor c.d. Put the query's PARQUET files",
+        ),
+        (
+            {"RedshiftDatasetDefinition": {"ClusterId": "x", "Database": "d", "DbUser": "u",
+             "QueryString": "SELECT 1", "ClusterRoleArn": ROLE, "OutputS3Uri": "s3://bkt/a",
+             "OutputFormat": "CSV"}},
+            "there is no Redshift",
+        ),
+        ({"LocalPath": "/opt/ml/processing/x"}, "neither AthenaDatasetDefinition nor"),
+    ],
+)  # fmt: skip
+def test_a_query_of_another_service_is_refused_with_what_it_would_need(
+    aws: Cloud, definition: dict, expected: str
+) -> None:
+    inputs = [{"InputName": "table", "DatasetDefinition": definition}]
+    with pytest.raises(botocore.exceptions.ClientError, match=expected):
+        aws.sm.create_processing_job(
+            ProcessingJobName="query", **processing("") | {"ProcessingInputs": inputs}
+        )
