@@ -24,7 +24,8 @@ training/data/test_columns.py training/data/test_dataset.py training/data/test_p
 training/strategies training/test_loop.py training/test_optimizers.py training/test_placement.py
 training/test_start.py training/test_trackers.py trainyard/commands
 trainyard/emulator/algorithms
-trainyard/emulator/dag/test_executions.py trainyard/emulator/dag/test_selection.py
+trainyard/emulator/dag/test_executions.py trainyard/emulator/dag/test_loop.py
+trainyard/emulator/dag/test_selection.py
 trainyard/emulator/jobs trainyard/emulator/test_prune.py
 trainyard/emulator/runtime/test_layer.py trainyard/emulator/test_access.py
 trainyard/emulator/test_callbacks.py trainyard/emulator/test_functions.py

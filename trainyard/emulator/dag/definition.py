@@ -10,7 +10,13 @@ from trainyard.emulator.dag.parameters import Parameter, parse_parameter
 from trainyard.emulator.jobs import images
 from trainyard.emulator.steps import NOT_RUN, RUNNERS
 from trainyard.language.document import VERSION
-from trainyard.language.expressions import ExpressionError, is_expression, references
+from trainyard.language.expressions import (
+    LOOP_ITEM,
+    LOOP_OUTPUT,
+    ExpressionError,
+    is_expression,
+    references,
+)
 from trainyard.language.statuses import TRIGGERS
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import entries
@@ -29,6 +35,10 @@ class Step:
     depends_on: dict[str, str] = field(default_factory=dict)
     """Step that it waits for -> trigger."""
     branch: tuple[str, bool] | None = None
+    loop: str | None = None
+    """The ForEach step whose body it is in: it runs as one step for each item."""
+    iteration: dict[str, Any] | None = None
+    """Of such a step: its IterationContext."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -62,7 +72,7 @@ def parse(text: str) -> Definition:
     if not isinstance(document.get("Steps"), list) or not document["Steps"]:
         raise invalid("PipelineDefinition: Steps must be a list with at least one step")
     for entry in entries(document["Steps"]):
-        step = _step(entry.document, entry.branch)
+        step = _step(entry.document, entry.branch, entry.loop)
         if step.name in definition.steps:
             raise invalid(f"duplicate step name {step.name!r}")
         definition.steps[step.name] = step
@@ -74,19 +84,22 @@ def invalid(message: str) -> ApiError:
     return ApiError("ValidationException", message)
 
 
-def _step(document: Any, branch: tuple[str, bool] | None) -> Step:
+def _step(document: Any, branch: tuple[str, bool] | None, loop: str | None) -> Step:
     name, kind = _name_and_type(document)
     arguments = dict(document.get("Arguments") or {})
     for key in step_type(kind).nests:
         if not isinstance(arguments.pop(key, None) or [], list):  # steps of their own
             raise invalid(f"step {name!r}: {key} must be a list of steps")
-    step = Step(name, kind, arguments, document, {}, branch)
+    step = Step(name, kind, arguments, document, {}, branch, loop)
+    known = {"Parameters", "Execution"}
+    known |= {LOOP_ITEM} if loop else set()
+    known |= {LOOP_OUTPUT} if kind == "ForEach" else set()
     try:
         RUNNERS[kind].check(arguments)
         for reference in references([arguments, step.fields]):
             if reference.kind in ("Steps", "PropertyFiles"):
                 step.depends_on[reference.name] = "Completed"
-            elif reference.kind not in ("Parameters", "Execution"):
+            elif reference.kind not in known:
                 raise ExpressionError(f"{reference.kind} is not run by this emulator")
     except ExpressionError as error:
         raise invalid(f"step {name!r}: {error}") from None
@@ -130,6 +143,7 @@ def _check(definition: Definition) -> None:
                 raise invalid(f"step {step.name!r} refers to step {name!r}, which does not exist")
         _check_references(definition, step)
         _check_property_files(step)
+    _check_loops(definition)
     _check_cycles(definition)
 
 
@@ -173,6 +187,27 @@ def check_image(step: Step) -> None:
     why = images.refusal(image) if isinstance(image, str) else f"image {image!r} is no text"
     if why:
         raise invalid(f"step {step.name!r}: {why}")
+
+
+def _check_loops(definition: Definition) -> None:
+    """What a body step waits for outside of its loop, the loop waits for."""
+    steps = definition.steps
+    for step in list(steps.values()):
+        if step.loop and step.type in ("Condition", "Fail", "ForEach"):
+            message = f"step {step.name!r}: a {step.type} step cannot stand in a loop's body"
+            raise invalid(message)
+        for name, trigger in step.depends_on.items():
+            inside = steps[name].loop
+            if inside and inside != step.loop:
+                message = f"step {step.name!r} refers to step {name!r}, which runs once an item of"
+                raise invalid(
+                    f"{message} {inside!r}; refer to {inside}.IterationOutputs or Selected"
+                )
+            if step.loop and not inside:
+                steps[step.loop].depends_on.setdefault(name, trigger)
+        body, _, number = step.name.rpartition("-")
+        if number.isdecimal() and body in steps and steps[body].loop:
+            raise invalid(f"step name {step.name!r}: a step of loop {steps[body].loop!r} has it")
 
 
 def _check_cycles(definition: Definition) -> None:

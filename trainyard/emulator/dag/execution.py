@@ -12,6 +12,7 @@ import functools
 import logging
 import secrets
 import string
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag import cache
 from trainyard.emulator.dag.definition import Definition, Step, parse
+from trainyard.emulator.dag.loop import unrolled
 from trainyard.emulator.dag.retry import Retries
 from trainyard.emulator.dag.scope import ExecutionScope
 from trainyard.emulator.dag.work import Work
@@ -61,6 +63,8 @@ class Execution:
         self._objects = objects
         self._hit = hit
         self._running: set[str] = set()
+        self._children: dict[str, Step] = {}
+        """The steps that the loops under way became."""
         self._timed_out = False
         self._stop = threading.Event()
         self._done = threading.Event()
@@ -134,6 +138,7 @@ class Execution:
                     break
                 self.lock.wait()
             self._conclude()
+            self._children.clear()
             del self.definition  # the largest part: what has ended is only described
         self._done.set()
 
@@ -142,13 +147,38 @@ class Execution:
         if self._stop.is_set():
             return []
         limit = self.record["answer"].get("ParallelismConfiguration", {})
-        free = limit.get("MaxParallelExecutionSteps", len(self.definition.steps))
-        free -= len(self._running)
-        ready = [step for step in self.definition.steps.values() if self._may_start(step)]
-        return ready[: max(0, free)]
+        free = limit.get("MaxParallelExecutionSteps", sys.maxsize)
+        free -= len([name for name in self._running if not self._is_loop(name)])
+        ready = [step for step in self._steps_now() if self._may_start(step)]
+        within: list[Step] = []
+        for step in ready:
+            if self._is_loop(step.name) or (free > 0 and self._has_place(step, within)):
+                free -= not self._is_loop(step.name)
+                within.append(step)
+        return within
+
+    def _steps_now(self) -> list[Step]:
+        """Those that the definition has outside of loops, and what the loops became."""
+        outside = (step for step in self.definition.steps.values() if not step.loop)
+        return [*outside, *self._children.values()]
+
+    def _is_loop(self, name: str) -> bool:
+        """A loop itself takes no place among the steps that run in parallel."""
+        step = self.definition.steps.get(name)
+        return step is not None and step.type == "ForEach"
+
+    def _has_place(self, step: Step, starting: list[Step]) -> bool:
+        """Whether the loop that it is of, if any, may run one more."""
+        if not step.loop:
+            return True
+        own = [other for other in starting if other.loop == step.loop]
+        own += [self._children[name] for name in self._running if name in self._children]
+        count = len([other for other in own if other.loop == step.loop])
+        return count < self.definition.steps[step.loop].arguments["MaxConcurrency"]
 
     def _may_start(self, step: Step) -> bool:
-        if step.name in self.steps or step.name not in self.record.get("selected", [step.name]):
+        top = step.loop or step.name
+        if step.name in self.steps or top not in self.record.get("selected", [top]):
             return False
         waits = step.depends_on.items()
         if not all(self._status(name) in TRIGGERS[trigger] for name, trigger in waits):
@@ -158,7 +188,7 @@ class Execution:
         handles = any(
             trigger != "Completed" and self._status(name) != "Succeeded" for name, trigger in waits
         )
-        return handles or not self._failed()
+        return handles or not self._failed(step.loop)
 
     def _status(self, name: str) -> str | None:
         return self.steps.get(name, {}).get("StepStatus")
@@ -167,8 +197,13 @@ class Execution:
         metadata = self.steps.get(condition, {}).get("Metadata", {})
         return metadata.get("Condition", {}).get("Outcome") == str(outcome)
 
-    def _failed(self) -> list[str]:
-        return [name for name, record in self.steps.items() if record["StepStatus"] == "Failed"]
+    def _failed(self, loop: str | None = None) -> list[str]:
+        """Steps that failed: of that loop, else those that are of none."""
+        return [
+            name
+            for name, record in self.steps.items()
+            if record["StepStatus"] == "Failed" and _parent(record) == loop
+        ]
 
     def _begin(self, step: Step) -> None:
         document = step.document
@@ -181,6 +216,7 @@ class Execution:
             "StepStatus": "Executing",
             "AttemptCount": 1,
             "Metadata": {},
+            **({"IterationContext": step.iteration} if step.iteration else {}),
         }
         self._running.add(step.name)
         self.save()
@@ -270,10 +306,40 @@ class Execution:
             self._note(record, {kind.metadata_key: made})
 
         fields = evaluate(step.fields, scope)
-        runner.run(Attempt(arguments=arguments, fields=fields, name=name, scope=scope, note=note))
+        runner.run(
+            Attempt(
+                arguments=arguments,
+                fields=fields,
+                name=name,
+                scope=scope,
+                note=note,
+                iterate=functools.partial(self._iterate, step),
+            )
+        )
         outputs = cache.snapshot(self._objects, self.work.outputs(record["Metadata"]))
         with self.lock:
             record |= {"signature": signature, "outputs": outputs}
+
+    def _iterate(self, loop: Step, items: list) -> dict[str, dict]:
+        """Runs a loop's body for each item, to the end; every child's record, empty if not begun.
+
+        Of an earlier try what succeeded with the same item stays.
+        """
+        children = unrolled(self.definition, loop, items)
+        with self.lock:
+            for child in children:
+                if _item(self.steps.get(child.name)) != child.iteration:
+                    self.steps.pop(child.name, None)
+                self._children[child.name] = child
+            self.lock.notify_all()
+            self.lock.wait_for(lambda: self._over(children))
+            return {child.name: dict(self.steps.get(child.name, {})) for child in children}
+
+    def _over(self, children: list[Step]) -> bool:
+        """Whether none of them runs, and none will."""
+        if any(child.name in self._running for child in children):
+            return False
+        return self._stop.is_set() or not any(self._may_start(child) for child in children)
 
     def _scope(self, names: dict[str, str]) -> ExecutionScope:
         return ExecutionScope(
@@ -317,3 +383,12 @@ class Execution:
 
 def _token(record: dict) -> str | None:
     return record.get("Metadata", {}).get("Callback", {}).get("CallbackToken")
+
+
+def _parent(record: dict) -> str | None:
+    """The loop that a step's record is of."""
+    return record.get("IterationContext", {}).get("ParentStepName")
+
+
+def _item(record: dict | None) -> dict | None:
+    return record.get("IterationContext") if record else None

@@ -46,6 +46,7 @@ _STEP = (
     "FailureReason",
     "Metadata",
     "AttemptCount",
+    "IterationContext",
 )
 
 

@@ -10,7 +10,7 @@ from trainyard.emulator.jobs.transfers import ClientFault, join_key, split_uri
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.steps.outputs import typed
 from trainyard.language.evaluation import read_json, told_by
-from trainyard.language.expressions import ExpressionError, Value, lookup
+from trainyard.language.expressions import ExpressionError, Value, lookup, split_path
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import property_file
 
@@ -54,15 +54,38 @@ class ExecutionScope:
         return values[name]
 
     def property(self, step: str, path: str) -> Any:
+        if self._document(step).get("Type") == "ForEach":
+            found = self._of_loop(step, split_path(path))
+            if found:
+                return self.property(*found)
+        if step not in self._record["steps"]:
+            raise ExpressionError(f"Get 'Steps.{step}.{path}': there is no step {step!r}")
         described = self._describe(self._record["steps"][step]["Metadata"])
-        document = self._definition.steps[step].document
+        document = self._document(step)
         if step_type(document.get("Type")).outputs:
             described = typed(document.get("OutputParameters") or [], described)
         return lookup(described, path, f"Get 'Steps.{step}.{path}'")
 
+    def _of_loop(self, loop: str, tokens: list[str | int]) -> tuple[str, str] | None:
+        """The child and property that IterationOutputs[i].<body>.x, or Selected.x, stand for."""
+        made = self._record["steps"].get(loop, {}).get("Metadata", {}).get("ForEach", {})
+        if tokens[0] == "IterationOutputs" and len(tokens) > 3:
+            index, body, *rest = tokens[1:]
+        elif tokens[0] == "Selected" and len(tokens) > 1 and "Selector" in made:
+            body, index, rest = made["Selector"]["StepName"], made["Selector"]["Index"], tokens[1:]
+        else:
+            return None
+        return f"{body}-{index}", "".join(map(_written, rest)).removeprefix(".")
+
+    def _document(self, step: str) -> dict[str, Any]:
+        """A step's, or that of the body step that a loop's child is of."""
+        steps = self._definition.steps
+        found = steps.get(step) or steps[step.rpartition("-")[0]]
+        return found.document
+
     def property_file(self, step: str, name: str, path: str) -> Any:
         where = f"property file {name!r} of step {step!r}"
-        folder, file = property_file(self._definition.steps[step].document, name)
+        folder, file = property_file(self._document(step), name)
         try:
             data = self._read(join_key(self.property(step, folder), file))
         except ExpressionError as error:
@@ -83,3 +106,8 @@ class ExecutionScope:
 def _iso(seconds: float) -> str:
     time = datetime.fromtimestamp(seconds, UTC)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _written(token: str | int) -> str:
+    """One part of a property's path."""
+    return f"[{token}]" if isinstance(token, int) else f"['{token}']"

@@ -67,6 +67,11 @@ def reused(
         for name, record in source["steps"].items()
         if name in above and name not in names and record["StepStatus"] == "Succeeded"
     }
+    found |= {
+        name: _copied(record, arn)
+        for name, record in source["steps"].items()
+        if record.get("IterationContext", {}).get("ParentStepName") in found
+    }
     _check_outputs({name: found[name] for name in needed}, arn, objects)
     return found
 
@@ -140,7 +145,14 @@ def _check_outputs(records: dict[str, dict], arn: str, objects: ObjectStore) -> 
 
 def _copied(record: dict, arn: str) -> dict:
     """Without its signature: a reused result makes no result newer for the step cache."""
-    kept = ("StepName", "StepDisplayName", "StepDescription", "Metadata", "outputs")
+    kept = (
+        "StepName",
+        "StepDisplayName",
+        "StepDescription",
+        "Metadata",
+        "outputs",
+        "IterationContext",
+    )
     now = time.time()
     return {key: record[key] for key in kept if key in record} | {
         "StartTime": now,

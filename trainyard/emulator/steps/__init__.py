@@ -13,7 +13,6 @@ NOT_RUN = {
     "InferenceComponent": "its endpoints serve one model each",
     "EMR": "it has no Spark",
     "EMRServerless": "it has no Spark",
-    "ForEach": "it does not unroll loops",
     "Lineage": "it keeps no lineage",
     "Cleanup": "it deletes no outputs",
 }

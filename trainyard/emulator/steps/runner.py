@@ -63,6 +63,9 @@ class Attempt:
     note: Callable[[dict[str, Any]], None]
     """Takes what the step's Metadata are to say of what it made, as soon as that is known."""
 
+    iterate: Callable[[list[Any]], dict[str, dict[str, Any]]]
+    """Runs the steps of the body of a loop for each item: the name of each → its record."""
+
 
 class Runner:
     """Does the steps of a type. ``made`` is what was noted of a step: ``{"Arn": …}``."""

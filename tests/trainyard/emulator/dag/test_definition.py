@@ -86,8 +86,8 @@ def test_a_condition_must_not_wait_for_its_own_branch() -> None:
         ([], "at least one step"),
         ([{"Name": "A b", "Type": "Fail"}], "step name 'A b'"),
         (
-            [{"Name": "L", "Type": "Lambda", "Arguments": {}}],
-            "'L' has type 'Lambda', which is not run",
+            [{"Name": "L", "Type": "Lineage", "Arguments": {}}],
+            "'L' has type 'Lineage', which is not run",
         ),
         ([fail_step("A", ""), fail_step("A", "")], "duplicate step name 'A'"),
         ([condition_step("C", [], [fail_step("C", "")], [])], "duplicate step name 'C'"),
