@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
 from trainyard.common.whole_file import Draft
+from trainyard.emulator import own_role
 from trainyard.emulator.api import ACCOUNT
 
 FILE = "credentials.json"
@@ -39,18 +40,8 @@ class Loan:
 
     @property
     def identity(self) -> dict[str, str]:
-        """GetCallerIdentity's answer: the job as the session ``SageMaker`` of its role.
-
-        An account is ours whatever the role's ARN says: all that is here belongs to it.
-        """
-        found = _ROLE.fullmatch(self.role)
-        name = found["name"] if found else self.role.rpartition("/")[2]
-        user = f"AROA{hashlib.sha256(name.encode()).hexdigest()[:17].upper()}"
-        return {
-            "Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/{name}/{SESSION}",
-            "UserId": f"{user}:{SESSION}",
-            "Account": ACCOUNT,
-        }
+        """GetCallerIdentity's answer: the job as the session ``SageMaker`` of its role."""
+        return _identity(self.role)
 
     def document(self) -> dict[str, str]:
         """What a container gets: the form of ECS, which AWS's clients read."""
@@ -110,6 +101,16 @@ class Keys:
         """The one of that access key, or at that path; None where there is none."""
         return self._loans.get(name)
 
+    def identity(self, access_key: str) -> dict[str, str] | None:
+        """GetCallerIdentity's answer to our own key and to a job's; None to those that moto gave.
+
+        Whoever has our own is a session of a role, as people are in Studio.
+        """
+        if access_key == self.own[0]:
+            return _identity(own_role.ARN)
+        loan = self._loans.get(access_key)
+        return loan.identity if loan else None
+
     def note(self, request: bytes, answer: bytes) -> None:
         """Remembers the key that moto's ``answer`` to the form ``request`` hands out, if it does.
 
@@ -121,6 +122,21 @@ class Keys:
                 self._secrets[given["AccessKeyId"]] = given["SecretAccessKey"]
                 if token := given.get("SessionToken"):
                     self._tokens[given["AccessKeyId"]] = token
+
+
+def _identity(role: str) -> dict[str, str]:
+    """The session ``SageMaker`` of the role with that ARN.
+
+    An account is ours whatever the role's ARN says: all that is here belongs to it.
+    """
+    found = _ROLE.fullmatch(role)
+    name = found["name"] if found else role.rpartition("/")[2]
+    user = f"AROA{hashlib.sha256(name.encode()).hexdigest()[:17].upper()}"
+    return {
+        "Arn": f"arn:aws:sts::{ACCOUNT}:assumed-role/{name}/{SESSION}",
+        "UserId": f"{user}:{SESSION}",
+        "Account": ACCOUNT,
+    }
 
 
 def _make(path: Path) -> tuple[str, str]:

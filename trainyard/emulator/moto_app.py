@@ -15,7 +15,7 @@ from werkzeug import Request, Response
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator import managed_policies
+from trainyard.emulator import managed_policies, own_role
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,9 @@ class Moto:
         """The answer to any request, with moto's HTML errors put into the service's own form."""
         request.environ["wsgi.input"] = io.BytesIO(request.get_data())  # cached: we look too
         with contextlib.nullcontext() if _waits(request) else self._lock:
-            if managed_policies.wanted(request.get_data()):
-                managed_policies.load()
+            for known in (managed_policies, own_role):
+                if known.wanted(request.get_data()):
+                    known.load()
             try:
                 body, status, headers = run_wsgi_app(self._app, request.environ, buffered=True)
             except NotImplementedError as missing:

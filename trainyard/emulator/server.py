@@ -156,8 +156,12 @@ class App:
             return _json(request, self._logs.handle)
         if service == "s3":
             return self._s3.answer(request)
-        if service == "sts" and (loan := self.keys.loan(signed.key)) and identity_wanted(request):
-            return identity(loan)
+        if (
+            service == "sts"
+            and (who := self.keys.identity(signed.key))
+            and identity_wanted(request)
+        ):
+            return identity(who)
         if response := self.sagemaker.other(service, request):
             return response
         if found := pretended.refusal(service, request):

@@ -1,10 +1,8 @@
-"""STS's answer to who a job is. All else of STS is moto's."""
+"""STS's answer to who somebody is. All else of STS is moto's."""
 
 from xml.sax.saxutils import escape
 
 from werkzeug import Request, Response
-
-from trainyard.emulator.keys import Loan
 
 _SPACE = "https://sts.amazonaws.com/doc/2011-06-15/"
 
@@ -14,9 +12,9 @@ def identity_wanted(request: Request) -> bool:
     return request.values.get("Action") == "GetCallerIdentity"
 
 
-def identity(loan: Loan) -> Response:
-    """GetCallerIdentity's answer to a job: the session of the role that SageMaker assumed."""
-    members = "".join(f"<{name}>{escape(text)}</{name}>" for name, text in loan.identity.items())
+def identity(who: dict[str, str]) -> Response:
+    """GetCallerIdentity's answer, with these members."""
+    members = "".join(f"<{name}>{escape(text)}</{name}>" for name, text in who.items())
     result = f"<GetCallerIdentityResult>{members}</GetCallerIdentityResult>"
     body = f'<GetCallerIdentityResponse xmlns="{_SPACE}">{result}</GetCallerIdentityResponse>'
     return Response(body, content_type="text/xml")

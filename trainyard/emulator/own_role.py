@@ -1,0 +1,39 @@
+"""The role that a person is here: as in Studio, so that ``get_execution_role()`` has an answer.
+
+Whoever has the emulator's own keys is a session of this role. moto's IAM has it as soon as a
+request asks for it by name, or for all roles.
+"""
+
+import json
+import re
+
+from trainyard.emulator.api import ACCOUNT
+
+NAME = "AmazonSageMaker-ExecutionRole"
+ARN = f"arn:aws:iam::{ACCOUNT}:role/{NAME}"
+_NAMED = re.compile(rf"{NAME}(&|$)|Action=(ListRoles|GetAccountAuth)".encode())
+_TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "sagemaker.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }
+    ],
+}
+
+
+def wanted(body: bytes) -> bool:
+    """Whether a request with that body shows whether the role is there."""
+    return bool(_NAMED.search(body))
+
+
+def load() -> None:
+    """Puts it into IAM, if it is not there."""
+    from moto.iam.models import iam_backends  # 0.3 s: see managed_policies
+
+    backend = iam_backends[ACCOUNT]["aws"]
+    if not any(role.name == NAME for role in backend.roles.values()):
+        description = "Who you are in the embedded AWS"
+        backend.create_role(NAME, json.dumps(_TRUST), "/", None, description, [], "3600")
