@@ -14,7 +14,6 @@ NOT_RUN = {
     "EMR": "it has no Spark",
     "EMRServerless": "it has no Spark",
     "Lineage": "it keeps no lineage",
-    "Cleanup": "it deletes no outputs",
 }
 """Step type → why this emulator does not run it."""
 
