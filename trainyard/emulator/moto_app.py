@@ -1,6 +1,6 @@
 """moto's server, unpatched, for every service that the emulator lacks; all but SageMaker.
 
-moto keeps its state in memory: these services (IAM, CloudWatch, Events, ...) start empty.
+moto keeps its state in memory: these services (IAM, Events, ...) start empty.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
 """SageMaker: the operations on pipelines, executions, jobs and endpoints, and their tags."""
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from werkzeug import Request, Response
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.callbacks import Callbacks
+from trainyard.emulator.cloudwatch import sources as measured
+from trainyard.emulator.cloudwatch.cloudwatch import CloudWatch
 from trainyard.emulator.dag.executions import Executions
 from trainyard.emulator.dag.pipelines import Pipelines
 from trainyard.emulator.dag.work import Work
@@ -66,9 +69,11 @@ class SageMaker:
     ) -> None:
         self._forward = forward
         self._models = Models(state / "models", forward, python)
-        place = Place(state / "jobs", objects, logs, aws, self._models, stop_grace, python)
+        self._cloudwatch = CloudWatch(state / "cloudwatch", aws)
+        metrics, alarms = self._cloudwatch.metrics, self._cloudwatch.alarms
+        place = Place(state / "jobs", objects, logs, aws, self._models, metrics, stop_grace, python)
         self._configs = EndpointConfigs(state / "endpoint-configs", self._models)
-        self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs)
+        self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs, alarms)
         self._functions = Functions(state / "functions", place)
         self._sources = Sources(state / "functions", self._functions, aws)
         self._functions.add(self._sources.operations())
@@ -88,7 +93,8 @@ class SageMaker:
             forward=self._answer,
         )
         work = Work(services)
-        self._executions = Executions(state / "executions", self._pipelines, work, objects)
+        observe = functools.partial(measured.execution, metrics)
+        self._executions = Executions(state / "executions", self._pipelines, work, objects, observe)
         self._operations = {name: answer for room in self._rooms() for name, answer in room.items()}
 
     def owns(self, operation: str) -> bool:
@@ -105,11 +111,14 @@ class SageMaker:
 
     def begin(self) -> None:
         """Goes on with what an earlier emulator left: this one serves now."""
+        self._cloudwatch.begin()
         self._functions.resume()
         self._sources.begin()
 
     def other(self, service: str, request: Request) -> Response | None:
         """The answer to a request to another service that runs something; None if it does not."""
+        if service == "monitoring":
+            return self._cloudwatch.answer(request)
         return self._functions.answer(request) if service == "lambda" else None
 
     def close(self) -> None:
@@ -123,6 +132,7 @@ class SageMaker:
         self._jobs.close()
         self._tunings.join()
         self._executions.join()
+        self._cloudwatch.close()
 
     def _answer(self, operation: str, request: dict) -> dict:
         """What a step asks for beside jobs: ours or the registry's."""

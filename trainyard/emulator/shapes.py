@@ -3,7 +3,7 @@
 import functools
 
 from botocore.loaders import Loader
-from botocore.model import ServiceModel
+from botocore.model import ServiceModel, Shape
 from botocore.validate import ParamValidator
 
 from trainyard.emulator.api import ApiError
@@ -23,7 +23,11 @@ def check(operation: str, request: dict) -> None:
     (aws/sagemaker-python-sdk#2631). Raises ``ValidationException``.
     """
     shape = model().operation_model(operation).input_shape
-    report = ParamValidator().validate(request, shape)
-    if report.has_errors():
-        lines = "; ".join(report.generate_report().splitlines())
-        raise ApiError("ValidationException", f"{operation}: {lines}")
+    if why := report(shape, request):
+        raise ApiError("ValidationException", f"{operation}: {why}")
+
+
+def report(shape: Shape | None, request: dict) -> str:
+    """What of the request is missing, unknown or of another type; empty when nothing is."""
+    found = ParamValidator().validate(request, shape)
+    return "; ".join(found.generate_report().splitlines()) if found.has_errors() else ""

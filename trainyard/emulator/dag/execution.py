@@ -45,6 +45,15 @@ Hit = Callable[["Execution", Step, str], tuple[dict, str] | None]
 """Finds an earlier run with that signature: (its step record, its execution's ARN)."""
 
 
+Observe = Callable[[dict, str | None], None]
+"""Hears of a change of an execution's status, or of that of its step of that name: it gets the
+execution's record, and must not take long."""
+
+
+def unobserved(record: dict, step: str | None) -> None:
+    """Nobody wants to know."""
+
+
 class Execution:
     """Create it, ``start`` it; ``record`` is its state, also on disk."""
 
@@ -55,13 +64,14 @@ class Execution:
         work: Work,
         objects: ObjectStore,
         hit: Hit,
+        observe: Observe = unobserved,
     ) -> None:
         self.record = record
         self.lock = threading.Condition(threading.RLock())
         self.directory = directory
         self.work = work
         self._objects = objects
-        self._hit = hit
+        self._hit, self._observe = hit, observe
         self._running: set[str] = set()
         self._children: dict[str, Step] = {}
         """The steps that the loops under way became."""
@@ -92,6 +102,7 @@ class Execution:
 
     def start(self) -> None:
         self.save()
+        self._observe(self.record, None)
         threading.Thread(target=self._run, name=f"execution-{self.id}", daemon=True).start()
 
     def stop(self) -> None:
@@ -220,6 +231,7 @@ class Execution:
         }
         self._running.add(step.name)
         self.save()
+        self._observe(self.record, step.name)
         threading.Thread(target=self._run_step, args=(step,), daemon=True).start()
 
     def _conclude(self) -> None:
@@ -249,6 +261,7 @@ class Execution:
         if reason:
             answer["FailureReason"] = reason[:LIMIT]
         self.save()
+        self._observe(self.record, None)
 
     # one step
 
@@ -275,6 +288,7 @@ class Execution:
                 record |= {"FailureReason": reason[:LIMIT]} if reason else {}
                 self._running.discard(step.name)
                 self.save()
+                self._observe(self.record, step.name)
                 self.lock.notify_all()
 
     def _attempt_all(self, step: Step, record: dict) -> None:

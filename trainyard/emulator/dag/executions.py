@@ -12,7 +12,7 @@ from trainyard.common import whole_file
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag import cache, selection
 from trainyard.emulator.dag.definition import Step, invalid
-from trainyard.emulator.dag.execution import Execution
+from trainyard.emulator.dag.execution import Execution, Observe, unobserved
 from trainyard.emulator.dag.parameters import values
 from trainyard.emulator.dag.pipelines import Pipelines, Version
 from trainyard.emulator.dag.work import Work
@@ -53,11 +53,19 @@ _STEP = (
 class Executions:
     """All executions of a state directory. Every method may be called from any thread."""
 
-    def __init__(self, root: Path, pipelines: Pipelines, work: Work, objects: ObjectStore) -> None:
+    def __init__(
+        self,
+        root: Path,
+        pipelines: Pipelines,
+        work: Work,
+        objects: ObjectStore,
+        observe: Observe = unobserved,
+    ) -> None:
+        """``observe`` hears of every change of a status."""
         self._root = root
         self._pipelines = pipelines
         self._work = work
-        self._objects = objects
+        self._objects, self._observe = objects, observe
         self._all: dict[str, Execution] = {}
         self._lock = threading.RLock()
         self._closed = False
@@ -265,7 +273,7 @@ class Executions:
         return self._all[arn].record
 
     def _execution(self, directory: Path, record: dict) -> Execution:
-        return Execution(directory, record, self._work, self._objects, self._hit)
+        return Execution(directory, record, self._work, self._objects, self._hit, self._observe)
 
     def _load(self, path: Path) -> None:
         """An execution that was running when an earlier emulator ended did not survive it."""

@@ -24,6 +24,7 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.access import Access, granted
 from trainyard.emulator.api import REGION, ApiError, make_arn
 from trainyard.emulator.aws import Aws
+from trainyard.emulator.cloudwatch.metrics import Metrics
 from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.failure import reason
 from trainyard.emulator.jobs.needs import told
@@ -49,8 +50,8 @@ class Place:
     """Where jobs live and what they use.
 
     ``aws``: the emulator as its own client. ``models``: what transform jobs and endpoints serve.
-    ``stop_grace``: seconds from SIGTERM to SIGKILL.
-    ``python``: what stands in for images.
+    ``metrics``: CloudWatch's. ``stop_grace``: seconds from SIGTERM to SIGKILL. ``python``: what
+    stands in for images.
     """
 
     jobs: Path
@@ -58,6 +59,7 @@ class Place:
     logs: LogStore
     aws: Aws
     models: Models
+    metrics: Metrics
     stop_grace: float = STOP_GRACE
     python: Path = OWN
 

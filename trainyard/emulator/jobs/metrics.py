@@ -17,7 +17,9 @@ class Metrics:
         self._latest: dict[str, dict] = {}
         self._lock = threading.Lock()
 
-    def read(self, line: str) -> None:
+    def read(self, line: str) -> list[tuple[str, float]]:
+        """Name and value of each metric that the line has."""
+        found = []
         for name, pattern in self._patterns:
             match = pattern.search(line)
             value = number(match) if match else None
@@ -25,6 +27,8 @@ class Metrics:
                 entry = {"MetricName": name, "Value": value, "Timestamp": time.time()}
                 with self._lock:
                     self._latest[name] = entry
+                found.append((name, value))
+        return found
 
     def latest(self) -> list[dict]:
         """As in ``FinalMetricDataList``: MetricName, Value, Timestamp (seconds)."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.cloudwatch.sources import training
 from trainyard.emulator.jobs import algorithms, images
 from trainyard.emulator.jobs.continuous import ContinuousUpload
 from trainyard.emulator.jobs.job import Job, Place
@@ -140,7 +141,8 @@ class TrainingJob(Job):
         super().set_status(status, failure)
 
     def read_line(self, line: str) -> None:
-        self._metrics.read(line)
+        if found := self._metrics.read(line):
+            training(self.place.metrics, self.name, found)
 
     def describe(self) -> dict:
         return super().describe() | self._measured()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.cloudwatch.alarms import Alarms
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.paging import ordered, page
 from trainyard.emulator.serving.configs import EndpointConfigs
@@ -27,8 +28,8 @@ class Endpoints:
     Raises ApiError as AWS does.
     """
 
-    def __init__(self, place: Place, configs: EndpointConfigs) -> None:
-        self._place, self._configs = place, configs
+    def __init__(self, place: Place, configs: EndpointConfigs, alarms: Alarms) -> None:
+        self._place, self._configs, self._alarms = place, configs, alarms
         self._live: dict[str, Endpoint] = {}
         """By the name in lower case, as in the ARN."""
         self._lock = threading.Lock()
@@ -146,10 +147,7 @@ class Endpoints:
     def _alarmed(self, names: Iterable[str]) -> list[str]:
         """Those that are in the state ALARM. Raises ``ValidationException`` for unknown ones."""
         wanted = list(names)
-        if not wanted:
-            return []
-        found = self._place.aws.client("cloudwatch").describe_alarms(AlarmNames=wanted)
-        states = {alarm["AlarmName"]: alarm["StateValue"] for alarm in found["MetricAlarms"]}
+        states = self._alarms.states(wanted)
         if missing := [name for name in wanted if name not in states]:
             raise _invalid(f"AutoRollbackConfiguration: there is no alarm {', '.join(missing)}")
         return [name for name, state in states.items() if state == "ALARM"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.cloudwatch.sources import invocation
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.serving.capture import Capture
 from trainyard.emulator.serving.endpoint import Endpoint, Served
@@ -89,7 +90,12 @@ class Invocations:
         capture.add(served.variant.name, body, kind, served.answer, inference)
 
     def _measure(self, endpoint: Endpoint, served: Served, seconds: float) -> None:
-        """A hook for CloudWatch."""
+        config, variant = served.config["EndpointConfigName"], served.variant
+        names, times = (
+            (endpoint.name, variant.name, config),
+            (served.seconds, seconds - served.seconds),
+        )
+        invocation(self._place.metrics, names, served.answer.status, times, variant.count)
 
 
 def _wanted(find: Callable[[str], Endpoint], path: str) -> Endpoint:

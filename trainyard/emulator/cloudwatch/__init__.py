@@ -1,0 +1,1 @@
+"""CloudWatch: metrics of what runs here and of its users, and alarms that are evaluated."""

@@ -1,0 +1,105 @@
+"""What an alarm does when its state changes: SNS topics and Lambda functions are called."""
+
+import json
+import logging
+import time
+from datetime import UTC, datetime
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from trainyard.emulator.api import ACCOUNT, REGION, ApiError
+from trainyard.emulator.aws import Aws
+
+log = logging.getLogger(__name__)
+LISTS = {
+    "OK": "OKActions",
+    "ALARM": "AlarmActions",
+    "INSUFFICIENT_DATA": "InsufficientDataActions",
+}
+_TRIGGER = (
+    *("MetricName", "Namespace", "Statistic", "ExtendedStatistic", "Unit", "Period"),
+    *("EvaluationPeriods", "DatapointsToAlarm", "ComparisonOperator", "Threshold"),
+    *("TreatMissingData", "EvaluateLowSampleCountPercentile"),
+)
+
+
+def check(alarm: dict) -> None:
+    """Raises ``ValidationError`` for an action that nobody here does."""
+    for member in LISTS.values():
+        for arn in alarm.get(member, []):
+            if not str(arn).startswith(("arn:aws:sns:", "arn:aws:lambda:")):
+                message = f"{member}: {arn}: only SNS topics and Lambda functions are called here"
+                raise ApiError("ValidationError", message)
+
+
+def perform(aws: Aws, alarm: dict, before: str) -> None:
+    """The actions of the state that ``alarm`` has now; one that fails is said, and no more."""
+    if not alarm.get("ActionsEnabled", True):
+        return
+    for arn in alarm.get(LISTS[alarm["StateValue"]], []):
+        try:
+            if arn.startswith("arn:aws:sns:"):
+                _notify(aws, arn, alarm, before)
+            else:
+                event = json.dumps(_event(alarm, before)).encode()
+                aws.client("lambda").invoke(FunctionName=arn, InvocationType="Event", Payload=event)
+        except (ClientError, BotoCoreError) as failure:
+            log.warning("alarm %s: %s was not called: %s", alarm["AlarmName"], arn, failure)
+
+
+def _notify(aws: Aws, topic: str, alarm: dict, before: str) -> None:
+    subject = f'{alarm["StateValue"]}: "{alarm["AlarmName"]}" in US East (N. Virginia)'
+    aws.client("sns").publish(
+        TopicArn=topic, Subject=subject[:100], Message=json.dumps(_message(alarm, before))
+    )
+
+
+def _message(alarm: dict, before: str) -> dict:
+    """The JSON that CloudWatch sends to a topic."""
+    trigger = {key: alarm.get(key) for key in _TRIGGER if alarm.get(key) is not None}
+    dimensions = [{"name": d["Name"], "value": d["Value"]} for d in alarm.get("Dimensions", [])]
+    return {
+        "AlarmName": alarm["AlarmName"],
+        "AlarmDescription": alarm.get("AlarmDescription"),
+        "AWSAccountId": ACCOUNT,
+        "AlarmConfigurationUpdatedTimestamp": _time(alarm["AlarmConfigurationUpdatedTimestamp"]),
+        "NewStateValue": alarm["StateValue"],
+        "NewStateReason": alarm["StateReason"],
+        "StateChangeTime": _time(alarm["StateUpdatedTimestamp"]),
+        "Region": "US East (N. Virginia)",
+        "AlarmArn": alarm["AlarmArn"],
+        "OldStateValue": before,
+        **{member: alarm.get(member, []) for member in LISTS.values()},
+        "Trigger": trigger | {"Dimensions": dimensions},
+    }
+
+
+def _event(alarm: dict, before: str) -> dict:
+    """The event that CloudWatch gives a function."""
+    metric = {
+        "namespace": alarm.get("Namespace"),
+        "name": alarm.get("MetricName"),
+        "dimensions": {d["Name"]: d["Value"] for d in alarm.get("Dimensions", [])},
+    }
+    stat = {"metric": metric, "period": alarm.get("Period"), "stat": alarm.get("Statistic")}
+    return {
+        "source": "aws.cloudwatch",
+        "alarmArn": alarm["AlarmArn"],
+        "accountId": ACCOUNT,
+        "time": _time(time.time()),
+        "region": REGION,
+        "alarmData": {
+            "alarmName": alarm["AlarmName"],
+            "state": {
+                "value": alarm["StateValue"],
+                "reason": alarm["StateReason"],
+                "timestamp": _time(alarm["StateUpdatedTimestamp"]),
+            },
+            "previousState": {"value": before},
+            "configuration": {"metrics": [{"id": "m1", "metricStat": stat, "returnData": True}]},
+        },
+    }
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "+0000"

@@ -1,0 +1,244 @@
+"""Metric alarms: kept on disk, evaluated twice a second, and their actions done.
+
+A period is looked at up to the present moment, and not by the clock's minutes as AWS does: an
+alarm goes off as soon as its data say so, and is as quiet as on AWS a period later.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.aws import Aws
+from trainyard.emulator.cloudwatch import actions
+from trainyard.emulator.cloudwatch.evaluation import BEYOND, COMPARISONS, MISSING, evaluated
+from trainyard.emulator.cloudwatch.metrics import Metric, Metrics
+from trainyard.emulator.cloudwatch.statistics import computed, known
+from trainyard.emulator.documents import read_json, write_json
+
+TICK = 0.5  # seconds between evaluations
+HISTORY = 100  # changes of state that are kept of an alarm
+STATES = tuple(actions.LISTS)
+NEEDED = ("MetricName", "Namespace", "Period", "EvaluationPeriods", "ComparisonOperator")
+NOT_RUN = ("ThresholdMetricId", "EvaluationCriteria", "EvaluationWindow", "WarmUpConfiguration")
+log = logging.getLogger(__name__)
+
+
+class Alarms:
+    """All metric alarms. Every method may be called from any thread."""
+
+    def __init__(self, path: Path, metrics: Metrics, aws: Aws) -> None:
+        self._path, self._metrics, self._aws = path, metrics, aws
+        self._lock = threading.RLock()
+        self._all: dict[str, dict] = read_json(path) if path.exists() else {}
+        self._history: dict[str, list[dict]] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="alarms", daemon=True)
+
+    def begin(self) -> None:
+        """Evaluates from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread.ident:
+            self._thread.join()
+
+    def put(self, request: dict) -> dict:
+        """PutMetricAlarm. An alarm that is changed keeps its state until it is evaluated."""
+        check(request)
+        name, now = request["AlarmName"], time.time()
+        with self._lock:
+            old = self._all.get(name, {})
+            first = {
+                "StateValue": "INSUFFICIENT_DATA",
+                "StateReason": "Unchecked: Initial alarm creation",
+                "StateUpdatedTimestamp": now,
+                "StateTransitionedTimestamp": now,
+            }
+            self._all[name] = {
+                "AlarmArn": make_arn("cloudwatch", f"alarm:{name}"),
+                "ActionsEnabled": True,
+                **{k: v for k, v in request.items() if k != "Tags"},
+                "AlarmConfigurationUpdatedTimestamp": now,
+                **{key: old.get(key, value) for key, value in first.items()},
+            }
+            self._save()
+        return {}
+
+    def describe(self, request: dict) -> list[dict]:
+        """Those that DescribeAlarms asks for, by name."""
+        names, prefix = request.get("AlarmNames"), request.get("AlarmNamePrefix", "")
+        with self._lock:
+            return [
+                dict(alarm)
+                for name, alarm in sorted(self._all.items())
+                if (names is None or name in names)
+                and name.startswith(prefix)
+                and request.get("StateValue") in (None, alarm["StateValue"])
+            ]
+
+    def states(self, names: Iterable[str]) -> dict[str, str]:
+        """Name → state of those that are there."""
+        with self._lock:
+            return {n: self._all[n]["StateValue"] for n in names if n in self._all}
+
+    def delete(self, names: Iterable[str]) -> None:
+        with self._lock:
+            for name in names:
+                self._all.pop(name, None)
+                self._history.pop(name, None)
+            self._save()
+
+    def enable(self, names: Iterable[str], enabled: bool) -> None:
+        with self._lock:
+            for name in names:
+                self._find(name)["ActionsEnabled"] = enabled
+            self._save()
+
+    def set_state(self, name: str, state: str, reason: str) -> None:
+        """SetAlarmState: until the next evaluation, as on AWS. Raises ``ResourceNotFound``."""
+        if state not in STATES:
+            raise _invalid(f"StateValue {state!r}: expected one of {', '.join(STATES)}")
+        self._become(self._find(name), state, reason)
+
+    def history(self, name: str | None) -> list[dict]:
+        """Changes of state, the latest first, of one alarm or all."""
+        with self._lock:
+            found = [i for n, items in self._history.items() if name in (None, n) for i in items]
+        return sorted(found, key=lambda item: item["Timestamp"], reverse=True)
+
+    # evaluation
+
+    def _watch(self) -> None:
+        while not self._closing.wait(TICK):
+            for alarm in list(self._all.values()):
+                self._evaluate(alarm)
+
+    def _evaluate(self, alarm: dict) -> None:
+        values = self._values(alarm)
+        compare, threshold = COMPARISONS[alarm["ComparisonOperator"]], alarm["Threshold"]
+        breaches = [None if value is None else compare(value, threshold) for value in values]
+        periods = alarm["EvaluationPeriods"]
+        state = evaluated(
+            breaches,
+            periods,
+            alarm.get("DatapointsToAlarm", periods),
+            alarm.get("TreatMissingData", "missing"),
+            alarm["StateValue"],
+        )
+        if state != alarm["StateValue"]:
+            self._become(alarm, state, _reason(alarm, values, state))
+
+    def _values(self, alarm: dict) -> list[float | None]:
+        """The statistic of each period of the evaluation range, the latest first."""
+        metric = metric_of(alarm)
+        statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
+        period, now = alarm["Period"], time.time()
+        count = alarm["EvaluationPeriods"] + BEYOND
+        unit = alarm.get("Unit", "")
+        points = self._metrics.points(metric, now - count * period, now + 1e-6, unit)
+        windows: list[list] = [[] for _ in range(count)]
+        for point in points:
+            windows[min(count - 1, int((now - point.t) // period))].append(point)
+        return [computed(statistic, window) for window in windows]
+
+    def _become(self, alarm: dict, state: str, reason: str) -> None:
+        now, name = time.time(), alarm["AlarmName"]
+        with self._lock:
+            if self._all.get(name) is not alarm:
+                return  # it was changed or deleted meanwhile
+            before = alarm["StateValue"]
+            alarm |= {"StateValue": state, "StateReason": reason, "StateUpdatedTimestamp": now}
+            if state != before:
+                alarm["StateTransitionedTimestamp"] = now
+                self._note(alarm, before)
+            self._save()
+            shown = dict(alarm)
+        if state != before:
+            log.warning("alarm %s: %s after %s: %s", name, state, before, reason)
+            actions.perform(self._aws, shown, before)
+
+    def _note(self, alarm: dict, before: str) -> None:
+        items = self._history.setdefault(alarm["AlarmName"], [])
+        items.append(
+            {
+                "AlarmName": alarm["AlarmName"],
+                "AlarmType": "MetricAlarm",
+                "Timestamp": alarm["StateUpdatedTimestamp"],
+                "HistoryItemType": "StateUpdate",
+                "HistorySummary": f"Alarm updated from {before} to {alarm['StateValue']}",
+            }
+        )
+        del items[:-HISTORY]
+
+    def _find(self, name: str) -> dict:
+        with self._lock:
+            if name not in self._all:
+                raise ApiError("ResourceNotFound", f"There is no alarm {name!r}", 404)
+            return self._all[name]
+
+    def _save(self) -> None:
+        write_json(self._path, self._all)
+
+
+def metric_of(document: dict) -> Metric:
+    """That of a document with Namespace, MetricName and Dimensions."""
+    dimensions = {d["Name"]: d["Value"] for d in document.get("Dimensions") or []}
+    return Metric.of(document["Namespace"], document["MetricName"], dimensions)
+
+
+def check(request: dict) -> None:
+    """Raises ``ValidationError`` for an alarm that AWS would refuse, or that is not evaluated."""
+    if request.get("Metrics"):
+        raise _invalid("Metrics: alarms on metric math are not evaluated here: name a MetricName")
+    for member in NOT_RUN:
+        if request.get(member):
+            raise _invalid(f"{member} is not evaluated here")
+    for member in (*NEEDED, "Threshold"):
+        if request.get(member) is None:
+            raise _invalid(f"{member} is missing")
+    statistics = [s for s in (request.get("Statistic"), request.get("ExtendedStatistic")) if s]
+    if len(statistics) != 1 or not known(statistics[0]):
+        raise _invalid(
+            f"Statistic or ExtendedStatistic, {statistics}: expected one of SampleCount, Average, "
+            "Sum, Minimum, Maximum, or a percentile such as p99"
+        )
+    _one_of(request, "ComparisonOperator", tuple(COMPARISONS))
+    _one_of(request, "TreatMissingData", MISSING)
+    _one_of(request, "EvaluateLowSampleCountPercentile", ("evaluate",))
+    period, periods = request["Period"], request["EvaluationPeriods"]
+    if period not in (10, 20, 30) and (period <= 0 or period % 60):
+        raise _invalid(f"Period {period}: expected 10, 20, 30 or a multiple of 60 seconds")
+    if periods < 1 or not 1 <= request.get("DatapointsToAlarm", 1) <= periods:
+        raise _invalid(f"EvaluationPeriods {periods}: expected 1 or more, and no less to alarm")
+    actions.check(request)
+
+
+def _one_of(request: dict, member: str, values: tuple[str, ...]) -> None:
+    if request.get(member, values[0]) not in values:
+        raise _invalid(f"{member} {request[member]!r}: expected one of {', '.join(values)}")
+
+
+def _reason(alarm: dict, values: list[float | None], state: str) -> str:
+    """In AWS's words."""
+    found = [f"{value:g}" for value in values if value is not None][: alarm["EvaluationPeriods"]]
+    if not found:
+        return f"Insufficient Data: {alarm['EvaluationPeriods']} datapoints were unknown."
+    relation = "was" if state == "ALARM" else "was not"
+    words = {
+        "GreaterThanOrEqualToThreshold": "greater than or equal to",
+        "GreaterThanThreshold": "greater than",
+        "LessThanThreshold": "less than",
+        "LessThanOrEqualToThreshold": "less than or equal to",
+    }[alarm["ComparisonOperator"]]
+    return (
+        f"Threshold Crossed: {len(found)} datapoints [{', '.join(found)}] {relation} {words} the "
+        f"threshold ({alarm['Threshold']})."
+    )
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError("ValidationError", message)

@@ -1,0 +1,108 @@
+"""The store of metric data: one SQLite file, whose rows are values or sets of statistics."""
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+KEPT = 15 * 86400  # seconds that data stay: CloudWatch's retention for periods of a minute
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS series (
+    id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, dimensions TEXT NOT NULL,
+    UNIQUE (namespace, name, dimensions)
+);
+CREATE TABLE IF NOT EXISTS points (
+    series INTEGER NOT NULL, t REAL NOT NULL, count REAL NOT NULL, sum REAL NOT NULL,
+    least REAL NOT NULL, most REAL NOT NULL, unit TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS points_by_time ON points (series, t);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """``count`` values at a time (seconds since the epoch); all alike where least is most."""
+
+    t: float
+    count: float
+    sum: float
+    least: float
+    most: float
+    unit: str = "None"
+
+    @classmethod
+    def of(
+        cls, value: float, unit: str = "None", t: float | None = None, count: float = 1
+    ) -> "Point":
+        return cls(time.time() if t is None else t, count, value * count, value, value, unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What AWS calls a metric: the same name with other dimensions is another one."""
+
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...] = ()
+    """Sorted by name."""
+
+    @classmethod
+    def of(cls, namespace: str, name: str, dimensions: Mapping[str, str]) -> "Metric":
+        return cls(namespace, name, tuple(sorted(dimensions.items())))
+
+
+class Metrics:
+    """Every method may be called from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.RLock()
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=OFF")  # a power cut may cost the last seconds
+        self._db.executescript(_SCHEMA)
+        self._db.execute("DELETE FROM points WHERE t < ?", (time.time() - KEPT,))
+        self._known: dict[Metric, int] = {}
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def put(self, found: Iterable[tuple[Metric, Point]]) -> None:
+        """All of them at once."""
+        with self._lock:
+            rows = [
+                (self._id(metric), p.t, p.count, p.sum, p.least, p.most, p.unit)
+                for metric, p in found
+            ]
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT INTO points VALUES (?,?,?,?,?,?,?)", rows)
+            self._db.execute("COMMIT")
+
+    def points(self, metric: Metric, start: float, end: float, unit: str = "") -> list[Point]:
+        """Those with start <= t < end, by time; of a unit, where one is given."""
+        sql = "SELECT t, count, sum, least, most, unit FROM points WHERE series=? AND t>=? AND t<?"
+        with self._lock:
+            rows = self._db.execute(f"{sql} ORDER BY t", (self._id(metric), start, end)).fetchall()
+        return [Point(*row) for row in rows if unit in ("", row[5])]
+
+    def known(self) -> list[Metric]:
+        """Every metric that has data, sorted."""
+        sql = (
+            "SELECT namespace, name, dimensions FROM series WHERE id IN (SELECT series FROM points)"
+        )
+        with self._lock:
+            rows = self._db.execute(f"{sql} ORDER BY namespace, name, dimensions").fetchall()
+        return [Metric(n, m, tuple((k, v) for k, v in json.loads(d))) for n, m, d in rows]
+
+    def _id(self, metric: Metric) -> int:
+        if metric not in self._known:
+            row = metric.namespace, metric.name, json.dumps(metric.dimensions)
+            insert = "INSERT OR IGNORE INTO series (namespace, name, dimensions) VALUES (?,?,?)"
+            self._db.execute(insert, row)
+            select = "SELECT id FROM series WHERE namespace=? AND name=? AND dimensions=?"
+            self._known[metric] = self._db.execute(select, row).fetchone()[0]
+        return self._known[metric]
