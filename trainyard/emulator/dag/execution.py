@@ -23,6 +23,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag import cache
 from trainyard.emulator.dag.definition import Definition, Step, parse
 from trainyard.emulator.dag.loop import unrolled
+from trainyard.emulator.dag.observe import Observe, unobserved
 from trainyard.emulator.dag.retry import Retries
 from trainyard.emulator.dag.scope import ExecutionScope
 from trainyard.emulator.dag.work import Work
@@ -43,15 +44,6 @@ log = logging.getLogger(__name__)
 
 Hit = Callable[["Execution", Step, str], tuple[dict, str] | None]
 """Finds an earlier run with that signature: (its step record, its execution's ARN)."""
-
-
-Observe = Callable[[dict, str | None], None]
-"""Hears of a change of an execution's status, or of that of its step of that name: it gets the
-execution's record, and must not take long."""
-
-
-def unobserved(record: dict, step: str | None) -> None:
-    """Nobody wants to know."""
 
 
 class Execution:

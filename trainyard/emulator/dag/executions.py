@@ -12,7 +12,8 @@ from trainyard.common import whole_file
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag import cache, selection
 from trainyard.emulator.dag.definition import Step, invalid
-from trainyard.emulator.dag.execution import Execution, Observe, unobserved
+from trainyard.emulator.dag.execution import Execution
+from trainyard.emulator.dag.observe import Observe, unobserved
 from trainyard.emulator.dag.parameters import values
 from trainyard.emulator.dag.pipelines import Pipelines, Version
 from trainyard.emulator.dag.work import Work
