@@ -1,7 +1,7 @@
 """The file-backed object store under the emulator's S3.
 
-    <root>/index.sqlite        one row per bucket and per object: the commit point
-    <root>/data/ab/ab12...     the bytes of one object, under a name that is never reused
+    <root>/index.sqlite        one row per bucket and per version of an object: the commit point
+    <root>/data/ab/ab12...     the bytes of one version, under a name that is never reused
     <root>/lock                held while a store is open: one process owns a directory
 
 A key never becomes a file name, so ``a`` and ``a/b`` live side by side, and a put is complete
@@ -13,53 +13,45 @@ import fcntl
 import json
 import os
 import re
-import sqlite3
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
 from trainyard.common.whole_file import sync
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.blob import Blob
+from trainyard.emulator.object_index import NULL, Index, ObjectInfo
 
-PAGE = 1000  # rows read from the index at a time while listing
-Rows = list[tuple]
+__all__ = ["Deleted", "ObjectInfo", "ObjectStore", "S3Error", "check_key", "successor"]
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # S3's bucket naming rules
+_VERSION = re.compile(r"[0-9a-f]{32}|null")
+VERSIONING = "versioning"
+"""The setting of a bucket that keeps versions: ``Enabled``, ``Suspended``, or not there."""
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS buckets (name TEXT PRIMARY KEY, created REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS objects (
-    bucket TEXT NOT NULL, key BLOB NOT NULL, blob TEXT NOT NULL, size INTEGER NOT NULL,
-    etag TEXT NOT NULL, modified REAL NOT NULL, headers TEXT NOT NULL, metadata TEXT NOT NULL,
-    PRIMARY KEY (bucket, key)
-) WITHOUT ROWID;
-"""
+Check = Callable[[ObjectInfo | None], None]
+"""Gets what a write would replace, or a delete remove; raises :class:`ApiError` to prevent it."""
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    """One object, without its bytes."""
+class Deleted:
+    """What a delete has done."""
 
-    key: str
-    size: int
-    """Bytes."""
-    etag: str
-    """Hex MD5, with ``-<parts>`` after a multipart upload; without quotes."""
-    last_modified: datetime
-    """UTC."""
-    metadata: dict[str, str] = field(default_factory=dict)
-    """User metadata, without the ``x-amz-meta-`` prefix."""
-    headers: dict[str, str] = field(default_factory=dict)
-    """Headers that come back as they were put: Content-Type, checksums, tags, ..."""
+    version: str = ""
+    """The version that is gone, or of the marker that was made; empty in a bucket without any."""
+    marker: bool = False
+    """Whether a delete marker was made, or is gone."""
 
 
 class ObjectStore:
     """Buckets and objects under one directory. Every method may be called from any thread.
+
+    Where a method takes a ``version``, none means the current one.
 
     Raises :class:`EmulatorError` when another process has the directory open, and
     :class:`ApiError` (``NoSuchBucket``, ``NoSuchKey``, ...) for what S3 would refuse.
@@ -70,20 +62,13 @@ class ObjectStore:
         self._data = root / "data"
         self._data.mkdir(parents=True, exist_ok=True)
         self._owner = _own(root)
-        self._lock = threading.RLock()
         self.missed: dict[tuple[str, str], None] = {}
         """(bucket, key or prefix) of what was read in a bucket that did not exist, in order."""
-        self._db = sqlite3.connect(
-            root / "index.sqlite", check_same_thread=False, isolation_level=None
-        )
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk when it returns
-        self._db.executescript(_SCHEMA)
+        self.index = Index(root / "index.sqlite")
         self._sweep()
 
     def close(self) -> None:
-        with self._lock:
-            self._db.close()
+        self.index.close()
         os.close(self._owner)
 
     # buckets
@@ -92,54 +77,95 @@ class ObjectStore:
         """Idempotent, as in us-east-1."""
         if not _BUCKET.fullmatch(bucket):
             raise ApiError("InvalidBucketName", f"The bucket name {bucket!r} is not valid.")
-        self._run("INSERT OR IGNORE INTO buckets VALUES (?, ?)", bucket, time.time())
+        self.index.run("INSERT OR IGNORE INTO buckets VALUES (?, ?)", bucket, time.time())
 
     def buckets(self) -> list[tuple[str, datetime]]:
         """(name, creation time), sorted by name."""
-        rows = self._run("SELECT name, created FROM buckets ORDER BY name")
-        return [(name, _utc(created)) for name, created in rows]
+        rows = self.index.run("SELECT name, created FROM buckets ORDER BY name")
+        return [(name, datetime.fromtimestamp(created, UTC)) for name, created in rows]
 
     def has_bucket(self, bucket: str) -> bool:
-        return bool(self._run("SELECT 1 FROM buckets WHERE name = ?", bucket))
+        return bool(self.index.run("SELECT 1 FROM buckets WHERE name = ?", bucket))
 
     def delete_bucket(self, bucket: str) -> None:
-        with self._lock:
-            self._need_bucket(bucket)
-            if self._run("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", bucket):
-                message = f"The bucket {bucket} you tried to delete is not empty"
-                raise ApiError("BucketNotEmpty", message, 409)
-            self._run("DELETE FROM buckets WHERE name = ?", bucket)
+        with self.index.transaction():
+            self.need_bucket(bucket)
+            for table in ("objects", "versions"):
+                if self.index.run(f"SELECT 1 FROM {table} WHERE bucket = ? LIMIT 1", bucket):
+                    message = f"The bucket {bucket} you tried to delete is not empty"
+                    raise ApiError("BucketNotEmpty", message, 409)
+            self.index.run("DELETE FROM settings WHERE bucket = ?", bucket)
+            self.index.run("DELETE FROM buckets WHERE name = ?", bucket)
+
+    def need_bucket(self, bucket: str, asked: str | None = None) -> None:
+        """``asked`` is the key or prefix that is about to be read."""
+        if not self.has_bucket(bucket):
+            if asked is not None and len(self.missed) < 1000:
+                self.missed[bucket, asked] = None
+            message = f"The bucket {bucket!r} does not exist"
+            raise S3Error("NoSuchBucket", message, 404, fields={"BucketName": bucket})
+
+    def setting(self, bucket: str, name: str) -> str | None:
+        """A document that was set on the bucket; None where there is none."""
+        sql = "SELECT value FROM settings WHERE bucket = ? AND name = ?"
+        rows = self.index.run(sql, bucket, name)
+        if not rows:
+            self.need_bucket(bucket)
+        return rows[0][0] if rows else None
+
+    def set(self, bucket: str, name: str, value: str | None) -> None:
+        """None takes the setting away."""
+        with self.index.transaction():
+            self.need_bucket(bucket)
+            self.index.run("DELETE FROM settings WHERE bucket = ? AND name = ?", bucket, name)
+            if value is not None:
+                self.index.run("INSERT INTO settings VALUES (?, ?, ?)", bucket, name, value)
 
     # reading
 
-    def head(self, bucket: str, key: str) -> ObjectInfo:
-        return self._find(bucket, key)[0]
+    def head(self, bucket: str, key: str, version: str | None = None) -> ObjectInfo:
+        """Raises ``NoSuchKey``, ``NoSuchVersion``; ``MethodNotAllowed`` for a delete marker."""
+        if version is None:
+            found = self.index.current(bucket, key)
+            if found is None:
+                raise self._no_key(bucket, key)
+            return found
+        found = self._version(bucket, key, version)
+        if found is None:
+            self.need_bucket(bucket)
+            fields = {"Key": key, "VersionId": version}
+            message = "The specified version does not exist."
+            raise S3Error("NoSuchVersion", message, 404, fields=fields)
+        if found.marker:
+            message = "The specified method is not allowed against this resource."
+            fields = {"Method": "GET", "ResourceType": "DeleteMarker"}
+            raise S3Error(
+                "MethodNotAllowed", message, 405, fields=fields, headers=_marker_headers(found)
+            )
+        return found
 
     def exists(self, bucket: str, key: str) -> bool:
-        rows = self._run("SELECT 1 FROM objects WHERE bucket=? AND key=?", bucket, key.encode())
-        return bool(rows)
+        return self.index.current(bucket, key) is not None
 
-    def path(self, bucket: str, key: str) -> Path:
+    def path(self, bucket: str, key: str, version: str | None = None) -> Path:
         """The file with the object's bytes: copy it, never write to it (nor hard-link it to
-        where a job may write). An overwrite or delete of the key unlinks it."""
-        return self._find(bucket, key)[1]
+        where a job may write). An overwrite or delete of the key may unlink it."""
+        return self._path(self.head(bucket, key, version).blob)
 
-    def open(self, bucket: str, key: str) -> tuple[ObjectInfo, int]:
+    def open(self, bucket: str, key: str, version: str | None = None) -> tuple[ObjectInfo, int]:
         """The object and a file descriptor on its bytes, which an overwrite cannot disturb."""
-        with self._lock:
-            info, path = self._find(bucket, key)
-            return info, os.open(path, os.O_RDONLY)
+        with self.index.lock:
+            info = self.head(bucket, key, version)
+            return info, os.open(self._path(info.blob), os.O_RDONLY)
 
     def list(self, bucket: str, prefix: str = "", *, start: bytes = b"") -> Iterator[ObjectInfo]:
         """Objects whose key starts with ``prefix``, in UTF-8 byte order, from ``start`` on.
 
         A snapshot only per page of 1,000: a put during a long listing may or may not be seen.
         """
-        self._need_bucket(bucket, prefix)
+        self.need_bucket(bucket, prefix)
         low, end = max(prefix.encode(), start), successor(prefix.encode())
-        while rows := self._page(bucket, low, end):
-            yield from (_info(row) for row in rows)
-            low = rows[-1][1] + b"\0"  # the least key after the last one
+        yield from self.index.objects(bucket, low, end)
 
     # writing
 
@@ -156,108 +182,175 @@ class ObjectStore:
         etag: str | None = None,
         metadata: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
-        only_if_absent: bool = False,
-        if_match: str | None = None,
+        parts: tuple[dict, ...] = (),
+        upload: str = "",
+        check: Check | None = None,
     ) -> ObjectInfo:
         """Makes ``blob`` the object ``bucket/key``, durably and at once.
 
-        Raises ``PreconditionFailed`` when ``only_if_absent`` and the key exists, or ``if_match``
-        is not its ETag; ``NoSuchKey`` when ``if_match`` is given and the key does not exist.
+        What was the object stays as an older version where the bucket keeps versions.
+        ``upload`` is the id of the multipart upload that it comes from. Raises what ``check`` does.
         """
         check_key(key)
         blob.close()
         sync(blob.path.parent)
-        row = (
-            bucket,
-            key.encode(),
-            blob.name,
-            blob.size,
-            etag or blob.md5.hexdigest(),
-            time.time(),
-            json.dumps(headers or {}),
-            json.dumps(metadata or {}),
-        )
-        with self._lock:
-            self._need_bucket(bucket)
-            old = self._blob_of(bucket, key)
-            if old and only_if_absent:
-                raise precondition_failed("If-None-Match")
-            self._need_match(bucket, key, if_match)
-            self._run("INSERT OR REPLACE INTO objects VALUES (?,?,?,?,?,?,?,?)", *row)
-            blob.committed = True
-            self._unlink(old)
-        return _info(row)
+        with self.index.transaction():
+            keeps = self.setting(bucket, VERSIONING)
+            old = self.index.current(bucket, key)
+            if check:
+                check(old)
+            gone = self._step_back(bucket, key, old, keeps)
+            seq = self._next_seq(bucket, key, old) if keeps else 0
+            self.index.insert(
+                "objects",
+                (
+                    bucket,
+                    key.encode(),
+                    blob.name,
+                    blob.size,
+                    etag or blob.md5.hexdigest(),
+                    time.time(),
+                    json.dumps(headers or {}),
+                    json.dumps(metadata or {}),
+                    _version_id(seq) if keeps == "Enabled" else NULL,
+                    seq,
+                    json.dumps(parts),
+                    upload,
+                ),
+            )
+            new = self.head(bucket, key)
+        blob.committed = True
+        self._unlink(gone)
+        return new
 
     def put_bytes(self, bucket: str, key: str, data: bytes) -> ObjectInfo:
-        self._need_bucket(bucket)
+        self.need_bucket(bucket)
         with self.blob() as blob:
             blob.write(data)
             return self.commit(bucket, key, blob)
 
     def put_file(self, bucket: str, key: str, path: Path) -> ObjectInfo:
-        self._need_bucket(bucket)
+        self.need_bucket(bucket)
         with self.blob() as blob:
             blob.copy_from(path)
             return self.commit(bucket, key, blob)
 
-    def delete(self, bucket: str, key: str, *, if_match: str | None = None) -> None:
-        """No error when the key does not exist, as in S3, unless ``if_match`` is given.
+    def set_headers(
+        self, bucket: str, key: str, version: str | None, change: Callable[[ObjectInfo], dict]
+    ) -> ObjectInfo:
+        """Replaces the headers that come back (tags are one) by what ``change`` makes of them."""
+        with self.index.transaction():
+            info = self.head(bucket, key, version)
+            self.index.set_headers(bucket, key, info, change(info))
+        return info
 
-        Raises ``PreconditionFailed`` when ``if_match`` is not the object's ETag.
+    def delete(
+        self, bucket: str, key: str, version: str | None = None, *, check: Check | None = None
+    ) -> Deleted:
+        """No error when the key or version does not exist, as in S3. Raises what ``check`` does.
+
+        Without a version, a bucket that keeps versions gets a delete marker.
         """
-        with self._lock:
-            self._need_bucket(bucket)
-            self._need_match(bucket, key, if_match)
-            old = self._blob_of(bucket, key)
-            self._run("DELETE FROM objects WHERE bucket = ? AND key = ?", bucket, key.encode())
-            self._unlink(old)
+        with self.index.transaction():
+            keeps = self.setting(bucket, VERSIONING)
+            old = self.index.current(bucket, key)
+            found = old if version is None else self._version(bucket, key, version)
+            if check:
+                check(found)
+            if version is None and keeps:
+                gone = self._step_back(bucket, key, old, keeps)
+                done = self._mark(bucket, key, old, keeps)
+            elif found:
+                self.index.remove(bucket, key, found)
+                self._promote(bucket, key)
+                gone, done = found, Deleted(version or "", found.marker)
+            else:
+                gone, done = None, Deleted(version or "")
+        self._unlink(gone)
+        return done
 
     # inside
 
-    def _run(self, sql: str, *values: object) -> Rows:
-        with self._lock:
-            return self._db.execute(sql, values).fetchall()
+    def _step_back(
+        self, bucket: str, key: str, old: ObjectInfo | None, keeps: str | None
+    ) -> ObjectInfo | None:
+        """Makes room for a newer version; the one whose bytes nobody needs after that."""
+        if keeps == "Enabled":
+            gone = None
+        elif keeps:  # suspended: the version of that id is replaced, wherever it stands
+            gone = self.index.version(bucket, key, NULL)
+        else:
+            gone = old
+        if gone:
+            self.index.remove(bucket, key, gone)
+        if old and old != gone:
+            self.index.move(bucket, key, old.version, "objects", "versions")
+        return gone
 
-    def _need_bucket(self, bucket: str, asked: str | None = None) -> None:
-        if not self.has_bucket(bucket):
-            if asked is not None and len(self.missed) < 1000:
-                self.missed[bucket, asked] = None
-            raise ApiError("NoSuchBucket", f"The bucket {bucket!r} does not exist", 404)
+    def _mark(self, bucket: str, key: str, old: ObjectInfo | None, keeps: str) -> Deleted:
+        seq = self._next_seq(bucket, key, old)
+        version = _version_id(seq) if keeps == "Enabled" else NULL
+        row = (bucket, key.encode(), "", 0, "", time.time(), "{}", "{}", version, seq, "[]", "")
+        self.index.insert("versions", row)
+        return Deleted(version, marker=True)
 
-    def _need_match(self, bucket: str, key: str, if_match: str | None) -> None:
-        if if_match is not None and not names(if_match, self.head(bucket, key).etag):
-            raise precondition_failed("If-Match")
+    def _promote(self, bucket: str, key: str) -> None:
+        """After a version is gone: the newest that is left becomes the object, if it is one."""
+        if self.index.current(bucket, key) is None:
+            newest = self.index.latest(bucket, key)
+            if newest and not newest.marker:
+                self.index.move(bucket, key, newest.version, "versions", "objects")
 
-    def _find(self, bucket: str, key: str) -> tuple[ObjectInfo, Path]:
-        sql = "SELECT * FROM objects WHERE bucket = ? AND key = ?"
-        rows = self._run(sql, bucket, key.encode())
-        if not rows:
-            self._need_bucket(bucket, key)
-            raise ApiError("NoSuchKey", f"The key {key!r} does not exist in {bucket}.", 404)
-        return _info(rows[0]), self._path(rows[0][2])
+    def _next_seq(self, bucket: str, key: str, old: ObjectInfo | None) -> int:
+        """The time in ns, or more where the clock was put back."""
+        behind = self.index.latest(bucket, key)
+        return max(time.time_ns(), *(each.seq + 1 for each in (old, behind) if each), 0)
 
-    def _page(self, bucket: str, low: bytes, end: bytes) -> Rows:
-        sql = "SELECT * FROM objects WHERE bucket=? AND key>=? AND key<? ORDER BY key LIMIT ?"
-        return self._run(sql, bucket, low, end, PAGE)
+    def _version(self, bucket: str, key: str, version: str) -> ObjectInfo | None:
+        if not _VERSION.fullmatch(version):
+            fields = {"ArgumentName": "versionId", "ArgumentValue": version}
+            raise S3Error("InvalidArgument", "Invalid version id specified", fields=fields)
+        return self.index.version(bucket, key, version)
+
+    def _no_key(self, bucket: str, key: str) -> ApiError:
+        self.need_bucket(bucket, key)
+        marker = self.index.latest(bucket, key)
+        headers = _marker_headers(marker) if marker else {}
+        message = f"The key {key!r} does not exist in {bucket}."
+        return S3Error("NoSuchKey", message, 404, fields={"Key": key}, headers=headers)
 
     def _path(self, name: str) -> Path:
         return self._data / name[:2] / name
 
-    def _blob_of(self, bucket: str, key: str) -> str | None:
-        sql = "SELECT blob FROM objects WHERE bucket = ? AND key = ?"
-        rows = self._run(sql, bucket, key.encode())
-        return rows[0][0] if rows else None
-
-    def _unlink(self, name: str | None) -> None:
-        if name:
-            self._path(name).unlink(missing_ok=True)
+    def _unlink(self, gone: ObjectInfo | None) -> None:
+        if gone and gone.blob:
+            self._path(gone.blob).unlink(missing_ok=True)
 
     def _sweep(self) -> None:
         """Removes bytes that no row names: puts that a kill or a power cut interrupted."""
-        named = {name for (name,) in self._run("SELECT blob FROM objects")}
+        named = self.index.blobs()
         for path in self._data.glob("*/*"):
             if path.name not in named:
                 path.unlink()
+
+
+def _version_id(seq: int) -> str:
+    """Names its place among the key's versions, for a listing that goes on after it is gone."""
+    return f"{seq:016x}{uuid.uuid4().hex[:16]}"
+
+
+def seq_of(version: str) -> int | None:
+    """None for an id that does not tell."""
+    return int(version[:16], 16) if re.fullmatch("[0-9a-f]{32}", version) else None
+
+
+def _marker_headers(marker: ObjectInfo) -> dict[str, str]:
+    moment = format_datetime(marker.last_modified, usegmt=True)
+    return {
+        "x-amz-delete-marker": "true",
+        "x-amz-version-id": marker.version,
+        "Last-Modified": moment,
+    }
 
 
 def successor(prefix: bytes) -> bytes:
@@ -266,11 +359,6 @@ def successor(prefix: bytes) -> bytes:
     UTF-8 has no byte 0xff, so the last byte can always be raised by one.
     """
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\xff"
-
-
-def names(header: str, etag: str) -> bool:
-    """Whether an If-Match or If-None-Match header names the ETag; ``*`` names any."""
-    return header.strip() == "*" or etag in [each.strip(' "') for each in header.split(",")]
 
 
 class S3Error(ApiError):
@@ -288,11 +376,6 @@ class S3Error(ApiError):
         super().__init__(code, message, status)
         self.fields = fields or {}
         self.headers = headers or {}
-
-
-def precondition_failed(condition: str, prefix: str = "") -> S3Error:
-    message = "At least one of the pre-conditions you specified did not hold"
-    return S3Error("PreconditionFailed", message, 412, fields={"Condition": prefix + condition})
 
 
 def check_key(key: str) -> None:
@@ -313,13 +396,3 @@ def _own(root: Path) -> int:
             f"{root} is in use by another emulator: stop that one, or name another --state"
         ) from None
     return fd
-
-
-def _info(row: tuple) -> ObjectInfo:
-    _, key, _, size, etag, modified, headers, metadata = row
-    loads = json.loads
-    return ObjectInfo(key.decode(), size, etag, _utc(modified), loads(metadata), loads(headers))
-
-
-def _utc(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)

@@ -31,12 +31,14 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.keys import Keys
 from trainyard.emulator.s3.app import virtual_bucket
 
+LONGEST = 604800  # seconds that a presigned URL may hold (AWS's limit: a week)
 SKEW = 900  # seconds between the clocks of client and service (AWS's limit)
 _SCOPE = r"(?P<key>[^/,\s]+)/(?P<day>\d{8})/(?P<region>[^/,\s]+)/(?P<service>[^/,\s]+)/aws4_request"
 _HEADER = re.compile(
     rf"AWS4-HMAC-SHA256 +Credential={_SCOPE}, *SignedHeaders=(?P<names>[^,\s]+), *"
     r"Signature=(?P<signature>[0-9a-f]{64})"
 )
+_LIFETIME = re.compile("[1-9][0-9]{0,6}")
 _TARGET = re.compile(r"^https?://[^/]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _TOKEN = "x-amz-security-token"
@@ -113,7 +115,9 @@ def check(
             raise Refused("malformed", "X-Amz-Algorithm or X-Amz-Credential is missing or wrong")
         moment = _moment(query.get("X-Amz-Date", ""))
         lifetime = query.get("X-Amz-Expires", "0")
-        if not lifetime.isdecimal() or not moment - SKEW <= now <= moment + int(lifetime):
+        if not _LIFETIME.fullmatch(lifetime) or int(lifetime) > LONGEST:
+            raise Refused("expired", f"X-Amz-Expires must be from 1 to {LONGEST} seconds")
+        if not moment - SKEW <= now <= moment + int(lifetime):
             raise Refused("expired", "Request has expired")
         names, signature = query.get("X-Amz-SignedHeaders", ""), query["X-Amz-Signature"]
         return _same(request, found, names, signature, query["X-Amz-Date"], secret)

@@ -56,7 +56,7 @@ def test_behaves_as_a_sorted_dictionary_and_keeps_it_over_a_restart(
 
 
 def test_a_long_listing_is_read_in_pages_without_loss(store: ObjectStore, monkeypatch):
-    monkeypatch.setattr("trainyard.emulator.objects.PAGE", 3)
+    monkeypatch.setattr("trainyard.emulator.object_index.PAGE", 3)
     keys = [f"k/{i:02d}" for i in range(9)]
     keys.insert(3, keys[2] + "\0")  # the very next key after the end of a page
     for key in [*keys, "l"]:

@@ -309,7 +309,7 @@ def test_what_sdks_ask_about_a_bucket_is_answered_truthfully(s3, fresh: str):
         (s3.get_bucket_tagging, "NoSuchTagSet"),
         (s3.get_public_access_block, "NoSuchPublicAccessBlockConfiguration"),
         (s3.get_bucket_encryption, "ServerSideEncryptionConfigurationNotFoundError"),
-        (s3.list_object_versions, "NotImplemented"),
+        (s3.list_bucket_metrics_configurations, "NotImplemented"),
     ]:
         with pytest.raises(ClientError) as failure:
             call(Bucket=fresh)

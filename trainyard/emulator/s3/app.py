@@ -2,6 +2,7 @@
 
 import logging
 import re
+import uuid
 from urllib.parse import unquote_to_bytes
 
 from werkzeug import Request, Response
@@ -9,11 +10,17 @@ from werkzeug import Request, Response
 from trainyard.emulator.api import ACCOUNT, ApiError
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.s3 import xml
+from trainyard.emulator.s3.acl import Acls
+from trainyard.emulator.s3.attributes import Attributes
 from trainyard.emulator.s3.buckets import Buckets
 from trainyard.emulator.s3.model import Level
 from trainyard.emulator.s3.multipart import Uploads
 from trainyard.emulator.s3.objects import Objects
+from trainyard.emulator.s3.parts import Parts
 from trainyard.emulator.s3.routes import find
+from trainyard.emulator.s3.settings import Settings
+from trainyard.emulator.s3.tagging import Tagging
+from trainyard.emulator.s3.versions import Versions
 
 log = logging.getLogger(__name__)
 
@@ -26,22 +33,36 @@ class S3:
 
     def __init__(self, store: ObjectStore) -> None:
         uploads = Uploads(store)
-        self._objects = Objects(store, uploads)
-        self._buckets = Buckets(store, uploads)
+        rooms = (
+            Objects(store),
+            Parts(store, uploads),
+            Buckets(store, uploads),
+            Versions(store),
+            Tagging(store),
+            Attributes(store),
+            Acls(store),
+            Settings(store),
+        )
+        self._rooms: dict[str, object] = {type(room).__name__: room for room in rooms}
 
     def answer(self, request: Request) -> Response:
+        request_id = uuid.uuid4().hex
         try:
             bucket, key = _target(request)
+            _unhoist(request)
             _check_owner(request)
-            return self._route(request, bucket, key)
+            response = self._route(request, bucket, key)
         except ApiError as failure:
             log.debug("s3: %s %s: %s", request.method, request.path, failure)
-            return xml.error(failure, request.path)
+            response = xml.error(failure, request.path, request_id)
+        response.headers["x-amz-request-id"] = request_id
+        return response
 
     def _route(self, request: Request, bucket: str, key: str) -> Response:
         level: Level = "object" if key else "bucket" if bucket else "service"
         answer = find(level, request)
-        return answer(self._objects if key else self._buckets, request, bucket, key)
+        room = self._rooms[answer.__qualname__.partition(".")[0]]
+        return answer(room, request, bucket, key)
 
 
 def virtual_bucket(request: Request) -> str:
@@ -62,6 +83,13 @@ def _target(request: Request) -> tuple[str, str]:
         return bucket, path
     bucket, _, key = path.partition("/")
     return bucket, key
+
+
+def _unhoist(request: Request) -> None:
+    """Puts back what a presigned URL has in its query in the place of headers."""
+    for name, value in request.args.items():
+        if name.startswith("x-amz-"):
+            request.environ.setdefault(f"HTTP_{name.upper().replace('-', '_')}", value)
 
 
 def _check_owner(request: Request) -> None:

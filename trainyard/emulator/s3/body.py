@@ -9,9 +9,7 @@ signature is checked.
 import base64
 import hashlib
 import hmac
-import logging
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Protocol
 
@@ -20,10 +18,9 @@ from werkzeug.exceptions import ClientDisconnected
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.blob import CHUNK
+from trainyard.emulator.s3.checksums import ALGORITHMS, PREFIX, TYPE, Sum, encoded
 
-log = logging.getLogger(__name__)
-
-_PREFIX = "x-amz-checksum-"
+_DOCUMENT = 20 << 20  # bytes of the largest document that is read into memory
 _LINE = 8192  # longest chunk header or trailer line that is accepted, bytes
 
 
@@ -39,44 +36,24 @@ class Signed(Protocol):
     def next(self, previous: str, digest: str, kind: str = "PAYLOAD") -> str: ...
 
 
-class _Hash(Protocol):
-    def update(self, chunk: bytes, /) -> None: ...
-    def digest(self) -> bytes: ...
-
-
-class _Crc32:
-    def __init__(self) -> None:
-        self._value = 0
-
-    def update(self, chunk: bytes, /) -> None:
-        self._value = zlib.crc32(chunk, self._value)
-
-    def digest(self) -> bytes:
-        return self._value.to_bytes(4, "big")
-
-
-_ALGORITHMS: dict[str, Callable[[], _Hash]] = {
-    "crc32": _Crc32,
-    "sha1": hashlib.sha1,
-    "sha256": hashlib.sha256,
-}
-
-
 class Upload:
-    """The body of one request. Iterate over :meth:`chunks`, then call :meth:`verify`."""
+    """The body of one request. Iterate over :meth:`chunks`, then call :meth:`verify`.
 
-    def __init__(self, request: Request) -> None:
+    ``also`` is a checksum's algorithm that is computed where the client sends none.
+    """
+
+    def __init__(self, request: Request, also: str = "") -> None:
         self._request = request
         headers = request.headers
         self._claims = {
-            name.lower(): value for name, value in headers if name.lower().startswith(_PREFIX)
+            name.lower(): value for name, value in headers if name.lower().startswith(PREFIX)
         }
         self._md5 = headers.get("Content-MD5")
         self._signed = headers.get("x-amz-content-sha256", "")
         self._chunked = self._signed.startswith("STREAMING-") or "aws-chunked" in headers.get(
             "Content-Encoding", ""
         )
-        self._hashes = self._make_hashes(headers.get("x-amz-trailer", ""))
+        self._hashes = self._make_hashes(headers.get("x-amz-trailer", ""), also)
         signed = self._signed.startswith("STREAMING-AWS4-HMAC-SHA256-PAYLOAD")
         self._chain = _Chain(request.environ[SIGNED]) if signed else None
 
@@ -100,47 +77,97 @@ class Upload:
             raise _incomplete(f"{declared} bytes were declared, {size} arrived")
 
     def verify(self) -> dict[str, str]:
-        """The checksum headers to keep with the object. Raises ``BadDigest`` on any mismatch."""
+        """The checksum to keep with the object, by its header.
+
+        Raises ``BadDigest`` where what arrived has another, and ``InvalidRequest`` for a value that
+        is none.
+        """
         if "content-md5" in self._hashes:
             self._check("content-md5", self._md5 or "", "BadDigest")
         if "signed" in self._hashes:
             claimed = base64.b64encode(bytes.fromhex(self._signed)).decode()
             self._check("signed", claimed, "XAmzContentSHA256Mismatch")
-        kept = {k: v for k, v in self._claims.items() if k not in _NOT_SUMS}
+        kept = {}
         for name in self._hashes.keys() - {"content-md5", "signed"}:
-            self._check(name, kept.get(name, "nothing"), "BadDigest")
+            if name in self._claims or name == self._trailer:
+                self._check(name, self._claims.get(name, "nothing"), "BadDigest")
+            kept[name] = encoded(self._hashes[name])
         return kept
 
     def _check(self, name: str, claimed: str, code: str) -> None:
-        found = base64.b64encode(self._hashes[name].digest()).decode()
+        found = encoded(self._hashes[name])
         if found != claimed:
+            _need_digest(name, claimed, len(base64.b64decode(found)))
             raise ApiError(
                 code, f"The {name} you specified ({claimed}) did not match what arrived ({found})."
             )
 
-    def _make_hashes(self, trailer: str) -> dict[str, _Hash]:
-        hashes: dict[str, _Hash] = {}
+    def _make_hashes(self, trailer: str, also: str) -> dict[str, Sum]:
+        hashes: dict[str, Sum] = {}
         if self._md5 is not None:
             hashes["content-md5"] = hashlib.md5(usedforsecurity=False)
-        for name in {*self._claims, trailer.strip().lower()} - _NOT_SUMS - {""}:
-            algorithm = name.removeprefix(_PREFIX)
-            if algorithm in _ALGORITHMS:
-                hashes[name] = _ALGORITHMS[algorithm]()
-            else:  # crc32c, crc64nvme: not in Python's library; the other claims still hold
-                log.warning("s3: %s is kept but not verified: Python has no %s", name, algorithm)
+        self._trailer = trailer.strip().lower()
+        claimed = {*self._claims, self._trailer} - _NOT_SUMS - {""}
+        if len(claimed) > 1:
+            message = "Expecting a single x-amz-checksum- header. Multiple checksum Types are not "
+            raise ApiError("InvalidRequest", message + "allowed.")
+        self._need_announced(claimed)
+        for name in claimed or ({PREFIX + also} if also else set()):
+            hashes[name] = _algorithm(name.removeprefix(PREFIX))()
         if re.fullmatch(r"[0-9a-f]{64}", self._signed) and not hashes:
             hashes["signed"] = hashlib.sha256()  # slow, so only when nothing else covers the body
         return hashes
 
-    def _framed(self) -> Iterator[bytes]:
-        return _dechunk(self._request.stream, self._claims, self._chain)
+    def _need_announced(self, claimed: set[str]) -> None:
+        said = self._request.headers.get("x-amz-sdk-checksum-algorithm", "").lower()
+        if said and not claimed and self._md5 is None:
+            message = (
+                "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or "
+                "x-amz-trailer headers were found."
+            )
+            raise ApiError("InvalidRequest", message)
+        if said and claimed and PREFIX + said not in claimed:
+            message = "Value for x-amz-sdk-checksum-algorithm header is invalid."
+            raise ApiError("InvalidRequest", message)
 
     def _raw(self) -> Iterator[bytes]:
         while chunk := self._request.stream.read(CHUNK):
             yield chunk
 
 
-_NOT_SUMS = {_PREFIX + "type", _PREFIX + "algorithm", _PREFIX + "mode"}
+_NOT_SUMS = {TYPE, PREFIX + "algorithm", PREFIX + "mode"}
+
+
+def document(request: Request) -> bytes:
+    """The body of a request that is a document, whole. Raises as :class:`Upload` does."""
+    body, parts, size = Upload(request), [], 0
+    for chunk in body.chunks():
+        parts.append(chunk)
+        size += len(chunk)
+        if size > _DOCUMENT:
+            message = f"A document may have {_DOCUMENT} bytes at most."
+            raise ApiError("MaxMessageLengthExceeded", message)
+    body.verify()
+    return b"".join(parts)
+
+
+def _algorithm(name: str) -> Callable[[], Sum]:
+    if name not in ALGORITHMS:
+        message = f"The emulator's S3 does not implement {PREFIX}{name}."
+        raise ApiError("NotImplemented", message, 501)
+    return ALGORITHMS[name]
+
+
+def _need_digest(name: str, claimed: str, size: int) -> None:
+    try:
+        right = len(base64.b64decode(claimed, validate=True)) == size
+    except ValueError:
+        right = False
+    if right or claimed == "nothing":
+        return
+    if name == "content-md5":
+        raise ApiError("InvalidDigest", "The Content-MD5 you specified was invalid.")
+    raise ApiError("InvalidRequest", f"Value for {name} header is invalid.")
 
 
 class _Chain:
@@ -185,7 +212,7 @@ def _dechunk(stream: IO[bytes], claims: dict[str, str], chain: _Chain | None) ->
             raise _incomplete("a chunk is not followed by CRLF")
     for line in _trailers(stream):
         name, _, value = line.partition(":")
-        if name.lower().startswith(_PREFIX):
+        if name.lower().startswith(PREFIX):
             claims[name.lower()] = value.strip()
         if chain and name.lower() == "x-amz-trailer-signature":
             chain.close(value.strip(), "TRAILER")

@@ -1,37 +1,49 @@
 """Requests on a bucket, and on the account's list of buckets."""
 
 from dataclasses import dataclass
+from xml.etree.ElementTree import Element
 
 from werkzeug import Request, Response
 
 from trainyard.emulator.api import REGION, ApiError
-from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.objects import ObjectStore, S3Error
 from trainyard.emulator.s3 import listing, xml
+from trainyard.emulator.s3.acl import SETTING
+from trainyard.emulator.s3.body import document
+from trainyard.emulator.s3.checksums import PREFIX
+from trainyard.emulator.s3.conditions import check_of_delete, number
+from trainyard.emulator.s3.grants import HEADERS, acl_of
 from trainyard.emulator.s3.model import operation_of
 from trainyard.emulator.s3.multipart import Uploads
 from trainyard.emulator.s3.routes import operation
 
-_OWNER = [("ID", "emulator"), ("DisplayName", "emulator")]
-
 _LISTING = "prefix delimiter max-keys encoding-type"
+_PLACE = "location"
+_MOST_DELETED = 1000  # objects that one DeleteObjects names (S3's limit)
 _UNSET = {  # what SDKs ask for and no bucket here has: the operation → its subject, S3's error code
-    "GetBucketTagging": ("tagging", "NoSuchTagSet"),
     "GetBucketPolicy": ("policy", "NoSuchBucketPolicy"),
     "GetBucketLifecycleConfiguration": ("lifecycle", "NoSuchLifecycleConfiguration"),
     "GetBucketCors": ("CORS", "NoSuchCORSConfiguration"),
     "GetBucketWebsite": ("website", "NoSuchWebsiteConfiguration"),
-    "GetPublicAccessBlock": ("public access block", "NoSuchPublicAccessBlockConfiguration"),
     "GetBucketOwnershipControls": ("ownership controls", "OwnershipControlsNotFoundError"),
     "GetBucketEncryption": ("encryption", "ServerSideEncryptionConfigurationNotFoundError"),
     "GetBucketReplication": ("replication", "ReplicationConfigurationNotFoundError"),
     "GetObjectLockConfiguration": ("object lock", "ObjectLockConfigurationNotFoundError"),
 }
 _EMPTY = {  # those whose "off" is an empty document
-    "GetBucketVersioning": "VersioningConfiguration",
     "GetBucketLogging": "BucketLoggingStatus",
     "GetBucketNotificationConfiguration": "NotificationConfiguration",
     "GetBucketAccelerateConfiguration": "AccelerateConfiguration",
 }
+_REMOVALS = (  # of what no bucket has: done before it is asked for
+    "DeleteBucketCors",
+    "DeleteBucketWebsite",
+    "DeleteBucketPolicy",
+    "DeleteBucketLifecycle",
+    "DeleteBucketEncryption",
+    "DeleteBucketReplication",
+    "DeleteBucketOwnershipControls",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,99 +51,125 @@ class Buckets:
     store: ObjectStore
     uploads: Uploads
 
-    @operation("ListBuckets")
+    @operation("ListBuckets", heeds="max-buckets continuation-token prefix bucket-region")
     def all(self, request: Request, bucket: str, key: str) -> Response:
+        args = request.args
+        limit = number(args.get("max-buckets"), "max-buckets", 10_000, 1, 10_000)
+        prefix, after = args.get("prefix", ""), listing.untoken(args.get("continuation-token"))
+        here = args.get("bucket-region", REGION) == REGION
+        found = [(n, t) for n, t in self.store.buckets() if n.startswith(prefix) and n > after]
         names = [
             ("Bucket", [("Name", name), ("CreationDate", xml.timestamp(created))])
-            for name, created in self.store.buckets()
+            for name, created in found[: limit if here else 0]
         ]
-        tree: list = [("Owner", _OWNER), ("Buckets", names)]
-        return xml.document("ListAllMyBucketsResult", tree)
+        tree: list = [("Owner", xml.OWNER), ("Buckets", names)]
+        if here and len(found) > limit:
+            tree.append(("ContinuationToken", listing.token(found[limit - 1][0])))
+        return xml.document("ListAllMyBucketsResult", tree + ([("Prefix", prefix)] * bool(prefix)))
 
-    @operation("CreateBucket")
+    @operation("CreateBucket", heeds=f"{HEADERS} x-amz-object-ownership {PREFIX}*")
     def create(self, request: Request, bucket: str, key: str) -> Response:
+        acl = acl_of(request.headers)
+        _need_default(request, "x-amz-object-ownership", "BucketOwnerEnforced")
+        text = document(request)
+        place = _location(xml.parse(text)) if text.strip() else ""
+        new = not self.store.has_bucket(bucket)
         self.store.create_bucket(bucket)
+        if new and place:
+            self.store.set(bucket, _PLACE, place)
+        if acl:
+            self.store.set(bucket, SETTING, acl)
         return Response(headers={"Location": f"/{bucket}"})
 
     @operation("HeadBucket")
     def head(self, request: Request, bucket: str, key: str) -> Response:
-        self._need(bucket)
-        return Response(headers={"x-amz-bucket-region": REGION})
+        place = self.store.setting(bucket, _PLACE)
+        return Response(headers={"x-amz-bucket-region": place or REGION})
 
     @operation("DeleteBucket")
     def delete(self, request: Request, bucket: str, key: str) -> Response:
         self.store.delete_bucket(bucket)
+        for upload in self.uploads.of_bucket(bucket):
+            self.uploads.abort(upload)
         return Response(status=204)
 
     @operation("ListObjectsV2", heeds=f"{_LISTING} continuation-token fetch-owner start-after")
     def list_objects_v2(self, request: Request, bucket: str, key: str) -> Response:
-        self._need(bucket)
+        self.store.need_bucket(bucket)
         return listing.objects_v2(self.store, bucket, request)
 
     @operation("ListObjects", heeds=f"{_LISTING} marker")
     def list_objects(self, request: Request, bucket: str, key: str) -> Response:
-        self._need(bucket)
+        self.store.need_bucket(bucket)
         return listing.objects_v1(self.store, bucket, request)
 
     @operation("GetBucketLocation")
     def location(self, request: Request, bucket: str, key: str) -> Response:
-        self._need(bucket)  # us-east-1 answers an empty constraint
-        return xml.document("LocationConstraint", [])
-
-    @operation("GetBucketAcl")
-    def acl(self, request: Request, bucket: str, key: str) -> Response:
-        self._need(bucket)
-        return xml.document("AccessControlPolicy", _private())
+        """An empty constraint is us-east-1."""
+        return xml.document("LocationConstraint", self.store.setting(bucket, _PLACE) or "")
 
     @operation(*_UNSET)
     def unset(self, request: Request, bucket: str, key: str) -> Response:
-        self._need(bucket)
+        self.store.need_bucket(bucket)
         subject, code = _UNSET[_name(request)]
-        raise ApiError(code, f"The bucket {bucket} has no {subject} configuration.", 404)
+        message = f"The bucket {bucket} has no {subject} configuration."
+        raise S3Error(code, message, 404, fields={"BucketName": bucket})
 
     @operation(*_EMPTY)
     def empty(self, request: Request, bucket: str, key: str) -> Response:
-        self._need(bucket)
+        self.store.need_bucket(bucket)
         return xml.document(_EMPTY[_name(request)], [])
 
-    @operation("DeleteObjects", heeds="x-amz-checksum-*")
+    @operation("GetBucketRequestPayment")
+    def payer(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return xml.document("RequestPaymentConfiguration", [("Payer", "BucketOwner")])
+
+    @operation(*_REMOVALS)
+    def remove(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return Response(status=204)
+
+    @operation("DeleteObjects", heeds=f"x-amz-bypass-governance-retention {PREFIX}*")
     def delete_objects(self, request: Request, bucket: str, key: str) -> Response:
-        self._need(bucket)
-        wanted = xml.parse(request.get_data())
+        self.store.need_bucket(bucket)
+        wanted = xml.parse(document(request))
         quiet = wanted.findtext("Quiet") == "true"
+        objects = wanted.findall("Object")
+        if not 1 <= len(objects) <= _MOST_DELETED:
+            message = f"Delete must name 1 to {_MOST_DELETED} objects, not {len(objects)}."
+            raise ApiError("MalformedXML", message)
         tree = []
-        for element in wanted.iter("Object"):
-            named = xml.text(element, "Key")
-            for each in element:
-                if each.tag != "Key":
-                    message = f"The emulator's S3 does not implement {each.tag} of DeleteObjects."
-                    raise ApiError("NotImplemented", message, 501)
-            self.store.delete(bucket, named)
-            if not quiet:
-                tree.append(("Deleted", [("Key", named)]))
+        for element in objects:
+            tag, entry = self._delete_one(bucket, element)
+            if tag == "Error" or not quiet:
+                tree.append((tag, entry))
         return xml.document("DeleteResult", tree)
 
-    @operation("ListMultipartUploads", heeds="prefix")
-    def list_uploads(self, request: Request, bucket: str, key: str) -> Response:
-        self._need(bucket)
-        prefix = request.args.get("prefix", "")
-        tree: list = [("Bucket", bucket), ("Prefix", prefix), ("IsTruncated", False)]
-        for upload in self.uploads.of_bucket(bucket, prefix):
-            tree.append(
-                (
-                    "Upload",
-                    [
-                        ("Key", upload.key),
-                        ("UploadId", upload.id),
-                        ("Initiated", xml.timestamp(upload.started)),
-                    ],
-                )
+    def _delete_one(self, bucket: str, element: Element) -> tuple[str, list]:
+        key, version = xml.text(element, "Key"), element.findtext("VersionId")
+        named = [("Key", key)] + ([("VersionId", version)] if version else [])
+        try:
+            check = check_of_delete(
+                element.findtext("ETag"),
+                element.findtext("LastModifiedTime"),
+                element.findtext("Size"),
             )
-        return xml.document("ListMultipartUploadsResult", tree)
+            done = self.store.delete(bucket, key, version or None, check=check)
+        except ApiError as failure:
+            return "Error", [*named, ("Code", failure.code), ("Message", failure.message)]
+        if done.marker:
+            named.append(("DeleteMarker", "true"))
+            named.append(("DeleteMarkerVersionId", done.version))
+        return "Deleted", named
 
-    def _need(self, bucket: str) -> None:
-        if not self.store.has_bucket(bucket):
-            raise ApiError("NoSuchBucket", f"The bucket {bucket!r} does not exist", 404)
+    @operation(
+        "ListMultipartUploads",
+        heeds="prefix delimiter encoding-type key-marker upload-id-marker max-uploads",
+    )
+    def list_uploads(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.need_bucket(bucket)
+        return listing.uploads(self.uploads.of_bucket(bucket), bucket, request)
 
 
 def _name(request: Request) -> str:
@@ -139,6 +177,22 @@ def _name(request: Request) -> str:
     return found.name if found else ""
 
 
-def _private() -> list:
-    grant = [("Grantee", _OWNER), ("Permission", "FULL_CONTROL")]
-    return [("Owner", _OWNER), ("AccessControlList", [("Grant", grant)])]
+def _need_default(request: Request, header: str, only: str) -> None:
+    wanted = request.headers.get(header, only)
+    if wanted != only:
+        message = f"The emulator's S3 does not implement {header} {wanted} of CreateBucket."
+        raise ApiError("NotImplemented", message, 501)
+
+
+def _location(wanted: Element) -> str:
+    """The region that the client names. Raises ``NotImplemented`` for anything else it wants."""
+    for child in wanted:
+        if child.tag != "LocationConstraint":
+            message = f"The emulator's S3 does not implement {child.tag} of CreateBucket."
+            raise ApiError("NotImplemented", message, 501)
+    place = wanted.findtext("LocationConstraint") or ""
+    if place == "us-east-1" or not listing.REGIONS.fullmatch(place or "EU"):
+        message = "The specified location-constraint is not valid"
+        fields = {"LocationConstraint": place}
+        raise S3Error("InvalidLocationConstraint", message, fields=fields)
+    return place

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 from werkzeug.datastructures import Headers
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.objects import ObjectInfo, names, precondition_failed
+from trainyard.emulator.objects import Check, ObjectInfo, S3Error
 
 READS = "if-match if-none-match if-modified-since if-unmodified-since range"
 """The headers of :func:`check_reading` and :func:`range_of`."""
@@ -44,15 +44,52 @@ def check_source(headers: Headers, info: ObjectInfo) -> None:
         raise precondition_failed("If-None-Match" if wanted else "If-Modified-Since", SOURCE)
 
 
-def only_if_absent(headers: Headers) -> bool:
-    """Whether a write asks for ``If-None-Match: *``. Refuses what S3 refuses of the others."""
-    wanted = headers.get("If-None-Match")
-    if wanted is not None and "If-Match" in headers:
+def check_of_write(headers: Headers) -> Check:
+    """What If-Match and ``If-None-Match: *`` ask of the object that a write would replace.
+
+    Raises ``NotImplemented`` for what S3 refuses of them, too.
+    """
+    match, none_match = headers.get("If-Match"), headers.get("If-None-Match")
+    if match is not None and none_match is not None:
         message = "If-Match and If-None-Match cannot stand in one write."
         raise ApiError("NotImplemented", message, 501)
-    if wanted not in (None, "*"):
+    if none_match not in (None, "*"):
         raise ApiError("NotImplemented", "If-None-Match on a write accepts only '*'.", 501)
-    return wanted == "*"
+
+    def check(current: ObjectInfo | None) -> None:
+        if current and none_match:
+            raise precondition_failed("If-None-Match")
+        if match is not None:
+            need_match(match, current)
+
+    return check
+
+
+def check_of_delete(
+    match: str | None, modified: str | None = None, size: str | None = None
+) -> Check:
+    """What a delete asks of what it removes: its ETag, and the two that S3 has beside that.
+
+    Raises ``NotImplemented`` for those: they are of directory buckets alone.
+    """
+    for name, value in (("last modified time", modified), ("size", size)):
+        if value is not None:
+            message = f"A condition on the {name} is for directory buckets, which are not here."
+            raise ApiError("NotImplemented", message, 501)
+
+    def check(found: ObjectInfo | None) -> None:
+        if match is not None:
+            need_match(match, found)
+
+    return check
+
+
+def need_match(match: str, current: ObjectInfo | None) -> None:
+    """Raises ``NoSuchKey``, or ``PreconditionFailed`` where the ETag is another."""
+    if current is None or current.marker:
+        raise ApiError("NoSuchKey", "The specified key does not exist.", 404)
+    if not names(match, current.etag):
+        raise precondition_failed("If-Match")
 
 
 def range_of(header: str | None, size: int) -> tuple[int, int] | None:
@@ -119,3 +156,13 @@ def _date(text: str | None) -> datetime | None:
     except (ValueError, OverflowError):
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def names(header: str, etag: str) -> bool:
+    """Whether an If-Match or If-None-Match header names the ETag; ``*`` names any."""
+    return header.strip() == "*" or etag in [each.strip(' "') for each in header.split(",")]
+
+
+def precondition_failed(condition: str, prefix: str = "") -> S3Error:
+    message = "At least one of the pre-conditions you specified did not hold"
+    return S3Error("PreconditionFailed", message, 412, fields={"Condition": prefix + condition})

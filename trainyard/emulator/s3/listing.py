@@ -1,7 +1,7 @@
 """ListObjects, ListObjectsV2: keys rolled up by a delimiter, one page at a time."""
 
 import base64
-import binascii
+import re
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -10,9 +10,13 @@ from werkzeug import Request, Response
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectInfo, ObjectStore, successor
 from trainyard.emulator.s3 import xml
+from trainyard.emulator.s3.checksums import PREFIX, TYPE
 from trainyard.emulator.s3.conditions import number
+from trainyard.emulator.s3.kept import STORAGE, sums
+from trainyard.emulator.s3.multipart import Upload
 
 LIMIT = 1000  # most entries S3 puts on a page
+REGIONS = re.compile(r"EU|[a-z]{2}(-[a-z]+)+-\d")
 
 
 @dataclass(slots=True)
@@ -36,7 +40,7 @@ def read_page(
     while limit:
         rolled = None
         for info in store.list(bucket, prefix, start=start):
-            rolled = _roll_up(info.key, prefix, delimiter)
+            rolled = roll_up(info.key, prefix, delimiter)
             entry = rolled or info.key
             if entry.encode() <= floor:  # the rest of a prefix that an earlier page reported
                 break
@@ -56,18 +60,18 @@ def read_page(
 
 def objects_v2(store: ObjectStore, bucket: str, request: Request) -> Response:
     args = request.args
-    token = args.get("continuation-token")
-    after = _untoken(token) if token else args.get("start-after", "")
+    given = args.get("continuation-token")
+    after = untoken(given) if given else args.get("start-after", "")
     limit, prefix, delimiter = _limit(args.get("max-keys")), *_where(request)
     page = read_page(store, bucket, prefix, delimiter, after, limit)
     owner = args.get("fetch-owner") == "true"
     tree: list = [*_common(request, bucket, limit, page), ("KeyCount", len(page))]
-    if token:
-        tree.append(("ContinuationToken", token))
+    if given is not None:
+        tree.append(("ContinuationToken", given))
     if "start-after" in args:
-        tree.append(("StartAfter", _encode(request, args["start-after"])))
+        tree.append(("StartAfter", encode(request, args["start-after"])))
     if page.truncated:
-        tree.append(("NextContinuationToken", _token(page.last)))
+        tree.append(("NextContinuationToken", token(page.last)))
     return xml.document("ListBucketResult", tree + _entries(request, page, owner=owner))
 
 
@@ -75,22 +79,66 @@ def objects_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
     marker = request.args.get("marker", "")
     limit, prefix, delimiter = _limit(request.args.get("max-keys")), *_where(request)
     page = read_page(store, bucket, prefix, delimiter, marker, limit)
-    tree: list = [*_common(request, bucket, limit, page), ("Marker", _encode(request, marker))]
+    tree: list = [*_common(request, bucket, limit, page), ("Marker", encode(request, marker))]
+    if not xml.ILLEGAL.search(prefix):  # botocore decodes it in version 2 alone
+        tree[1] = ("Prefix", prefix)
     if page.truncated and delimiter:  # without a delimiter the client takes the last key
-        tree.append(("NextMarker", _encode(request, page.last)))
+        tree.append(("NextMarker", encode(request, page.last)))
     return xml.document("ListBucketResult", tree + _entries(request, page, owner=True))
 
 
-def _roll_up(key: str, prefix: str, delimiter: str) -> str | None:
+def uploads(found: list[Upload], bucket: str, request: Request) -> Response:
+    """Multipart uploads in progress, which come by key and then by when they began."""
+    args, (prefix, delimiter) = request.args, _where(request)
+    after, upload_id = args.get("key-marker", ""), args.get("upload-id-marker", "")
+    limit = min(number(args.get("max-uploads"), "max-uploads", LIMIT), LIMIT)
+    if upload_id and after:
+        ids = [upload.id for upload in found]
+        found = found[ids.index(upload_id) + 1 :] if upload_id in ids else []
+    elif after:
+        found = [upload for upload in found if upload.key.encode() > after.encode()]
+    entries: dict[str, Upload | None] = {}  # by what is listed, None for a common prefix
+    for upload in found:
+        if upload.key.startswith(prefix):
+            rolled = roll_up(upload.key, prefix, delimiter)
+            if not rolled or rolled > after:
+                entries[rolled or upload.id] = None if rolled else upload
+    chosen = list(entries.items())[:limit]
+    tree: list = [("Bucket", bucket), ("KeyMarker", encode(request, after))]
+    tree += [("UploadIdMarker", upload_id), ("Prefix", encode(request, prefix))]
+    if len(entries) > len(chosen) and chosen:
+        name, last = chosen[-1]
+        tree.append(("NextKeyMarker", encode(request, last.key if last else name)))
+        tree.append(("NextUploadIdMarker", last.id if last else ""))
+    tree += [("Delimiter", encode(request, delimiter))] if delimiter else []
+    tree += [("EncodingType", "url")] if args.get("encoding-type") == "url" else []
+    tree += [("MaxUploads", limit), ("IsTruncated", bool(limit) and len(entries) > len(chosen))]
+    for name, each in chosen:
+        prefixes = ("CommonPrefixes", [("Prefix", encode(request, name))])
+        tree.append(("Upload", _upload(request, each)) if each else prefixes)
+    return xml.document("ListMultipartUploadsResult", tree)
+
+
+def _upload(request: Request, upload: Upload) -> list:
+    entry: list = [("Key", encode(request, upload.key)), ("UploadId", upload.id)]
+    entry += [("Initiator", xml.OWNER), ("Owner", xml.OWNER)]
+    entry.append(("StorageClass", upload.headers.get(STORAGE, "STANDARD")))
+    if upload.algorithm:
+        entry.append(("ChecksumAlgorithm", upload.algorithm.upper()))
+        entry.append(("ChecksumType", upload.kind))
+    return [*entry, ("Initiated", xml.timestamp(upload.started))]
+
+
+def roll_up(key: str, prefix: str, delimiter: str) -> str | None:
     at = key.find(delimiter, len(prefix)) if delimiter else -1
     return key[: at + len(delimiter)] if at >= 0 else None
 
 
 def _common(request: Request, bucket: str, limit: int, page: Page) -> list:
     prefix, delimiter = _where(request)
-    tree: list = [("Name", bucket), ("Prefix", _encode(request, prefix)), ("MaxKeys", limit)]
+    tree: list = [("Name", bucket), ("Prefix", encode(request, prefix)), ("MaxKeys", limit)]
     if delimiter:
-        tree.append(("Delimiter", _encode(request, delimiter)))
+        tree.append(("Delimiter", encode(request, delimiter)))
     if request.args.get("encoding-type") == "url":
         tree.append(("EncodingType", "url"))
     return [*tree, ("IsTruncated", page.truncated)]
@@ -100,15 +148,16 @@ def _entries(request: Request, page: Page, *, owner: bool) -> list:
     tree: list = []
     for info in page.contents:
         entry: list = [
-            ("Key", _encode(request, info.key)),
+            ("Key", encode(request, info.key)),
             ("LastModified", xml.timestamp(info.last_modified)),
             ("ETag", f'"{info.etag}"'),
             ("Size", info.size),
-            ("StorageClass", info.headers.get("x-amz-storage-class", "STANDARD")),
+            *of_checksums(info),
+            ("StorageClass", info.headers.get(STORAGE, "STANDARD")),
         ]
-        tree.append(("Contents", entry + [("Owner", [("ID", "emulator")])] * owner))
+        tree.append(("Contents", entry + [("Owner", xml.OWNER)] * owner))
     for prefix in page.prefixes:
-        tree.append(("CommonPrefixes", [("Prefix", _encode(request, prefix))]))
+        tree.append(("CommonPrefixes", [("Prefix", encode(request, prefix))]))
     return tree
 
 
@@ -116,7 +165,7 @@ def _where(request: Request) -> tuple[str, str]:
     return request.args.get("prefix", ""), request.args.get("delimiter", "")
 
 
-def _encode(request: Request, value: str) -> str:
+def encode(request: Request, value: str) -> str:
     """XML 1.0 cannot hold every key: SDKs ask for ``encoding-type=url`` and decode."""
     return quote(value, safe="/") if request.args.get("encoding-type") == "url" else value
 
@@ -125,13 +174,21 @@ def _limit(asked: str | None) -> int:
     return min(number(asked, "max-keys", LIMIT), LIMIT)
 
 
-def _token(last: str) -> str:
+def of_checksums(info: ObjectInfo) -> list[tuple[str, str]]:
+    """Which checksums the object has, as a listing says it."""
+    found = sums(info)
+    kinds = [("ChecksumAlgorithm", k.removeprefix(PREFIX).upper()) for k in found if k != TYPE]
+    return [*kinds, ("ChecksumType", found.get(TYPE, "FULL_OBJECT"))] if kinds else []
+
+
+def token(last: str) -> str:
     return base64.urlsafe_b64encode(last.encode()).decode()
 
 
-def _untoken(token: str) -> str:
+def untoken(token: str | None) -> str:
+    """An empty text for none. Raises ``InvalidArgument`` for one that is not of ours."""
     try:
-        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError) as wrong:
+        return base64.b64decode(token or "", altchars=b"-_", validate=True).decode()
+    except (ValueError, UnicodeDecodeError) as wrong:
         message = "The continuation token provided is incorrect"
         raise ApiError("InvalidArgument", message) from wrong

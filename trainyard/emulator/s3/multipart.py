@@ -13,8 +13,9 @@ from xml.etree.ElementTree import Element
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.blob import Blob
-from trainyard.emulator.objects import ObjectInfo, ObjectStore
+from trainyard.emulator.objects import Check, ObjectInfo, ObjectStore
 from trainyard.emulator.s3 import xml
+from trainyard.emulator.s3.checksums import LINEAR, PREFIX, TYPE, composite, full_object
 from trainyard.emulator.s3.conditions import number
 
 MAX_PARTS = 10_000
@@ -26,6 +27,7 @@ class Part:
     blob: Blob
     etag: str
     checksums: dict[str, str]
+    """By their headers."""
     modified: datetime
 
 
@@ -36,6 +38,10 @@ class Upload:
     key: str
     headers: dict[str, str]
     metadata: dict[str, str]
+    algorithm: str
+    """Of the checksum that every part has, in lower case; empty where the client wants none."""
+    kind: str
+    """``COMPOSITE`` or ``FULL_OBJECT``."""
     started: datetime
     parts: dict[int, Part] = field(default_factory=dict)
 
@@ -48,8 +54,11 @@ class Uploads:
         self._uploads: dict[str, Upload] = {}
         self._lock = threading.Lock()
 
-    def create(self, bucket: str, key: str, headers: dict, metadata: dict) -> Upload:
-        upload = Upload(uuid.uuid4().hex, bucket, key, headers, metadata, datetime.now(UTC))
+    def create(
+        self, bucket: str, key: str, headers: dict, metadata: dict, algorithm: str, kind: str
+    ) -> Upload:
+        now, name = datetime.now(UTC), uuid.uuid4().hex
+        upload = Upload(name, bucket, key, headers, metadata, algorithm, kind, now)
         with self._lock:
             self._uploads[upload.id] = upload
         return upload
@@ -58,11 +67,12 @@ class Uploads:
         with self._lock:
             upload = self._uploads.get(upload_id)
         if upload is None or (upload.bucket, upload.key) != (bucket, key):
+            self._store.need_bucket(bucket)
             message = f"The upload {upload_id!r} does not exist: it was completed, aborted or lost."
             raise ApiError("NoSuchUpload", message, 404)
         return upload
 
-    def of_bucket(self, bucket: str, prefix: str) -> list[Upload]:
+    def of_bucket(self, bucket: str, prefix: str = "") -> list[Upload]:
         with self._lock:
             found = [u for u in self._uploads.values() if u.bucket == bucket]
         found = [u for u in found if u.key.startswith(prefix)]
@@ -82,13 +92,16 @@ class Uploads:
         return part
 
     def complete(
-        self, upload: Upload, wanted: Element, *, only_if_absent: bool, if_match: str | None
+        self, upload: Upload, wanted: Element, claims: dict[str, str], check: Check
     ) -> ObjectInfo:
-        """Joins the parts that the client names, in its order, into the object."""
+        """Joins the parts that the client names, in its order, into the object.
+
+        ``claims`` are headers about the whole: its checksum, what kind of one that is, its bytes.
+        """
         parts = _choose(upload, wanted)
-        etag = hashlib.md5(
-            b"".join(bytes.fromhex(p.etag) for p in parts), usedforsecurity=False
-        ).hexdigest()
+        digests = b"".join(bytes.fromhex(part.etag) for part in parts)
+        etag = hashlib.md5(digests, usedforsecurity=False).hexdigest()
+        found = _whole(upload, parts, claims)
         with self._store.blob() as blob:
             for part in parts:
                 with part.blob.path.open("rb") as source:
@@ -99,9 +112,10 @@ class Uploads:
                 blob,
                 etag=f"{etag}-{len(parts)}",
                 metadata=upload.metadata,
-                headers=upload.headers,
-                only_if_absent=only_if_absent,
-                if_match=if_match,
+                headers=upload.headers | found,
+                parts=tuple({"size": p.blob.size} | _of(p, upload.algorithm) for p in parts),
+                upload=upload.id,
+                check=check,
             )
         self.abort(upload)
         return info
@@ -117,17 +131,17 @@ class Uploads:
 def _choose(upload: Upload, wanted: Element) -> list[Part]:
     """Raises ``InvalidPart``, ``InvalidPartOrder`` or ``EntityTooSmall`` as S3 does."""
     chosen: list[Part] = []
-    numbers = []
+    places = []
     for element in wanted.iter("Part"):
         place, etag = _place(element), xml.text(element, "ETag").strip('"')
         part = upload.parts.get(place)
         if part is None or part.etag != etag or not _sums_agree(part, element):
             raise ApiError("InvalidPart", f"Part {place} was not uploaded, or not with this ETag.")
-        numbers.append(place)
+        places.append(place)
         chosen.append(part)
     if not chosen:
         raise ApiError("MalformedXML", "CompleteMultipartUpload names no part.")
-    if numbers != sorted(set(numbers)):
+    if places != sorted(set(places)):
         raise ApiError("InvalidPartOrder", "The list of parts was not in ascending order.")
     if any(part.blob.size < MIN_PART for part in chosen[:-1]):
         raise ApiError("EntityTooSmall", "Every part but the last must have at least 5 MiB.")
@@ -139,8 +153,45 @@ def _place(part: Element) -> int:
 
 
 def _sums_agree(part: Part, element: Element) -> bool:
-    for name, value in part.checksums.items():
-        claimed = element.findtext("Checksum" + name.removeprefix("x-amz-checksum-").upper())
-        if claimed not in (None, value):
-            return False
+    """Whether each checksum that the client names is the part's own."""
+    for child in element:
+        if child.tag.startswith("Checksum"):
+            header = PREFIX + child.tag.removeprefix("Checksum").lower()
+            if part.checksums.get(header) != child.text:
+                return False
     return True
+
+
+def _of(part: Part, algorithm: str) -> dict[str, str]:
+    header = PREFIX + algorithm
+    return {header: part.checksums[header]} if header in part.checksums else {}
+
+
+def _whole(upload: Upload, parts: list[Part], claims: dict[str, str]) -> dict[str, str]:
+    """The object's own checksum. Raises ``BadDigest`` where the client claims another."""
+    size = sum(part.blob.size for part in parts)
+    if claims.pop("x-amz-mp-object-size", str(size)) != str(size):
+        message = f"The x-amz-mp-object-size you specified is not the {size} bytes of the parts."
+        raise ApiError("InvalidRequest", message)
+    kind = claims.pop(TYPE, upload.kind)
+    if kind != upload.kind and upload.algorithm:
+        message = f"The upload was created with the checksum type {upload.kind}, not {kind}."
+        raise ApiError("InvalidRequest", message)
+    name = upload.algorithm
+    found: dict[str, str] = {}
+    if name:
+        values = [part.checksums[PREFIX + name] for part in parts]
+        if kind == "FULL_OBJECT" and name in LINEAR:
+            sizes = [part.blob.size for part in parts]
+            whole = full_object(name, list(zip(values, sizes, strict=True)))
+        else:
+            whole = composite(name, values)
+        found = {PREFIX + name: whole, TYPE: kind}
+    for header, value in claims.items():
+        if header not in found:
+            message = f"The upload was created without {header}: its whole has none to compare."
+            raise ApiError("InvalidRequest", message)
+        if value not in (found[header], found[header].partition("-")[0]):
+            message = f"The {header} you specified did not match what S3 calculated"
+            raise ApiError("BadDigest", message)
+    return found

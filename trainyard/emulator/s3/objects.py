@@ -1,53 +1,41 @@
-"""Requests on one object: put, get, head, copy, delete, and its multipart uploads."""
+"""Requests on one object: put, get, head, copy, delete."""
 
-import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 from urllib.parse import unquote
 
 from werkzeug import Request, Response
 from werkzeug.http import http_date
 
-from trainyard.emulator.api import ApiError
+from trainyard.emulator.api import ACCOUNT, ApiError
 from trainyard.emulator.blob import CHUNK, Blob
-from trainyard.emulator.objects import ObjectInfo, ObjectStore, check_key
+from trainyard.emulator.object_index import NULL
+from trainyard.emulator.objects import Deleted, ObjectInfo, ObjectStore, S3Error, check_key
 from trainyard.emulator.s3 import xml
 from trainyard.emulator.s3.body import Upload as Body
+from trainyard.emulator.s3.checksums import ALGORITHMS, PREFIX, TYPE, encoded
 from trainyard.emulator.s3.conditions import (
     READS,
     SOURCE,
+    check_of_delete,
+    check_of_write,
     check_reading,
     check_source,
     number,
-    only_if_absent,
     range_of,
-    source_range,
 )
-from trainyard.emulator.s3.multipart import MAX_PARTS, Uploads
+from trainyard.emulator.s3.kept import META, WRITING, kept, shown, sums, tags_of, with_tags
 from trainyard.emulator.s3.routes import operation
 
-_META = "x-amz-meta-"
-_CHECKSUM = "x-amz-checksum-"
-_KEPT = (  # come back on GET and HEAD as they were put
-    "Content-Type",
-    "Content-Disposition",
-    "Content-Language",
-    "Cache-Control",
-    "Expires",
-    "x-amz-tagging",
-    "x-amz-storage-class",
-    "x-amz-website-redirect-location",
-    "x-amz-server-side-encryption",
-    "x-amz-server-side-encryption-aws-kms-key-id",
-    "x-amz-server-side-encryption-bucket-key-enabled",
-)
-_CLASSES = "STANDARD REDUCED_REDUNDANCY STANDARD_IA ONEZONE_IA INTELLIGENT_TIERING GLACIER_IR"
-"""Storage classes whose objects are read at once, as all of ours are."""
-_ARCHIVES = "GLACIER DEEP_ARCHIVE SNOW OUTPOSTS EXPRESS_ONEZONE FSX_OPENZFS FSX_ONTAP"
-_WRITING = {"x-amz-acl", *(name.lower() for name in _KEPT), "content-encoding", f"{_META}*"}
-_SOURCE_RANGE = "x-amz-copy-source-range"
-_SOURCES = {"x-amz-copy-source", *(f"{SOURCE}{c}" for c in READS.split() if c != "range")}
+COPY = "x-amz-copy-source"
+SOURCES = {
+    COPY,
+    "x-amz-source-expected-bucket-owner",
+    *(f"{SOURCE}{name}" for name in READS.split() if name != "range"),
+}
+_DIRECTIVES = {f"x-amz-{name}-directive" for name in ("metadata", "tagging", "object-annotation")}
 _OVERRIDES = {  # query of a presigned GET -> header of its answer
     f"response-{name.lower()}": name
     for name in (
@@ -59,206 +47,101 @@ _OVERRIDES = {  # query of a presigned GET -> header of its answer
         "Expires",
     )
 }
-_READING = {*_OVERRIDES, "x-amz-checksum-mode", *READS.split()}
+_READING = {*_OVERRIDES, "versionId", "partNumber", "x-amz-checksum-mode", *READS.split()}
 
 
 @dataclass(frozen=True, slots=True)
 class Objects:
     store: ObjectStore
-    uploads: Uploads
 
     # reading
 
     @operation("GetObject", heeds=_READING)
     def get(self, request: Request, bucket: str, key: str) -> Response:
-        info, fd = self.store.open(bucket, key)
+        info, fd = self.store.open(bucket, key, request.args.get("versionId"))
         try:
-            response = self._describe(request, info)
-            if response.status_code == 304:
-                os.close(fd)
-                return response
-            start, stop = _partial(response, info, request.headers.get("Range"))
+            response, start, stop = _describe(request, info)
         except ApiError:
             os.close(fd)
             raise
-        response.response = _Reader(fd, start, stop)
+        if response.status_code == 304:
+            os.close(fd)
+        else:
+            response.response = Reader(fd, start, stop)
         return response
 
     @operation("HeadObject", heeds=_READING)
     def head(self, request: Request, bucket: str, key: str) -> Response:
-        info = self.store.head(bucket, key)
-        response = self._describe(request, info)
-        if response.status_code != 304:
-            _partial(response, info, request.headers.get("Range"))
-        return response
-
-    def _describe(self, request: Request, info: ObjectInfo) -> Response:
-        same = check_reading(request.headers, info)
-        headers = {k: v for k, v in info.headers.items() if not k.startswith(_CHECKSUM)}
-        headers |= {"ETag": f'"{info.etag}"', "Last-Modified": http_date(info.last_modified)}
-        if same:
-            return Response(status=304, headers=headers)
-        if tags := headers.pop("x-amz-tagging", ""):
-            headers["x-amz-tagging-count"] = str(len(tags.split("&")))
-        headers |= {f"{_META}{name}": value for name, value in info.metadata.items()}
-        headers |= {v: request.args[k] for k, v in _OVERRIDES.items() if k in request.args}
-        asked = request.headers.get("x-amz-checksum-mode") == "ENABLED"
-        if asked and "Range" not in request.headers:  # a checksum is of the whole object
-            headers |= {k: v for k, v in info.headers.items() if k.startswith(_CHECKSUM)}
-        return Response(headers={**headers, "Accept-Ranges": "bytes"})
+        info = self.store.head(bucket, key, request.args.get("versionId"))
+        return _describe(request, info)[0]
 
     # writing
 
-    @operation("PutObject", heeds=_WRITING | {"if-match", "if-none-match", _CHECKSUM + "*"})
+    @operation("PutObject", heeds=WRITING | {"if-match", "if-none-match", f"{PREFIX}*"})
     def put(self, request: Request, bucket: str, key: str) -> Response:
-        self._check_target(bucket, key)
-        headers, metadata = _kept(request)
+        check_target(self.store, bucket, key)
+        headers, metadata = kept(request)
+        check = check_of_write(request.headers)
         with self.store.blob() as blob:
-            sums = _receive(request, blob)
+            found = receive(request, blob)
+            info = self.store.commit(
+                bucket, key, blob, metadata=metadata, headers=headers | found, check=check
+            )
+        return Response(headers={"ETag": f'"{info.etag}"', **_of_write(info)})
+
+    @operation(
+        "CopyObject",
+        heeds=WRITING
+        | SOURCES
+        | _DIRECTIVES
+        | {"x-amz-checksum-algorithm", "if-match", "if-none-match"},
+    )
+    def copy(self, request: Request, bucket: str, key: str) -> Response:
+        check_target(self.store, bucket, key)
+        headers, metadata = kept(request)
+        check = check_of_write(request.headers)
+        source, fd, origin = open_source(self.store, request)
+        with os.fdopen(fd, "rb") as stream, self.store.blob() as blob:
+            _need_change(request, origin == (bucket, key))
+            if _directive(request, "metadata") == "COPY":
+                own = {k: v for k, v in headers.items() if k.startswith("x-amz-")}
+                headers, metadata = _plain(source.headers) | own, source.metadata
+            tags = tags_of(source.headers if _directive(request, "tagging") == "COPY" else headers)
+            found = _copy_bytes(request, source, stream, blob)
             info = self.store.commit(
                 bucket,
                 key,
                 blob,
                 metadata=metadata,
-                headers=headers | sums,
-                only_if_absent=only_if_absent(request.headers),
-                if_match=request.headers.get("If-Match"),
+                headers=with_tags(headers, tags) | found,
+                etag=None if "-" in source.etag else source.etag,
+                check=check,
             )
-        return Response(headers={"ETag": f'"{info.etag}"', **sums})
-
-    @operation("CopyObject", heeds=_WRITING | _SOURCES | {"x-amz-metadata-directive"})
-    def copy(self, request: Request, bucket: str, key: str) -> Response:
-        self._check_target(bucket, key)
-        source, fd = self._source(request)
-        with os.fdopen(fd, "rb") as stream, self.store.blob() as blob:
-            blob.append(stream)
-            headers, metadata = source.headers, source.metadata
-            if request.headers.get("x-amz-metadata-directive") == "REPLACE":
-                sums = {k: v for k, v in source.headers.items() if k.startswith(_CHECKSUM)}
-                headers, metadata = _kept(request)
-                headers |= sums
-            info = self.store.commit(
-                bucket, key, blob, etag=source.etag, metadata=metadata, headers=headers
-            )
-        return xml.document(
-            "CopyObjectResult", _copied(info.etag, xml.timestamp(info.last_modified))
+        response = xml.document(
+            "CopyObjectResult", copied(info.etag, xml.timestamp(info.last_modified), found)
         )
+        response.headers.extend(_of_write(info, checksums=False))
+        if "versionId=" in request.headers[COPY] or source.seq:
+            response.headers["x-amz-copy-source-version-id"] = source.version
+        return response
 
-    @operation("DeleteObject", heeds="if-match")
+    @operation(
+        "DeleteObject",
+        heeds="versionId if-match x-amz-if-match-last-modified-time x-amz-if-match-size "
+        "x-amz-bypass-governance-retention",
+    )
     def delete(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.delete(bucket, key, if_match=request.headers.get("If-Match"))
-        return Response(status=204)
-
-    # multipart
-
-    @operation("CreateMultipartUpload", heeds=_WRITING | {"x-amz-checksum-algorithm"})
-    def start_upload(self, request: Request, bucket: str, key: str) -> Response:
-        self._check_target(bucket, key)
-        upload = self.uploads.create(bucket, key, *_kept(request))
-        tree = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
-        return xml.document("InitiateMultipartUploadResult", tree)
-
-    @operation("UploadPart", heeds=["uploadId", "partNumber", _CHECKSUM + "*"])
-    def put_part(self, request: Request, bucket: str, key: str) -> Response:
-        upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        place = _part_number(request.args["partNumber"])
-        with self.store.blob() as blob:
-            sums = _receive(request, blob)
-            part = self.uploads.add(upload, place, blob, sums)
-        return Response(headers={"ETag": f'"{part.etag}"', **sums})
-
-    @operation("UploadPartCopy", heeds=_SOURCES | {"uploadId", "partNumber", _SOURCE_RANGE})
-    def copy_part(self, request: Request, bucket: str, key: str) -> Response:
-        upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        place = _part_number(request.args["partNumber"])
-        info, fd = self._source(request)
-        with contextlib.closing(_Reader(fd, 0, info.size)) as reader, self.store.blob() as blob:
-            reader.start, reader.stop = source_range(request.headers.get(_SOURCE_RANGE), info.size)
-            for chunk in reader:
-                blob.write(chunk)
-            part = self.uploads.add(upload, place, blob, {})
-        return xml.document("CopyPartResult", _copied(part.etag, xml.timestamp(part.modified)))
-
-    @operation("CompleteMultipartUpload", heeds="uploadId if-match if-none-match")
-    def complete_upload(self, request: Request, bucket: str, key: str) -> Response:
-        upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        wanted = xml.parse(request.get_data())
-        info = self.uploads.complete(
-            upload,
-            wanted,
-            only_if_absent=only_if_absent(request.headers),
-            if_match=request.headers.get("If-Match"),
+        headers = request.headers
+        check = check_of_delete(
+            headers.get("If-Match"),
+            headers.get("x-amz-if-match-last-modified-time"),
+            headers.get("x-amz-if-match-size"),
         )
-        tree = [
-            ("Location", f"{request.host_url}{bucket}/{key}"),
-            ("Bucket", bucket),
-            ("Key", key),
-            ("ETag", f'"{info.etag}"'),
-        ]
-        return xml.document("CompleteMultipartUploadResult", tree)
-
-    @operation("AbortMultipartUpload", heeds="uploadId")
-    def abort_upload(self, request: Request, bucket: str, key: str) -> Response:
-        self.uploads.abort(self.uploads.find(request.args["uploadId"], bucket, key))
-        return Response(status=204)
-
-    @operation("ListParts", heeds="uploadId max-parts part-number-marker")
-    def list_parts(self, request: Request, bucket: str, key: str) -> Response:
-        upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        after = number(request.args.get("part-number-marker") or None, "part-number-marker", 0)
-        limit = min(number(request.args.get("max-parts"), "max-parts", 1000), 1000)
-        numbers = [n for n in sorted(upload.parts) if n > after]
-        tree: list = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
-        tree += [("MaxParts", limit), ("IsTruncated", len(numbers) > limit)]
-        if numbers[limit:] and limit:
-            tree.append(("NextPartNumberMarker", numbers[:limit][-1]))
-        for each in numbers[:limit]:
-            part = upload.parts[each]
-            tree.append(
-                (
-                    "Part",
-                    [
-                        ("PartNumber", each),
-                        ("LastModified", xml.timestamp(part.modified)),
-                        ("ETag", f'"{part.etag}"'),
-                        ("Size", part.blob.size),
-                    ],
-                )
-            )
-        return xml.document("ListPartsResult", tree)
-
-    # tags
-
-    @operation("GetObjectTagging")
-    def tags(self, request: Request, bucket: str, key: str) -> Response:
-        pairs = self.store.head(bucket, key).headers.get("x-amz-tagging", "")
-        tags = [pair.partition("=") for pair in pairs.split("&") if pair]
-        tree = [("Tag", [("Key", unquote(k)), ("Value", unquote(v))]) for k, _, v in tags]
-        return xml.document("Tagging", [("TagSet", tree)])
-
-    # inside
-
-    def _check_target(self, bucket: str, key: str) -> None:
-        """Before a body is read: a client that is refused need not send gigabytes."""
-        check_key(key)
-        if not self.store.has_bucket(bucket):
-            raise ApiError("NoSuchBucket", f"The bucket {bucket!r} does not exist", 404)
-
-    def _source(self, request: Request) -> tuple[ObjectInfo, int]:
-        named, _, query = request.headers["x-amz-copy-source"].partition("?")
-        if query:
-            raise ApiError("NotImplemented", "The emulator's S3 has no versions to copy.", 501)
-        bucket, _, key = unquote(named).lstrip("/").partition("/")
-        info, fd = self.store.open(bucket, key)
-        try:
-            check_source(request.headers, info)
-        except ApiError:
-            os.close(fd)
-            raise
-        return info, fd
+        done = self.store.delete(bucket, key, request.args.get("versionId"), check=check)
+        return Response(status=204, headers=_deleted(done))
 
 
-class _Reader:
+class Reader:
     """Iterates over bytes ``start`` to ``stop`` of a file descriptor, which it closes."""
 
     def __init__(self, fd: int, start: int, stop: int) -> None:
@@ -281,63 +164,174 @@ class _Reader:
             os.close(fd)
 
 
-def _receive(request: Request, blob: Blob) -> dict[str, str]:
-    body = Body(request)
+def check_target(store: ObjectStore, bucket: str, key: str) -> None:
+    """Before a body is read: a client that is refused need not send gigabytes."""
+    check_key(key)
+    store.need_bucket(bucket)
+
+
+def receive(request: Request, blob: Blob, also: str = "") -> dict[str, str]:
+    body = Body(request, also)
     for chunk in body.chunks():
         blob.write(chunk)
     return body.verify()
 
 
-def _kept(request: Request) -> tuple[dict[str, str], dict[str, str]]:
-    headers = {name: request.headers[name] for name in _KEPT if name in request.headers}
-    _check_class(headers)
-    _check_acl(request.headers.get("x-amz-acl", "private"))
-    encodings = request.headers.get("Content-Encoding", "").split(",")
-    encodings = [e.strip() for e in encodings if e.strip() not in ("", "aws-chunked")]
-    if encodings:
-        headers["Content-Encoding"] = ",".join(encodings)
-    headers.setdefault("Content-Type", "binary/octet-stream")  # S3's own default
-    metadata = {
-        name[len(_META) :].lower(): value
-        for name, value in request.headers
-        if name.lower().startswith(_META)
-    }
-    return headers, metadata
+def open_source(store: ObjectStore, request: Request) -> tuple[ObjectInfo, int, tuple[str, str]]:
+    """The object that is copied, its bytes, and its (bucket, key): of the version in the query.
+
+    Raises ``PreconditionFailed`` where it is not as the client wants it.
+    """
+    owner = request.headers.get("x-amz-source-expected-bucket-owner")
+    if owner not in (None, ACCOUNT):
+        raise ApiError("AccessDenied", f"Every bucket here belongs to {ACCOUNT}, not {owner}.", 403)
+    named, _, version = request.headers[COPY].partition("?versionId=")
+    bucket, _, key = unquote(named).lstrip("/").partition("/")
+    if not bucket or not key:
+        message = "Copy Source must mention the source bucket and key: sourcebucket/sourcekey"
+        raise ApiError("InvalidArgument", message)
+    try:
+        info, fd = store.open(bucket, key, unquote(version) if version else None)
+    except S3Error as failure:
+        if failure.code == "MethodNotAllowed":
+            message = "The source of a copy request may not specifically refer to a delete marker "
+            raise ApiError("InvalidRequest", message + "by version id.") from failure
+        raise
+    try:
+        check_source(request.headers, info)
+    except ApiError:
+        os.close(fd)
+        raise
+    return info, fd, (bucket, key)
 
 
-def _check_class(headers: dict[str, str]) -> None:
-    """Raises ``InvalidStorageClass``, and ``NotImplemented`` for those that are read later."""
-    wanted = headers.get("x-amz-storage-class", "STANDARD")
-    if wanted in _ARCHIVES.split():
-        message = f"The emulator's S3 does not implement the storage class {wanted}."
-        raise ApiError("NotImplemented", message, 501)
-    if wanted not in _CLASSES.split():
-        raise ApiError("InvalidStorageClass", "The storage class you specified is not valid")
-    if wanted == "STANDARD":
-        headers.pop("x-amz-storage-class", None)  # S3 names every class but this one
+def copied(etag: str, modified: str, found: dict[str, str]) -> list:
+    return [("ETag", f'"{etag}"'), ("LastModified", modified), *elements(found)]
 
 
-def _check_acl(acl: str) -> None:
-    """Everything here is its owner's alone: another ACL is refused, since it would not hold."""
-    if acl not in ("private", "bucket-owner-full-control", "bucket-owner-read"):
-        message = f"The emulator's S3 does not implement x-amz-acl {acl}: all here is private."
-        raise ApiError("NotImplemented", message, 501)
+def elements(found: dict[str, str]) -> list[tuple[str, str]]:
+    """Checksums by their headers, as elements of a document: ``ChecksumSHA256``."""
+    return [
+        ("ChecksumType" if k == TYPE else f"Checksum{k.removeprefix(PREFIX).upper()}", v)
+        for k, v in found.items()
+    ]
 
 
-def _partial(response: Response, info: ObjectInfo, header: str | None) -> tuple[int, int]:
-    """Makes ``response`` a 206 where ``header`` is a range; returns the bytes to send."""
-    part = range_of(header, info.size)
+def version_header(info: ObjectInfo) -> dict[str, str]:
+    """Where the bucket keeps versions, or has kept them when the object was written."""
+    return {"x-amz-version-id": info.version} if info.seq else {}
+
+
+def written_version(info: ObjectInfo) -> dict[str, str]:
+    """S3 does not name the version that a write has made in a bucket that keeps no more of them."""
+    return version_header(info) if info.version != NULL else {}
+
+
+def _of_write(info: ObjectInfo, *, checksums: bool = True) -> dict[str, str]:
+    said = {k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")}
+    found = sums(info) if checksums else {}
+    if found:
+        found.setdefault(TYPE, "FULL_OBJECT")
+    return said | found | written_version(info)
+
+
+def _deleted(done: Deleted) -> dict[str, str]:
+    headers = {"x-amz-version-id": done.version} if done.version else {}
+    return headers | ({"x-amz-delete-marker": "true"} if done.marker else {})
+
+
+def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
+    """The answer to a GET or HEAD without its body, and the bytes that go with it."""
+    same = check_reading(request.headers, info)
+    headers = {"ETag": f'"{info.etag}"', "Last-Modified": http_date(info.last_modified)}
+    headers |= version_header(info)
+    if same:
+        return Response(status=304, headers=headers), 0, 0
+    headers |= shown(info) | {f"{META}{name}": value for name, value in info.metadata.items()}
+    headers |= {v: request.args[k] for k, v in _OVERRIDES.items() if k in request.args}
+    part, found = _part(request, info)
+    if request.headers.get("x-amz-checksum-mode") == "ENABLED":
+        headers |= found
+    response = Response(headers={**headers, "Accept-Ranges": "bytes"})
+    if "partNumber" in request.args and info.parts:
+        response.headers["x-amz-mp-parts-count"] = str(len(info.parts))
     start, stop = part or (0, info.size)
     response.headers["Content-Length"] = str(stop - start)
     if part:
         response.status_code = 206
         response.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{info.size}"
-    return start, stop
+    return response, start, stop
 
 
-def _part_number(text: str) -> int:
-    return number(text, "partNumber", 1, 1, MAX_PARTS)
+def _part(request: Request, info: ObjectInfo) -> tuple[tuple[int, int] | None, dict[str, str]]:
+    """What a Range or a partNumber asks for, and its checksum: a range has none."""
+    wanted = request.args.get("partNumber")
+    header = request.headers.get("Range")
+    if wanted is None:
+        part = range_of(header, info.size)
+        return part, {} if part else _typed(info)
+    if header is not None:
+        message = "Cannot specify both Range header and partNumber query parameter"
+        raise ApiError("InvalidRequest", message)
+    place = number(wanted, "partNumber", 1, 1, 10_000)
+    if place > max(len(info.parts), 1):
+        message = "The requested partnumber is not satisfiable"
+        raise ApiError("InvalidPartNumber", message, 416)
+    if not info.parts:
+        return ((0, info.size) if info.size else None), _typed(info)
+    before = sum(part["size"] for part in info.parts[: place - 1])
+    found = {k: v for k, v in info.parts[place - 1].items() if k.startswith(PREFIX)}
+    kind = {TYPE: info.headers[TYPE]} if TYPE in info.headers else {}
+    return (before, before + info.parts[place - 1]["size"]), found | kind
 
 
-def _copied(etag: str, modified: str) -> list:
-    return [("ETag", f'"{etag}"'), ("LastModified", modified)]
+def _typed(info: ObjectInfo) -> dict[str, str]:
+    found = sums(info)
+    return {TYPE: "FULL_OBJECT"} | found if found else {}
+
+
+def _directive(request: Request, name: str) -> str:
+    said = request.headers.get(f"x-amz-{name}-directive", "COPY")
+    if said not in ("COPY", "REPLACE"):
+        raise ApiError("InvalidArgument", f"Unknown {name} directive.")
+    return said
+
+
+def _need_change(request: Request, itself: bool) -> None:
+    """A copy onto itself must change something (CopyObject's documentation)."""
+    changing = {"x-amz-storage-class", "x-amz-website-redirect-location", COPY}
+    changing |= {"x-amz-server-side-encryption"}
+    changed = changing & {name.lower() for name in request.headers.keys()} - {COPY}
+    if itself and not changed and "?versionId=" not in request.headers[COPY]:
+        if _directive(request, "metadata") == "COPY":
+            message = (
+                "This copy request is illegal because it is trying to copy an object to itself "
+                "without changing the object's metadata, storage class, website redirect location "
+                "or encryption attributes."
+            )
+            raise ApiError("InvalidRequest", message)
+
+
+def _plain(headers: dict[str, str]) -> dict[str, str]:
+    """What a copy takes over from its source: not its storage class, encryption, redirect, tags."""
+    return {k: v for k, v in headers.items() if not k.startswith("x-amz-")}
+
+
+def _copy_bytes(
+    request: Request, source: ObjectInfo, stream: BinaryIO, blob: Blob
+) -> dict[str, str]:
+    """The copy's checksum: the source's, or that which the client wants."""
+    had = sums(source)
+    names = [k.removeprefix(PREFIX) for k in had if k != TYPE]
+    wanted = request.headers.get("x-amz-checksum-algorithm", "").lower() or (names or [""])[0]
+    if wanted and wanted not in ALGORITHMS:
+        raise ApiError("InvalidRequest", "Checksum algorithm provided is unsupported.")
+    if "-" not in source.etag and (not wanted or wanted in names):
+        blob.append(stream)
+        return had
+    whole = ALGORITHMS[wanted]() if wanted else None
+    while chunk := stream.read(CHUNK):
+        blob.write(chunk)
+        if whole:
+            whole.update(chunk)
+    return {PREFIX + wanted: encoded(whole), TYPE: "FULL_OBJECT"} if whole else {}

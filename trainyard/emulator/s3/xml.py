@@ -10,27 +10,36 @@ from werkzeug import Response
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import S3Error
 
+ElementTree.register_namespace("xsi", "http://www.w3.org/2001/XMLSchema-instance")
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PREFIX = f"{{{NAMESPACE}}}"
-_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, though a key can: a listing asks for url encoding."""
 
-Tree = Iterable[tuple[str, "str | int | bool | Tree"]]
-"""Children in order: (tag, text) or (tag, children)."""
+OWNER = [("ID", "emulator"), ("DisplayName", "emulator")]
+"""Of every bucket and object."""
+
+Tree = Iterable["tuple[str, str | int | bool | Tree] | ElementTree.Element"]
+"""Children in order: (tag, text) or (tag, children), or an element that is ready."""
 
 
-def document(tag: str, children: Tree, status: int = 200) -> Response:
+def document(tag: str, children: Tree | str, status: int = 200) -> Response:
+    """A document of these children, or of a text alone."""
     root = ElementTree.Element(tag, xmlns=NAMESPACE)
-    _fill(root, children)
+    if isinstance(children, str):
+        root.text = children
+    else:
+        _fill(root, children)
     body = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return Response(body, status, content_type="application/xml")
 
 
-def error(failure: ApiError, resource: str) -> Response:
+def error(failure: ApiError, resource: str, request_id: str = "") -> Response:
     children = [("Code", failure.code), ("Message", failure.message)]
     more = failure if isinstance(failure, S3Error) else None
     children += list(more.fields.items()) if more else []
     children.append(("Resource", resource))
+    children += [("RequestId", request_id)] if request_id else []
     root = ElementTree.Element("Error")  # S3's errors carry no namespace
     _fill(root, children)
     body = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
@@ -64,11 +73,15 @@ def timestamp(moment: datetime) -> str:
 
 
 def _fill(parent: ElementTree.Element, children: Tree) -> None:
-    for tag, value in children:
+    for each in children:
+        if isinstance(each, ElementTree.Element):
+            parent.append(each)
+            continue
+        tag, value = each
         child = ElementTree.SubElement(parent, tag)
         if isinstance(value, bool):
             child.text = "true" if value else "false"
         elif isinstance(value, str | int):
-            child.text = _ILLEGAL.sub("\ufffd", str(value))
+            child.text = ILLEGAL.sub("\ufffd", str(value))
         else:
             _fill(child, value)
