@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import boto3
 import psutil
 
 from tests.trainyard.emulator.standin import make_client
+from trainyard.emulator.environment import applied
 from trainyard.emulator.sagemaker import SageMaker
 from trainyard.emulator.server import Endpoint, serve
 
@@ -124,6 +126,15 @@ def cloud(state: Path) -> Iterator[Cloud]:
     make = functools.partial(SageMaker, stop_grace=GRACE)
     with serve(state, make_sagemaker=make) as endpoint:
         yield Cloud(endpoint, state)
+
+
+@contextlib.contextmanager
+def taken_for_aws(aws: Cloud) -> Iterator[None]:
+    """This process takes it for AWS; boto3's own session keeps no keys of an earlier one."""
+    with applied(aws.endpoint.env):
+        boto3.DEFAULT_SESSION = None
+        yield
+    boto3.DEFAULT_SESSION = None
 
 
 def until(condition: Any, timeout: float = 30) -> Any:

@@ -5,12 +5,18 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import Cloud, cloud, compare, condition_step, until
+from tests.trainyard.emulator.harness import (
+    Cloud,
+    cloud,
+    compare,
+    condition_step,
+    taken_for_aws,
+    until,
+)
 from tests.trainyard.emulator.standin import make_client
 from tests.trainyard.emulator.test_functions import make, zipped
 from trainyard.commands.callback import main
 from trainyard.common.errors import ServiceError
-from trainyard.emulator.environment import applied
 
 OUTPUTS = [
     {"OutputName": "who", "OutputType": "String"},
@@ -101,7 +107,7 @@ def test_an_unknown_token_and_an_unknown_queue(aws: Cloud) -> None:
 
 
 def test_a_person_answers_on_the_command_line(aws: Cloud, capsys: pytest.CaptureFixture) -> None:
-    with applied(aws.endpoint.env):
+    with taken_for_aws(aws):
         main(None)
         assert capsys.readouterr().out == "no callback step waits\n"
         arns = [aws.start("asks") for _ in range(2)]

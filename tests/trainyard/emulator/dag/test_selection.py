@@ -4,11 +4,17 @@ import pytest
 from botocore.exceptions import ClientError
 
 from pipelines.start import main as start_ours
-from tests.trainyard.emulator.harness import Cloud, cloud, compare, condition_step, fail_step
+from tests.trainyard.emulator.harness import (
+    Cloud,
+    cloud,
+    compare,
+    condition_step,
+    fail_step,
+    taken_for_aws,
+)
 from tests.trainyard.emulator.test_functions import lambda_step, make, zipped
 from trainyard.commands.start import main as start_again
 from trainyard.common.errors import RecipeError
-from trainyard.emulator.environment import applied
 
 SOURCE = """
 def add(event, context):
@@ -125,7 +131,7 @@ def test_what_a_fail_step_ended_is_not_retried(aws: Cloud) -> None:
 
 
 def test_start_from_a_step_says_what_it_reuses(aws: Cloud, capsys: pytest.CaptureFixture) -> None:
-    with applied(aws.endpoint.env):
+    with taken_for_aws(aws):
         start_again("C", pipeline="chain", execution=aws.source, parameter=["Most=50"])
         told = capsys.readouterr().out
         arn = told.rpartition("started ")[2].strip()
@@ -148,7 +154,7 @@ def test_start_from_a_step_says_what_it_reuses(aws: Cloud, capsys: pytest.Captur
 def test_start_from_a_step_refuses_what_cannot_be(aws: Cloud) -> None:
     failed = start(aws, "B", "C", source=aws.source, Most="1")
     assert aws.ended(failed)["PipelineExecutionStatus"] == "Failed"
-    with applied(aws.endpoint.env):
+    with taken_for_aws(aws):
         with pytest.raises(RecipeError, match="Gate needs C, which is Failed in .*start --from C"):
             start_again("Gate", execution=failed)
         with pytest.raises(RecipeError, match="no such step .*; nearest valid name: Gate"):
