@@ -21,6 +21,7 @@ MEMBERS = {
     "Or": ("Conditions",),
 }
 """Operator → its members (SDK 3.27: ConditionTypeEnum and the classes' ``to_request``)."""
+LISTS = ("Values", "Conditions")
 
 
 def check(condition: Any) -> None:
@@ -32,13 +33,17 @@ def check(condition: Any) -> None:
         for member in MEMBERS[kind]:
             if member not in part:
                 raise ExpressionError(f"condition {kind} has no {member}")
+            if member in LISTS and not isinstance(part[member], list):
+                message = f"condition {kind}: {member} is {part[member]!r}, expected a list"
+                raise ExpressionError(message)
 
 
 def _walk(condition: Any) -> Iterator[Any]:
     yield condition
     if isinstance(condition, dict):
         inner = [condition["Condition"]] if "Condition" in condition else []
-        for part in [*inner, *condition.get("Conditions", [])]:
+        parts = condition.get("Conditions", [])
+        for part in [*inner, *(parts if isinstance(parts, list) else ())]:
             yield from _walk(part)
 
 

@@ -156,8 +156,7 @@ def _check_references(definition: Definition, step: Step) -> None:
             )
         if reference.kind == "PropertyFiles":
             target = definition.steps[reference.name]
-            files = target.document.get("PropertyFiles") or []
-            if reference.path not in [file.get("PropertyFileName") for file in files]:
+            if reference.path not in [name for name, _ in _property_files(target)]:
                 message = f"step {step.name!r} refers to property file {reference.path!r}"
                 raise invalid(f"{message}, which step {target.name!r} does not declare")
 
@@ -166,14 +165,27 @@ def _check_property_files(step: Step) -> None:
     outputs = (step.arguments.get("ProcessingOutputConfig") or {}).get("Outputs") or []
     names = [output.get("OutputName") for output in outputs if isinstance(output, dict)]
     seen = set()
-    for file in step.document.get("PropertyFiles") or []:
-        name, output = file.get("PropertyFileName"), file.get("OutputName")
+    for name, output in _property_files(step):
         if name in seen:
             raise invalid(f"step {step.name!r}: duplicate property file name {name!r}")
         seen.add(name)
         if output not in names:
             message = f"step {step.name!r}: property file {name!r} names output {output!r}"
             raise invalid(f"{message}, expected one of {names}")
+
+
+def _property_files(step: Step) -> list[tuple[str, str]]:
+    """(name, output) of each; what names them must be text, before anything has run."""
+    files = step.document.get("PropertyFiles") or []
+    found = []
+    for file in files if isinstance(files, list) else [files]:
+        named = file if isinstance(file, dict) else {}
+        name, output = named.get("PropertyFileName"), named.get("OutputName")
+        if not isinstance(name, str) or not isinstance(output, str):
+            message = f"step {step.name!r}: PropertyFiles {file!r}: expected PropertyFileName and"
+            raise invalid(f"{message} OutputName as text")
+        found.append((name, output))
+    return found
 
 
 def check_image(step: Step) -> None:

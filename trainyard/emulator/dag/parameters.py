@@ -25,7 +25,9 @@ def parse_parameter(entry: Any) -> Parameter:
     kind = entry.get("Type")
     if kind not in list(TYPES):  # a list compares whatever stands there
         raise _invalid(f"parameter {name!r} has Type {kind!r}: expected one of {list(TYPES)}")
-    parameter = Parameter(name, kind, entry.get("DefaultValue"), tuple(entry.get("EnumValues", ())))
+    parameter = Parameter(
+        name, kind, entry.get("DefaultValue"), tuple(entry.get("EnumValues") or ())
+    )
     if parameter.default is not None:
         _check_default(parameter, parameter.default)
     return parameter

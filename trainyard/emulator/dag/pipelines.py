@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trainyard.common import whole_file
 from trainyard.emulator.api import ApiError, make_arn
-from trainyard.emulator.dag import cache
+from trainyard.emulator.dag import cache, form
 from trainyard.emulator.dag.definition import Definition, check_image, invalid, parse
 from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.objects import ObjectStore
@@ -196,18 +196,22 @@ class Pipelines:
     def _text(self, request: dict) -> str:
         """The request's definition, checked."""
         if location := request.get("PipelineDefinitionS3Location"):
+            where = f"s3://{location['Bucket']}/{location['ObjectKey']}"
             data = self._objects.path(location["Bucket"], location["ObjectKey"]).read_bytes()
-            text = data.decode()
+            text = form.decoded(data, where)
         elif "PipelineDefinition" in request:
             text = request["PipelineDefinition"]
+            form.check_size(text)
         else:
             raise invalid("expected a PipelineDefinition or a PipelineDefinitionS3Location")
+        form.check(text, form.READABLE)
         for step in parse(text).steps.values():
             check_image(step)
             try:
                 cache.expiry(step)
             except ApiError as error:
                 raise invalid(f"step {step.name!r}: {error.message}") from None
+        form.check(text)
         return text
 
     def _definition(self, name: str, number: int) -> str:

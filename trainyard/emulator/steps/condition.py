@@ -2,6 +2,7 @@
 
 from trainyard.emulator.steps.runner import Attempt, Runner, runs
 from trainyard.language.conditions import all_hold, check
+from trainyard.language.expressions import ExpressionError
 
 
 @runs("Condition")
@@ -12,7 +13,10 @@ class ConditionRunner(Runner):
 
     @staticmethod
     def check(arguments: dict) -> None:
-        for condition in arguments.get("Conditions") or []:
+        conditions = arguments.get("Conditions") or []
+        if not isinstance(conditions, list):
+            raise ExpressionError(f"Conditions is {conditions!r}: expected a list of conditions")
+        for condition in conditions:
             check(condition)
 
     def run(self, attempt: Attempt) -> None:
