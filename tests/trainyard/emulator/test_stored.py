@@ -40,7 +40,7 @@ def test_every_operation_of_sagemaker_is_done_kept_or_refused_by_name(tmp_path: 
         refused = walked(aws)
     for name, message in refused.items():
         assert f"does not implement {name}: it would need" in message
-    pretended = "HyperParameterTuningJob AutoMLJobV2 CompilationJob LabelingJob"
+    pretended = "AutoMLJobV2 CompilationJob LabelingJob"
     for noun in f"{pretended} MonitoringSchedule NotebookInstance FeatureGroup Cluster".split():
         assert f"Create{noun}" in refused, noun
     assert len(refused) > 300

@@ -6,8 +6,6 @@ moto would answer many of them: it says ``Completed`` of a transform job that no
 from trainyard.emulator.api import ApiError
 
 _NEEDS = (
-    (("TransformJob",), "batch transform"),
-    (("HyperParameterTuningJob",), "a search over training jobs"),
     (("AutoML",), "AutoML's own algorithms; a Tuning or Training step names its own"),
     (("CompilationJob", "Edge", "Device"), "SageMaker Neo's compilers and its devices"),
     (("MonitoringSchedule", "MonitoringAlert", "MonitoringExecution"), "Model Monitor's schedules"),
