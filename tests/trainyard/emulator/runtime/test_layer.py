@@ -90,7 +90,10 @@ def test_pip_says_at_once_what_it_cannot_have(aws: Cloud, way: str) -> None:
 
 
 def test_a_librarys_own_path_below_opt_ml_is_the_jobs(aws: Cloud, way: str) -> None:
-    script = "pip install -q /opt/ml/input/data/wheels/ours*.whl; ours-cli; exit 1"
+    script = """pip install -q /opt/ml/input/data/wheels/ours*.whl
+        mkdir customs; echo 'print("customized")' > customs/sitecustomize.py
+        PYTHONPATH=$PYTHONPATH:customs ours-cli; exit 1"""
     done = run(aws, f"fails-{way}", script)
     assert done["FailureReason"] == "AlgorithmError: said by a library, exit code: 1"
     assert not Path("/opt/ml/output").exists()
+    assert "customized" in aws.log("Training", f"fails-{way}")
