@@ -1,6 +1,6 @@
 """An AWS on this machine whose SageMaker really runs the steps.
 
-trainyard emulator [--port P] [--state DIR] [--python PATH] [--keep-gb N]
+trainyard emulator [--port P] [--state DIR] [--python PATH] [--internet] [--keep-gb N]
 
 Serves until Ctrl-C, and prints the lines that point a shell at it; trainyard run serves around one
 command.
@@ -32,6 +32,9 @@ StateOption = Annotated[Path, typer.Option("--state", help="Directory that keeps
 PythonOption = Annotated[
     Path, typer.Option("--python", help="The interpreter that stands in for container images.")
 ]
+InternetOption = Annotated[
+    bool, typer.Option("--internet", help="Jobs reach it, by pasta or slirp4netns.")
+]
 KeepOption = Annotated[
     float,
     typer.Option("--keep-gb", min=0, help="Beyond it the oldest results that nothing needs go."),
@@ -44,6 +47,7 @@ def main(
     port: PortOption = 0,
     state: StateOption = STATE,
     python: PythonOption = OWN,
+    internet: InternetOption = False,
     keep_gb: KeepOption = 5,
     verbose: VerboseOption = False,
 ) -> None:
@@ -51,7 +55,7 @@ def main(
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    with serving(port, state, python, keep_gb, verbose) as endpoint:
+    with serving(port, state, python, internet, keep_gb, verbose) as endpoint:
         if names := foreign(os.environ, endpoint.env):
             print(f"unset {' '.join(names)}")
         for name, value in endpoint.env.items():
@@ -63,7 +67,7 @@ def main(
 
 @contextlib.contextmanager
 def serving(
-    port: int, state: Path, python: Path, keep_gb: float, verbose: bool
+    port: int, state: Path, python: Path, internet: bool, keep_gb: float, verbose: bool
 ) -> Iterator[Endpoint]:
     """The endpoint as the command line asks for it; what it has to say goes to stderr."""
     logging.basicConfig(level=logging.WARNING, format="emulator: %(message)s")
@@ -74,5 +78,5 @@ def serving(
         for line in bound(state, objects, keep_gb):
             people.print(line)
 
-    with serve(state, port, prepare=prepare, python=python) as endpoint:
+    with serve(state, port, prepare=prepare, python=python, internet=internet) as endpoint:
         yield endpoint

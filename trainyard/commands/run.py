@@ -20,6 +20,7 @@ from botocore.exceptions import WaiterError
 
 from trainyard.commands.emulator import (
     STATE,
+    InternetOption,
     KeepOption,
     PortOption,
     PythonOption,
@@ -51,12 +52,16 @@ def main(
         list[str] | None,
         typer.Option("--put", help="s3://BUCKET/KEY=FILE: a local file or folder stands there."),
     ] = None,
+    internet: InternetOption = False,
     keep_gb: KeepOption = 5,
     verbose: VerboseOption = False,
 ) -> None:
     """Run COMMAND against an AWS of its own, and wait for what it started there."""
     puts = [parsed(text) for text in put_ or ()]
-    with serving(port, state, python, keep_gb, verbose) as endpoint, applied(endpoint.env):
+    with (
+        serving(port, state, python, internet, keep_gb, verbose) as endpoint,
+        applied(endpoint.env),
+    ):
         for line in put(client("s3"), puts):
             people.print(line, markup=False)
         begun = datetime.now(UTC)

@@ -7,6 +7,9 @@ from trainyard.emulator.aws import Aws
 from trainyard.emulator.environment import REDIRECT
 from trainyard.emulator.keys import Loan
 from trainyard.emulator.runtime.doors import Route
+from trainyard.emulator.runtime.internet import way
+from trainyard.emulator.runtime.isolation import choose
+from trainyard.emulator.runtime.layer import online
 
 
 class Access:
@@ -14,7 +17,9 @@ class Access:
 
     def __init__(self, aws: Aws, loan: Loan) -> None:
         self._aws, self._loan = aws, loan
-        self.route = Route(aws.url, aws.admit)
+        self.route = Route(
+            aws.url, aws.admit, way() if aws.internet and choose().loopback else None
+        )
 
     def environment(self, own_network: bool) -> dict[str, str]:
         """What makes any AWS client in it take the emulator for AWS, and itself for the role.
@@ -25,7 +30,8 @@ class Access:
         uri = {"RELATIVE_URI": path} if own_network else {"FULL_URI": f"{url}{path}"}
         credentials = {f"AWS_CONTAINER_CREDENTIALS_{name}": value for name, value in uri.items()}
         found = {"AWS_ENDPOINT_URL": url, "PYTHONPATH": REDIRECT}
-        return found | credentials | self._aws.sdk
+        pip = online() if self._aws.internet else {}
+        return found | credentials | self._aws.sdk | pip
 
 
 @contextlib.contextmanager

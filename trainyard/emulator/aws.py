@@ -28,6 +28,8 @@ class Aws:
         self.url = ""
         """Where the endpoint is; empty until it serves."""
         self.keys, self.sdk = keys, sdk
+        self.internet = False
+        """Whether jobs may go out to it."""
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 

@@ -195,11 +195,13 @@ def serve(
     make_sagemaker: MakeSageMaker | None = None,
     prepare: Prepare | None = None,
     python: Path = OWN,
+    internet: bool = False,
 ) -> Iterator[Endpoint]:
     """Serves on 127.0.0.1 in a thread until the block ends; port 0 is any free one.
 
     ``prepare`` gets the state directory while it is ours and nothing has been read from it yet.
-    ``python`` is the interpreter that stands in for container images.
+    ``python`` is the interpreter that stands in for container images. ``internet`` lets jobs out
+    to it.
 
     One at a time in a process: a second one empties moto's part (IAM, models) of the first.
 
@@ -207,13 +209,14 @@ def serve(
     could run in the latter, or with that interpreter.
     """
     state, python = state.resolve(), checked(python)
-    refuse(state, python)
+    refuse(state, python, internet)
     state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
         objects = stack.enter_context(contextlib.closing(ObjectStore(state / "s3")))
         if prepare:
             prepare(state, objects)
         app = App(state, objects, make_sagemaker or _real_sagemaker(python))
+        app.aws.internet = internet
         serving = stack.enter_context(contextlib.ExitStack())
         stack.callback(app.sagemaker.close)  # before it: jobs that are to stop may still save
         server = Server(app, port)

@@ -16,7 +16,10 @@ _LAUNCHER = (
     "InstallRequirementsError",  # of AWS's toolkits, with pip's command: pip itself has said why
 )
 _PIP = re.compile(r"ERROR: (No matching distribution found for .+)").search
-OFFLINE = "jobs have no network here: install it for the interpreter that --python names"
+OFFLINE = (
+    "jobs have no network here: install it for the interpreter that --python names, or let jobs "
+    "out with --internet"
+)
 """What to do about a package that pip did not find."""
 _PEER = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer", "DistNetwork")
 """Errors of a rank whose peer has died: a consequence, shown only when there is nothing better."""
@@ -62,7 +65,8 @@ def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) 
     found = [(name, text) for name in nodes for text in _exceptions(logs.get(name, ()))]
     own = [pair for pair in found if not any(mark in pair[1] for mark in _PEER)]
     signals = [(n, m[0]) for n in nodes for line in logs.get(n, ()) if (m := _SIGNAL.search(line))]
-    pip = [(n, f"{m[1]}; {hint}") for n in nodes for line in logs.get(n, ()) if (m := _PIP(line))]
+    more = f"; {hint}" if hint else ""
+    pip = [(n, f"{m[1]}{more}") for n in nodes for line in logs.get(n, ()) if (m := _PIP(line))]
     for name, text in own or pip or signals or found:
         return text if len(logs) == 1 else f"{text} ({name})"
     lines = [line.strip() for line in logs.get(first, ()) if not _NOISE.match(line)]

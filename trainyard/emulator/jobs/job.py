@@ -26,12 +26,12 @@ from trainyard.emulator.api import REGION, ApiError, make_arn
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.cloudwatch.metrics import Metrics
 from trainyard.emulator.documents import write_json
-from trainyard.emulator.jobs.failure import reason
+from trainyard.emulator.jobs.failure import OFFLINE, reason
 from trainyard.emulator.jobs.needs import told
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
-from trainyard.emulator.runtime.cluster import Cluster, Outcome
+from trainyard.emulator.runtime.cluster import Cluster, Exit, Outcome
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node, base_environment, host_names
@@ -217,7 +217,7 @@ class Job(ABC):
         ended = outcome.stopped or outcome.timed_out
         culprit = failed or next((e for e in outcome.exits if written[e.node]), None)
         if culprit and not (ended and not failed):
-            self._finish("Failed", reason(culprit, written[culprit.node], self._tails))
+            self._finish("Failed", self._reason(culprit, written[culprit.node]))
             return
         self.enter("Uploading")
         self.publish(nodes, outcome)
@@ -227,6 +227,10 @@ class Job(ABC):
             )
         else:
             self._finish("Stopped" if outcome.stopped else "Completed")
+
+    def _reason(self, culprit: Exit, written: str) -> str:
+        hint = "" if self.place.aws.internet and not self.isolated else OFFLINE
+        return reason(culprit, written, self._tails, hint)
 
     def _written(self, node: Node) -> str:
         path = node.inside(self.MESSAGE)

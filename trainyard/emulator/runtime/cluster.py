@@ -65,7 +65,7 @@ class Cluster:
         self._nodes = nodes
         self._isolation = isolation
         self._on_line = on_line
-        self._doors = Doors(route) if route and isolation.loopback else None
+        self._doors = Doors(route, directory) if route and isolation.loopback else None
         self._events: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self._outcome = Outcome()
         self._kill_at: float | None = None
@@ -123,7 +123,7 @@ class Cluster:
             self._commands = cast(IO[str], self._process.stdin)
             ours.pop_all()  # the readers close them
         if self._doors:
-            self._doors.open()
+            self._doors.open(self._process.pid)
         readers = [_thread(self._read, name, read) for name, (read, _) in pipes.items()]
         return [*readers, _thread(self._listen)]
 
@@ -139,6 +139,7 @@ class Cluster:
             for node in self._nodes
         ]
         setup = self._isolation.setup(self._directory)
+        setup += self._doors.setup() if self._doors else []
         return {
             "setup": setup,
             "loopback": self._isolation.loopback,

@@ -6,10 +6,14 @@ emulator answers who connects. No process stands between, and nothing else can b
 """
 
 import socket
+import subprocess
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
+
+from trainyard.emulator.runtime.internet import Way
 
 CREDENTIALS_HOST = "169.254.170.2"
 """Where AWS's clients ask for AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, at port 80."""
@@ -17,10 +21,14 @@ CREDENTIALS_HOST = "169.254.170.2"
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``url``: the endpoint's, the same inside. ``admit`` serves a listening socket of a job's."""
+    """``url``: the endpoint's, the same inside. ``admit`` serves a listening socket of a job's.
+
+    ``out``: the way to everywhere else, if there is to be one.
+    """
 
     url: str
     admit: Callable[[socket.socket], None]
+    out: Way | None = None
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -31,10 +39,14 @@ class Route:
 
 
 class Doors:
-    """The sockets of one job, from their making by its supervisor to its end."""
+    """The sockets of one job, from their making by its supervisor to its end.
 
-    def __init__(self, route: Route) -> None:
-        self._route = route
+    ``directory``: the job's.
+    """
+
+    def __init__(self, route: Route, directory: Path) -> None:
+        self._route, self._directory = route, directory
+        self._out: subprocess.Popen | None = None
         self._inside: list[socket.socket] = []
         self._here, self._there = socket.socketpair()
         self._thread = threading.Thread(target=self._receive, daemon=True)
@@ -46,11 +58,24 @@ class Doors:
 
     def spec(self) -> dict:
         """What the supervisor has to know."""
-        return {"channel": self.descriptor, "addresses": self._route.addresses}
+        return {
+            "channel": self.descriptor,
+            "addresses": self._route.addresses,
+            "internet": self._route.out is not None,
+        }
 
-    def open(self) -> None:
-        """To be called when the supervisor has started; returns at once."""
+    def setup(self) -> list[list[str]]:
+        """Mounts of the job's."""
+        if not self._route.out:
+            return []
+        path = self._directory / "resolv.conf"
+        path.write_text(f"nameserver {self._route.out.nameserver}\n")
+        return [["mount", "--bind", str(path), "/etc/resolv.conf"]]
+
+    def open(self, supervisor: int) -> None:
+        """To be called when the supervisor, that process, has started; returns at once."""
         self._there.close()  # so that ours ends with the supervisor's
+        self._supervisor = supervisor
         self._thread.start()
 
     def close(self) -> None:
@@ -59,12 +84,21 @@ class Doors:
         if self._thread.is_alive():
             self._thread.join()
         self._here.close()
+        if self._out:
+            self._out.kill()
+            self._out.wait()
         for door in self._inside:
             door.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept()
             door.close()
 
     def _receive(self) -> None:
         _, descriptors, _, _ = socket.recv_fds(self._here, 64, len(self._route.addresses))
+        if descriptors and self._route.out:  # so there are namespaces
+            with (self._directory / "internet.log").open("w") as log:
+                command = self._route.out.command(self._supervisor)
+                self._out = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
         for descriptor in descriptors:
             door = socket.socket(fileno=descriptor)
             self._inside.append(door)

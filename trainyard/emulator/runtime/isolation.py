@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trainyard.common.errors import EmulatorError
+from trainyard.emulator.runtime.internet import way
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.runtime.layer import add_layer
 from trainyard.emulator.runtime.node import Node
@@ -88,7 +89,7 @@ class Namespaces:
         enter = [*PYTHON, str(HERE / "enter.py"), node.name, *map(str, binds), "--"]
         node.command = [*NODE, *enter, *node.command]
         node.environment |= {"HOME": "/opt/home", "TMPDIR": "/opt/home/tmp"}
-        add_layer(node, "/opt/home", internet=False)
+        add_layer(node, "/opt/home")
         prefix = node.python.parent.parent
         if unfit(prefix):
             (node.home / "python").symlink_to(prefix)
@@ -101,9 +102,14 @@ def unfit(path: str | Path) -> bool:
     return bool(re.search(r"[\s*?[]", str(path)))
 
 
-def refuse(state: Path, python: Path = OWN) -> None:
-    """Raises :class:`EmulatorError` when no job of ``python``'s could run in ``state``."""
+def refuse(state: Path, python: Path = OWN, internet: bool = False) -> None:
+    """Raises :class:`EmulatorError` when no job of ``python``'s could run in ``state``.
+
+    ``internet``: or none could get there.
+    """
     isolation = choose()
+    if internet and isolation.loopback:
+        way()
     wrong = [path for path in (state, python.parent.parent) if unfit(path)]
     if wrong and isolation.notice:
         raise EmulatorError(

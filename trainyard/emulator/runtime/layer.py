@@ -26,6 +26,7 @@ OFFLINE = {
     "PIP_NO_INDEX": "1",  # there is no way to one: pip would only try five times
     "PIP_NO_BUILD_ISOLATION": "0",  # pip's way to say --no-build-isolation, whose tools it fetches
 }
+"""pip's settings, unless the node's environment has others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +38,22 @@ class _Interpreter:
     """Where its own packages are."""
 
 
-def add_layer(node: Node, home: str, internet: bool) -> None:
+def add_layer(node: Node, home: str) -> None:
     """Makes the layer, and puts it before all else in the node's environment.
 
-    ``home``: how the job sees the node's home. ``internet``: whether pip may ask an index.
+    ``home``: how the job sees the node's home.
     """
     root, inside = node.home / NAME, f"{home}/{NAME}"
     packages = f"lib/python{_interpreter(node.python).version}/site-packages"
     _make(root, root / packages, _interpreter(node.python))
     path = [f"{inside}/{packages}", node.environment.get("PYTHONPATH", "")]
+    node.environment = OFFLINE | node.environment
     node.environment |= {
         "PATH": f"{inside}/bin:{node.environment['PATH']}",
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "PIP_PYTHON": f"{inside}/bin/python",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_ROOT_USER_ACTION": "ignore",
-        **(_hosts_pip() if internet else OFFLINE),
     }
 
 
@@ -81,8 +82,10 @@ def _make(root: Path, packages: Path, interpreter: _Interpreter) -> None:
     (packages / "_below.pth").write_text("; ".join(["import site", *calls]) + "\n")
 
 
-def _hosts_pip() -> dict[str, str]:
-    """How this machine's pip is configured: its variables, and the user's own file."""
-    settings = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+def online() -> dict[str, str]:
+    """How pip is configured where a job has a network: as on this machine, with the user's file."""
+    names = [name for name in os.environ if name.startswith("PIP_")]
     file = Path.home() / ".config/pip/pip.conf"
-    return ({"PIP_CONFIG_FILE": str(file)} if file.is_file() else {}) | settings
+    theirs = {"PIP_CONFIG_FILE": str(file)} if file.is_file() else {}
+    isolated = {"PIP_NO_INDEX": "0", "PIP_NO_BUILD_ISOLATION": "1"}
+    return isolated | theirs | {name: os.environ[name] for name in names}

@@ -53,7 +53,7 @@ class Relocation:
         shutil.rmtree(node.home / "tmp")
         (node.home / "tmp").symlink_to(scratch)
         node.environment = environment | {"HOME": str(node.home), "TMPDIR": scratch}
-        add_layer(node, str(node.home), internet=False)
+        add_layer(node, str(node.home))
         shutil.copyfile(HERE / "relocated_imports.py", packages_of(node) / "sitecustomize.py")
         shims = _shims(node, self._port)
         node.environment["PATH"] = f"{shims}:{node.environment['PATH']}"

@@ -4,7 +4,8 @@ The first process of a job, started by ``trainyard.emulator.runtime.cluster``; i
 their process 1, so the kernel kills whatever is left when it exits. Standard library only.
 
 SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...],
-        "doors": {"channel": descriptor, "addresses": [[host, port], ...]} or null}
+        "doors": {"channel": descriptor, "addresses": [[host, port], ...],
+                  "internet": bool} or null}
 stdin   ``terminate`` (SIGTERM to every process) or ``kill`` (SIGKILL), one word a line.
         End of file means that the emulator is gone, even by SIGKILL: kill all, exit.
 stdout  one JSON object a line: {"node", "pid"} started, {"node", "status"} ended (negative:
@@ -22,11 +23,13 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # linux/sockios.h, linux/if.h
 SIOCSIFADDR, SIOCSIFNETMASK = 0x8916, 0x891C  # linux/sockios.h
+WAY_OUT = 10.0  # seconds for a way to the internet to come up
 TRACK_INTERVAL = 0.5  # seconds between looks at the process tree, without namespaces
 
 
@@ -88,6 +91,8 @@ def start(spec: dict) -> dict[int, str]:
         loopback_up()
     if spec["doors"]:
         open_doors(spec["doors"]["addresses"], spec["doors"]["channel"])
+        if spec["doors"]["internet"]:
+            wait_for_the_way_out()
     for argv in spec["setup"]:
         subprocess.run(argv, check=True, capture_output=True, text=True)
     running = {}
@@ -131,6 +136,15 @@ def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
         doors = [stack.enter_context(socket.create_server((h, p))) for h, p in addresses]
         out = stack.enter_context(socket.socket(fileno=channel))
         socket.send_fds(out, [b"doors"], [door.fileno() for door in doors])
+
+
+def wait_for_the_way_out() -> None:
+    """The emulator makes it when it has the sockets: then there is a default route."""
+    end = time.monotonic() + WAY_OUT
+    while not any(line.split()[1] == "00000000" for line in open("/proc/net/route")):
+        if time.monotonic() > end:
+            raise OSError("the way to the internet did not come up, see the job's internet.log")
+        time.sleep(0.01)
 
 
 def add_address(label: str, host: str) -> None:
