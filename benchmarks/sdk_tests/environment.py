@@ -1,13 +1,15 @@
 """The venv in which a version of the SDK, its tests, and the jobs of their pipelines run."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+INSIDE = Path(__file__).parent / "inside"
 SDK = {2: "sagemaker==2.257.1", 3: "sagemaker==3.27.0"}
 _BOTH = (
     *("pytest", "pytest-timeout", "ipython", "awscli"),
-    *("torch==2.13.0", "torchvision", "scikit-learn", "pandas<3", "pytz", "xgboost-cpu"),
+    *("torch==2.13.0", "scikit-learn", "pandas<3", "pytz", "xgboost-cpu"),
     *("setuptools>=77,<81", "stopit", "awslogs", "nbformat", "cloudpickle"),
 )
 _OWN = {2: ("sagemaker-training", "sagemaker-pytorch-training==3.0.0"), 3: ()}
@@ -31,5 +33,7 @@ def python(folder: Path, version: int) -> Path:
         wanted = [SDK[version], *_BOTH, *_OWN[version]]
         command = [found, "-m", "pip", "install", "--quiet", *wanted]
         subprocess.run(command, check=True, stdout=sys.stderr)
+        packages = next(venv.glob("lib/python3.*/site-packages"))
+        shutil.copytree(INSIDE / "torchvision", packages / "torchvision")
         done.touch()
     return found

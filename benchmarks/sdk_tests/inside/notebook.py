@@ -7,7 +7,7 @@ import time
 
 from IPython.core.interactiveshell import InteractiveShell
 
-sys.path.insert(0, os.path.dirname(__file__))
+sys.path[:0] = ["", os.path.dirname(__file__)]
 
 
 def main(path):
