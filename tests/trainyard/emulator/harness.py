@@ -36,6 +36,11 @@ class Cloud:
         self.logs = make_client(self.endpoint, "logs")
         self.s3.create_bucket(Bucket="bkt")
 
+    @functools.cached_property
+    def runtime(self):
+        """A client for requests to endpoints."""
+        return make_client(self.endpoint, "sagemaker-runtime")
+
     def put(self, key: str, data: bytes | str) -> str:
         body = data if isinstance(data, bytes) else data.encode()
         self.s3.put_object(Bucket="bkt", Key=key, Body=body)

@@ -160,8 +160,7 @@ def config(cloud: Cloud, name: str, weights: dict[str, float], **more) -> str:
 
 def invoke(cloud: Cloud, name: str, body: str = "who", **more) -> tuple[str, str]:
     """The answer, and the variant that gave it."""
-    runtime = make_client(cloud.endpoint, "sagemaker-runtime")
-    answer = runtime.invoke_endpoint(EndpointName=name, Body=body, **more)
+    answer = cloud.runtime.invoke_endpoint(EndpointName=name, Body=body, **more)
     return answer["Body"].read().decode(), answer["InvokedProductionVariant"]
 
 
