@@ -10,6 +10,7 @@ refusal is what the test failed on.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from benchmarks.sdk_tests.changes import EXPECTED_FAILURES, NOT_HERE, REFUSED
@@ -27,11 +28,13 @@ class Verdict:
 
 def judge(test: str, passed: bool, error: str, evidence: dict[str, Any]) -> Verdict:
     """``test``: its id; ``error``: the end of a red test's output."""
-    if passed:
-        faults = list(_faults(test, evidence))
-        return Verdict("vacuous", faults[0]) if faults else Verdict("works", _done(evidence))
-    if reason := _listed(test, NOT_HERE):
+    faults = list(_faults(test, evidence)) if passed else []
+    if passed and not faults:
+        return Verdict("works", _done(evidence))
+    if reason := NOT_HERE.get(_name(test)):
         return Verdict("not here", reason)
+    if passed:
+        return Verdict("vacuous", faults[0])
     for kind, names in REFUSED.items():
         if any(name in test for name in names) and _refused(kind, error, evidence):
             return Verdict("refused type", f"{kind} is refused by name")
@@ -88,6 +91,13 @@ def _done(evidence: dict[str, Any]) -> str:
     if not executions and not evidence["jobs"]:
         return "starts nothing: definitions and records only"
     return f"executions {len(executions)}, steps {steps}, jobs completed {len(jobs)}"
+
+
+def _name(test: str) -> str:
+    """A test's function without its parameters; a notebook's file without its ending."""
+    if "::" in test:
+        return test.rpartition("::")[2].partition("[")[0]
+    return PurePosixPath(test).stem
 
 
 def _listed(test: str, listed: dict[str, str]) -> str | None:

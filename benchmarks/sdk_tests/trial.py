@@ -105,6 +105,7 @@ def _test(
     else:
         work = checkout / specification["root"]
         command += ["-m", "pytest", "-p", "plugin", "-p", "no:cacheprovider", "-x", "--tb=short"]
+        command += ["--disable-warnings"]
         if region := specification["region"]:
             command += ["--boto-config", json.dumps({"region_name": region})]
         command += [f"--basetemp={folder}/tmp", "--color=no", "-q", test]

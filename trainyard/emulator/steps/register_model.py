@@ -9,10 +9,13 @@ class RegisterModelRunner(Runner):
     """Calls CreateModelPackage; as on AWS the step makes a missing group itself."""
 
     def run(self, attempt: Attempt) -> None:
+        request = attempt.arguments
         try:
-            if group := attempt.arguments.get("ModelPackageGroupName"):
+            if group := request.get("ModelPackageGroupName"):
                 self._make_group(group.rpartition("/")[2])
-            answer = self._services.forward("CreateModelPackage", attempt.arguments)
+            else:  # the SDK takes a name out of the definition, as it does for jobs
+                request = {"ModelPackageName": attempt.name} | request
+            answer = self._services.forward("CreateModelPackage", request)
         except ApiError as error:
             raise refused("CreateModelPackage", error) from None
         attempt.note({"Arn": answer["ModelPackageArn"]})
