@@ -51,7 +51,6 @@ MAKES: dict[str, tuple[str, str]] = {
     "pipes": ("CreatePipe", _RUNS),
     "rds": ("CreateDBInstance CreateDBCluster CreateDBInstanceReadReplica", _MACHINES),
     "redshift": ("CreateCluster", _MACHINES),
-    "scheduler": ("CreateSchedule", "a clock that starts its target"),
     "servicecatalog": ("ProvisionProduct", _RUNS),
     "ssm": ("CreateAssociation", _MACHINES),
     "synthetics": ("CreateCanary", _RUNS),

@@ -53,8 +53,9 @@ class Registry:
     Raises :class:`ApiError` ``ValidationException`` or ``ConflictException``, as AWS does.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, changed: Callable[[dict], None] = lambda package: None) -> None:
+        """``changed`` hears of packages that are new or that are approved or rejected."""
+        self._root, self._changed = root, changed
         self._lock = threading.RLock()
         self._groups: dict[str, dict] = {}
         self._packages: dict[str, dict] = {}  # by ARN, oldest first
@@ -142,6 +143,7 @@ class Registry:
         }
         self._packages[package["ModelPackageArn"]] = package
         self._save(package)
+        self._changed(_public(package))
         return {"ModelPackageArn": package["ModelPackageArn"]}
 
     def _versioned(self, named: str) -> dict:
@@ -208,6 +210,8 @@ class Registry:
             package["AdditionalInferenceSpecifications"] = old + added
         package["LastModifiedTime"] = time.time()
         self._save(package)
+        if "ModelApprovalStatus" in request:
+            self._changed(_public(package))
         return {"ModelPackageArn": package["ModelPackageArn"]}
 
     def _delete(self, request: dict) -> dict:

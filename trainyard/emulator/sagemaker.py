@@ -1,6 +1,5 @@
 """SageMaker: the operations on pipelines, executions, jobs and endpoints, and their tags."""
 
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from trainyard.emulator.cloudwatch.cloudwatch import CloudWatch
 from trainyard.emulator.dag.executions import Executions
 from trainyard.emulator.dag.pipelines import Pipelines
 from trainyard.emulator.dag.work import Work
+from trainyard.emulator.events import events
+from trainyard.emulator.events.events import Events
 from trainyard.emulator.functions.functions import Functions
 from trainyard.emulator.functions.sources import Sources
 from trainyard.emulator.jobs.job import KINDS, STOP_GRACE, Place
@@ -71,7 +72,19 @@ class SageMaker:
         self._models = Models(state / "models", forward, python)
         self._cloudwatch = CloudWatch(state / "cloudwatch", aws)
         metrics, alarms = self._cloudwatch.metrics, self._cloudwatch.alarms
-        place = Place(state / "jobs", objects, logs, aws, self._models, metrics, stop_grace, python)
+        self._events = Events(state / "events", aws)
+        changes = self._events.changes
+        place = Place(
+            state / "jobs",
+            objects,
+            logs,
+            aws,
+            self._models,
+            metrics,
+            stop_grace,
+            python,
+            changes.of_job,
+        )
         self._configs = EndpointConfigs(state / "endpoint-configs", self._models)
         self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs, alarms)
         self._functions = Functions(state / "functions", place)
@@ -93,7 +106,11 @@ class SageMaker:
             forward=self._answer,
         )
         work = Work(services)
-        observe = functools.partial(measured.execution, metrics)
+
+        def observe(record: dict, step: str | None) -> None:
+            measured.execution(metrics, record, step)
+            changes.of_execution(record)
+
         self._executions = Executions(state / "executions", self._pipelines, work, objects, observe)
         self._operations = {name: answer for room in self._rooms() for name, answer in room.items()}
 
@@ -112,6 +129,7 @@ class SageMaker:
     def begin(self) -> None:
         """Goes on with what an earlier emulator left: this one serves now."""
         self._cloudwatch.begin()
+        self._events.begin()
         self._functions.resume()
         self._sources.begin()
 
@@ -119,7 +137,13 @@ class SageMaker:
         """The answer to a request to another service that runs something; None if it does not."""
         if service == "monitoring":
             return self._cloudwatch.answer(request)
+        if service in events.SERVICES:
+            return self._events.answer(service, request)
         return self._functions.answer(request) if service == "lambda" else None
+
+    def package_changed(self, package: dict) -> None:
+        """A package of the registry is new, approved or rejected."""
+        self._events.changes.of_package(package)
 
     def close(self) -> None:
         """Stops every execution, job and endpoint; returns when no process of theirs is left."""
@@ -133,6 +157,7 @@ class SageMaker:
         self._tunings.join()
         self._executions.join()
         self._cloudwatch.close()
+        self._events.close()
 
     def _answer(self, operation: str, request: dict) -> dict:
         """What a step asks for beside jobs: ours or the registry's."""

@@ -65,6 +65,8 @@ class SageMaker(Protocol):
 
     def begin(self) -> None: ...
 
+    def package_changed(self, package: dict) -> None: ...
+
     def other(self, service: str, request: Request) -> Response | None: ...
 
     def close(self) -> None: ...
@@ -108,11 +110,14 @@ class App:
         self.logs = LogStore(state / "logs")
         self._s3 = S3(self.objects)
         self._logs = Logs(self.logs)
-        self._registry = Registry(state / "registry")
+        self._registry = Registry(state / "registry", self._package_changed)
         self._stored = Stored(state / "stored")
         self._moto = Moto()
         self.sagemaker = make_sagemaker(state, self.objects, self.logs, self.aws, self.forward)
         take_over(state / "moto.jsonl", self._sagemaker)
+
+    def _package_changed(self, package: dict) -> None:
+        self.sagemaker.package_changed(package)
 
     def forward(self, operation: str, request: dict) -> dict:
         """A SageMaker operation that does not run anything. Raises :class:`ApiError`."""

@@ -28,6 +28,9 @@ class NoPipelines:
     def begin(self) -> None:
         pass
 
+    def package_changed(self, package: dict) -> None:
+        pass
+
     def other(self, service: str, request) -> None:
         return None
 

@@ -209,11 +209,11 @@ class Execution:
         ]
 
     def _begin(self, step: Step) -> None:
-        document = step.document
         shown = {"StepDisplayName": "DisplayName", "StepDescription": "Description"}
-        texts = {key: document[name] for key, name in shown.items() if document.get(name)}
+        texts = {key: text for key, name in shown.items() if (text := step.document.get(name))}
         self.steps[step.name] = {
             "StepName": step.name,
+            "StepType": step.type,  # what events say; not in the API's answers
             **texts,
             "StartTime": time.time(),
             "StepStatus": "Executing",

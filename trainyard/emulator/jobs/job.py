@@ -51,7 +51,7 @@ class Place:
 
     ``aws``: the emulator as its own client. ``models``: what transform jobs and endpoints serve.
     ``metrics``: CloudWatch's. ``stop_grace``: seconds from SIGTERM to SIGKILL. ``python``: what
-    stands in for images.
+    stands in for images. ``changed(kind, record)`` hears of each change of a job.
     """
 
     jobs: Path
@@ -62,6 +62,7 @@ class Place:
     metrics: Metrics
     stop_grace: float = STOP_GRACE
     python: Path = OWN
+    changed: Callable[[str, dict], None] = lambda kind, record: None  # noqa: E731
 
 
 class Stopped(Exception):
@@ -269,6 +270,7 @@ class Job(ABC):
         with self.lock:
             document = {"kind": self.KIND, "describe": self.record, "outputs": self.outputs}
             write_json(self.directory / "job.json", document)
+            self.place.changed(self.KIND, self.record)
 
     def _finish(self, status: str, failure: str | None = None) -> None:
         with self.lock:

@@ -1,0 +1,221 @@
+"""Schedule expressions: ``at(…)``, ``rate(…)`` and ``cron(…)`` as EventBridge reads them.
+
+Our own, because EventBridge's cron is Quartz's: six fields with a year, ``?``, ``L``, ``W`` and
+``#``, and days of the week that begin with Sunday = 1. The libraries for crontab read another one.
+Sources: EventBridge user guide, "Cron expressions reference" and "Rate expressions"; EventBridge
+Scheduler user guide, "Schedule types".
+"""
+
+import calendar
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+UNITS = {"minute": 60, "hour": 3600, "day": 86400}  # seconds
+YEARS = range(1970, 2200)
+_HORIZON = 366 * 9  # days to look ahead: a 29th of February may be eight years away
+_MONTHS = [name.upper() for name in calendar.month_abbr]
+_DAYS = ["", "SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+
+
+class WrongExpression(Exception):
+    """The expression cannot be read; the message says why."""
+
+
+class Expression(Protocol):
+    """When something is to happen."""
+
+    def next(self, after: float, anchor: float) -> float | None:
+        """The first time later than ``after``; None when there is none.
+
+        Times are seconds since the epoch; ``anchor`` is where a rate counts from.
+        """
+
+
+def parse(text: str, timezone: str = "UTC") -> Expression:
+    """Raises :class:`WrongExpression`."""
+    found = re.fullmatch(r"(at|rate|cron)\((.*)\)", text.strip())
+    if not found:
+        raise WrongExpression(f"{text!r} is not at(...), rate(...) or cron(...)")
+    try:
+        zone = ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise WrongExpression(f"the time zone {timezone!r} is not known") from None
+    kind, inner = found[1], found[2].strip()
+    if kind == "at":
+        return At.of(inner, zone)
+    return Rate.of(inner) if kind == "rate" else Cron.of(inner, zone)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Once."""
+
+    time: float
+
+    @classmethod
+    def of(cls, text: str, zone: ZoneInfo) -> "At":
+        try:
+            return cls(
+                datetime.strptime(text, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=zone).timestamp()
+            )
+        except ValueError:
+            raise WrongExpression(f"at({text}): expected at(yyyy-mm-ddThh:mm:ss)") from None
+
+    def next(self, after: float, anchor: float) -> float | None:
+        return self.time if self.time > after else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Every so many seconds from the anchor on."""
+
+    seconds: int
+
+    @classmethod
+    def of(cls, text: str) -> "Rate":
+        found = re.fullmatch(r"([1-9]\d*) (minute|hour|day)(s?)", text)
+        if not found or (found[1] == "1") == bool(found[3]):
+            raise WrongExpression(f"rate({text}): expected such as rate(1 minute), rate(5 hours)")
+        return cls(int(found[1]) * UNITS[found[2]])
+
+    def next(self, after: float, anchor: float) -> float | None:
+        if after < anchor:
+            return anchor
+        return anchor + (int((after - anchor) / self.seconds) + 1) * self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """``minutes hours day-of-month month day-of-week year``."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    month_day: str
+    months: frozenset[int]
+    week_day: str
+    years: frozenset[int]
+    zone: ZoneInfo
+
+    @classmethod
+    def of(cls, text: str, zone: ZoneInfo) -> "Cron":
+        fields = text.upper().split()
+        if len(fields) != 6:
+            raise WrongExpression(f"cron({text}): {len(fields)} fields; expected 6")
+        minutes, hours, month_day, months, week_day, years = fields
+        if (month_day == "?") == (week_day == "?"):
+            message = "one of day-of-month and day-of-week must be ?, and only one"
+            raise WrongExpression(f"cron({text}): {message}")
+        found = cls(
+            _numbers(minutes, range(60), "minutes"),
+            _numbers(hours, range(24), "hours"),
+            month_day,
+            _numbers(months, range(1, 13), "month", _MONTHS),
+            week_day,
+            _numbers(years, YEARS, "year"),
+            zone,
+        )
+        for month in range(1, 13):  # reads the days once: an error is for now, not for later
+            found._days(2024, month)
+        return found
+
+    def next(self, after: float, anchor: float) -> float | None:
+        start = datetime.fromtimestamp(after, self.zone)
+        day = start.date()
+        for _ in range(_HORIZON):
+            if day.year in self.years and day.month in self.months:
+                if day.day in self._days(day.year, day.month):
+                    for time in self._times(day):
+                        if time > after:
+                            return time
+            day += timedelta(days=1)
+        return None
+
+    def _times(self, day: date) -> Iterator[float]:
+        """A time that the clock leaps over in spring does not happen."""
+        for hour in sorted(self.hours):
+            for minute in sorted(self.minutes):
+                local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=self.zone)
+                moment = local.timestamp()
+                if datetime.fromtimestamp(moment, self.zone).hour == hour:
+                    yield moment
+
+    def _days(self, year: int, month: int) -> set[int]:
+        last = calendar.monthrange(year, month)[1]
+        if self.week_day == "?":
+            return _month_days(self.month_day, year, month, last)
+        return _week_days(self.week_day, year, month, last)
+
+
+def _numbers(
+    text: str, allowed: range, field: str, names: list[str] | None = None
+) -> frozenset[int]:
+    """``*``, ``5``, ``1-5``, ``MON-FRI``, ``0/15``, and lists of these."""
+    found: set[int] = set()
+    for part in text.split(","):
+        start, slash, step = part.partition("/")
+        low, dash, high = start.partition("-")
+        try:
+            first = allowed[0] if low == "*" else _number(low, names)
+            last = _number(high, names) if dash else allowed[-1] if slash or low == "*" else first
+            numbers = range(first, last + 1, int(step) if slash else 1)
+        except ValueError:
+            raise WrongExpression(f"{field} {text!r} cannot be read") from None
+        if not numbers or first not in allowed or last not in allowed:
+            bounds = f"{allowed[0]} to {allowed[-1]}"
+            raise WrongExpression(f"{field} {text!r} is not within {bounds}")
+        found.update(numbers)
+    return frozenset(found)
+
+
+def _number(text: str, names: list[str] | None) -> int:
+    return names.index(text) if names and text in names[1:] else int(text)
+
+
+def _month_days(text: str, year: int, month: int, last: int) -> set[int]:
+    if text == "L":
+        return {last}
+    if text.endswith("W"):  # the weekday nearest to it, in the same month
+        wanted = last if text == "LW" else min(*_numbers(text[:-1], range(1, 32), "day"), last)
+        return {_nearest_weekday(year, month, wanted, last)}
+    return {day for day in _numbers(text, range(1, 32), "day-of-month") if day <= last}
+
+
+def _nearest_weekday(year: int, month: int, day: int, last: int) -> int:
+    weekday = calendar.weekday(year, month, day)  # 5 is Saturday
+    if weekday == 5:
+        return day - 1 if day > 1 else day + 2
+    if weekday == 6:
+        return day + 1 if day < last else day - 2
+    return day
+
+
+def _week_days(text: str, year: int, month: int, last: int) -> set[int]:
+    if text == "L":  # the week's last day
+        text = "7"
+    if "#" in text:
+        name, _, nth = text.partition("#")
+        [weekday], [number] = (
+            _numbers(name, range(1, 8), "day", _DAYS),
+            _numbers(nth, range(1, 6), "#"),
+        )
+        return set(_dates(year, month, last, weekday)[number - 1 : number])
+    if text.endswith("L"):
+        [weekday] = _numbers(text[:-1], range(1, 8), "day", _DAYS)
+        return {_dates(year, month, last, weekday)[-1]}
+    chosen = _numbers(text, range(1, 8), "day-of-week", _DAYS)
+    return {day for weekday in chosen for day in _dates(year, month, last, weekday)}
+
+
+def _dates(year: int, month: int, last: int, weekday: int) -> list[int]:
+    """The month's days that are this day of the week, Sunday being 1."""
+    first = (calendar.weekday(year, month, 1) + 1) % 7 + 1
+    return list(range(1 + (weekday - first) % 7, last + 1, 7))
+
+
+def iso(time: float) -> str:
+    """``2026-11-22T10:00:00Z``."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
