@@ -1,0 +1,1 @@
+"""Random pipeline definitions on the emulator, and the emulator killed under them."""

@@ -1,0 +1,127 @@
+"""An emulator to run random definitions on: its clients, its function, who answers callbacks."""
+
+import contextlib
+import io
+import json
+import threading
+import time
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from benchmarks.definitions.generate import ROLE, SOURCE
+
+ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
+QUEUE = "random"
+
+
+class Service:
+    """boto3's clients of one emulator; ``told`` are the variables that it gives to a shell."""
+
+    def __init__(self, told: Mapping[str, str]) -> None:
+        self._told = told
+        self.sagemaker, self.s3 = self._client("sagemaker"), self._client("s3")
+        self.functions, self.queues = self._client("lambda"), self._client("sqs")
+
+    def _client(self, service: str) -> Any:
+        return botocore.session.Session().create_client(
+            service,
+            region_name=self._told["AWS_REGION"],
+            endpoint_url=self._told["AWS_ENDPOINT_URL"],
+            aws_access_key_id=self._told["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=self._told["AWS_SECRET_ACCESS_KEY"],
+            config=Config(retries={"total_max_attempts": 1}, max_pool_connections=40),
+        )
+
+    def prepare(self) -> str:
+        """The bucket, the function and the queue that the definitions name; the queue's URL."""
+        self.s3.create_bucket(Bucket="random")
+        self.function("random", SOURCE)
+        return self.queue()
+
+    def queue(self) -> str:
+        return self.queues.create_queue(QueueName=QUEUE)["QueueUrl"]
+
+    def function(self, name: str, source: str) -> None:
+        """``answer`` of ``source``, as a function."""
+        data = io.BytesIO()
+        with zipfile.ZipFile(data, "w") as archive:
+            archive.writestr("code.py", source)
+        self.functions.create_function(
+            FunctionName=name,
+            Runtime="python3.11",
+            Handler="code.answer",
+            Role=ROLE,
+            Timeout=60,
+            Code={"ZipFile": data.getvalue()},
+        )
+
+    def create(self, name: str, definition: dict, queue: str) -> dict:
+        """Makes the pipeline; its definition with the queue's URL in it."""
+        text = json.dumps(definition).replace('"QUEUE"', json.dumps(queue))
+        self.sagemaker.create_pipeline(
+            PipelineName=name, PipelineDefinition=text, RoleArn=ROLE, ClientRequestToken="t" * 32
+        )
+        return json.loads(text)
+
+    def start(self, name: str) -> str:
+        answer = self.sagemaker.start_pipeline_execution(PipelineName=name)
+        return answer["PipelineExecutionArn"]
+
+    def ended(self, arn: str, seconds: float = 120) -> dict:
+        """DescribePipelineExecution's answer at the end. Raises TimeoutError."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            answer = self.sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
+            if answer["PipelineExecutionStatus"] in ENDED:
+                return answer
+            time.sleep(0.05)
+        raise TimeoutError(f"{arn} still runs after {seconds:g} s")
+
+    def steps(self, arn: str) -> list[dict]:
+        pages = self.sagemaker.get_paginator("list_pipeline_execution_steps").paginate(
+            PipelineExecutionArn=arn, SortOrder="Ascending"
+        )
+        return [step for page in pages for step in page["PipelineExecutionSteps"]]
+
+    @contextlib.contextmanager
+    def answering(self, queue: str) -> Iterator[dict[str, bool]]:
+        """Callbacks are answered as their arguments ask; token → whether it succeeded, of those
+        whose answer was acknowledged."""
+        stop, answered = threading.Event(), dict[str, bool]()
+        thread = threading.Thread(target=self._answer, args=(queue, stop, answered), daemon=True)
+        thread.start()
+        try:
+            yield answered
+        finally:
+            stop.set()
+            thread.join()
+
+    def _answer(self, queue: str, stop: threading.Event, answered: dict[str, bool]) -> None:
+        while not stop.is_set():
+            try:
+                found = self.queues.receive_message(
+                    QueueUrl=queue, WaitTimeSeconds=1, MaxNumberOfMessages=10
+                ).get("Messages", [])
+                for message in found:
+                    self._one(queue, message, answered)
+            except (ClientError, BotoCoreError):  # it is being killed
+                stop.wait(0.05)
+
+    def _one(self, queue: str, message: dict, answered: dict[str, bool]) -> None:
+        told = json.loads(message["Body"])
+        token, asked = told["token"], told["arguments"]
+        well = asked["answer"] == "succeed"
+        if told["status"] == "Executing" and well:
+            outputs = [{"Name": "y", "Value": str(asked["x"] + 1)}]
+            send = self.sagemaker.send_pipeline_execution_step_success
+            send(CallbackToken=token, OutputParameters=outputs)
+        elif told["status"] == "Executing":
+            send = self.sagemaker.send_pipeline_execution_step_failure
+            send(CallbackToken=token, FailureReason=f"no to {asked['x']}")
+        answered[token] = well
+        self.queues.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
