@@ -126,20 +126,27 @@ def _as_optuna(
 
 
 def _distribution(item: Range) -> "optuna.distributions.BaseDistribution":
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(item, Categorical):
         return CategoricalDistribution(item.values)
+    if item.whole:
+        return IntDistribution(int(item.low), int(item.high), log=item.scaling == "Logarithmic")
     return FloatDistribution(0.0, 1.0)
 
 
 def _param(item: Range, value: str) -> str | float:
+    """What optuna is told of a value: of a continuous one, where it stands on its scale."""
     if isinstance(item, Categorical):
         return value
+    if item.whole:
+        return int(value)
     unit = item.unit(value)
     assert unit is not None  # within() has looked
     return min(max(unit, 0.0), 1.0)
 
 
 def _value(item: Range, param: str | float) -> str:
-    return str(param) if isinstance(item, Categorical) else item.at(float(param))
+    if isinstance(item, Categorical) or item.whole:
+        return str(param)
+    return item.at(float(param))

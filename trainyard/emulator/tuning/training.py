@@ -9,6 +9,11 @@ from trainyard.emulator.tuning.space import Values
 OBJECTIVE = "_tuning_objective_metric"
 """The hyperparameter by which the service tells algorithms what they are compared by."""
 
+IDLE = (
+    "channel sm_drivers is here, and nothing runs SDK v3's drivers in a tuning job: its API has no "
+    "entry point: the image's toolkit starts the script, one process a node. For torchrun, set the "
+    "static hyperparameter sagemaker_torch_distributed_enabled to true"
+)
 _PASSED = (
     *("RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "ResourceConfig"),
     *("StoppingCondition", "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption"),
@@ -37,6 +42,30 @@ def training_request(
         "AlgorithmSpecification": definition["AlgorithmSpecification"],
         "HyperParameters": {**static, **values, OBJECTIVE: metric},
     }
+
+
+def told(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The training definitions as Describe has them, which SDK v2's ``HyperparameterTuner.attach``
+    reads (its integration tests pass on AWS): the objective is a static hyperparameter there, and
+    a ResourceConfig is there when the request gave a HyperParameterTuningResourceConfig."""
+
+    def with_objective(definition: Mapping[str, Any]) -> dict[str, Any]:
+        static = definition.get("StaticHyperParameters") or {}
+        metric = objective_of(request, definition)["MetricName"]
+        static = {**static, OBJECTIVE: metric}
+        machines = definition.get("ResourceConfig") or _machines(definition)
+        return {**definition, "StaticHyperParameters": static, "ResourceConfig": machines}
+
+    if several := request.get("TrainingJobDefinitions"):
+        return {"TrainingJobDefinitions": [with_objective(each) for each in several]}
+    return {"TrainingJobDefinition": with_objective(request["TrainingJobDefinition"])}
+
+
+def drivers_idle(definition: Mapping[str, Any]) -> bool:
+    """Whether SDK v3 has uploaded its drivers, and no hyperparameter asks for torchrun instead."""
+    channels = [channel["ChannelName"] for channel in definition.get("InputDataConfig") or ()]
+    static = definition.get("StaticHyperParameters") or {}
+    return "sm_drivers" in channels and "sagemaker_torch_distributed_enabled" not in static
 
 
 def _machines(definition: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,13 @@ from trainyard.emulator.tuning.results import Result, counters, not_improving, r
 from trainyard.emulator.tuning.search import LABEL, STRATEGIES, Question, Trial
 from trainyard.emulator.tuning.space import Space, Values, size, space_of
 from trainyard.emulator.tuning.stopping import Hyperband, Median, Rule
-from trainyard.emulator.tuning.training import instances, training_request
+from trainyard.emulator.tuning.training import (
+    IDLE,
+    drivers_idle,
+    instances,
+    told,
+    training_request,
+)
 from trainyard.emulator.tuning.warm_start import learned
 from trainyard.emulator.tuning.watch import Watch
 from trainyard.language.statuses import JOB_ENDED
@@ -222,6 +228,8 @@ class TuningJob:
         strategy = self.request[CONFIG]["Strategy"]
         label = f": {LABEL}" if strategy == "Bayesian" else ""
         self._say(name, f"tuning job {self.name}, strategy {strategy}{label}; {values}")
+        if drivers_idle(defined.document):
+            self._say(name, IDLE)
 
     def _asked(self, number: int) -> tuple[int, Values]:
         """The definition and the hyperparameters of the combination with that number, from 0."""
@@ -318,6 +326,7 @@ class TuningJob:
         with self.lock:
             answer = {**self.request, **self.answer}
         answer.pop("Tags", None)
+        answer |= told(self.request)
         best = ranked(results)
         converged = converged_at(results)
         answer |= {

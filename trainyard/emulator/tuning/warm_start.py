@@ -19,6 +19,7 @@ from trainyard.emulator.tuning.request import (
 from trainyard.emulator.tuning.results import Result, ranked
 from trainyard.emulator.tuning.search import Trial
 from trainyard.emulator.tuning.space import Space, Values, within
+from trainyard.emulator.tuning.training import OBJECTIVE
 
 PARENTS, CHANGES = 5, 10
 FIRST = 3
@@ -98,7 +99,7 @@ def _of_names(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[st
 def _kinds(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, str]:
     ranges = ranges_of(request, definition)
     static = definition.get("StaticHyperParameters") or {}
-    return {name: f"={value}" for name, value in static.items()} | {
+    return {name: f"={value}" for name, value in static.items() if name != OBJECTIVE} | {
         item["Name"]: kind.removesuffix("ParameterRanges")
         for kind, items in ranges.items()
         for item in items or ()

@@ -39,6 +39,8 @@ def test_a_tuning_trains_its_jobs_and_finds_the_best(cloud: Cloud) -> None:
     found = tune(cloud, "plain", asked)
     assert found["HyperParameterTuningJobStatus"] == "Completed"
     assert found["TrainingJobStatusCounters"]["Completed"] == 3
+    static = found["TrainingJobDefinition"]["StaticHyperParameters"]
+    assert static == {"_tuning_objective_metric": "loss"}  # the SDK's attach takes it out again
     assert found["ObjectiveStatusCounters"] == {"Succeeded": 3, "Pending": 0, "Failed": 0}
     jobs = trained(cloud, "plain", SortBy="FinalObjectiveMetricValue")
     best = found["BestTrainingJob"]

@@ -1,0 +1,1 @@
+"""How good the embedded AWS's hyperparameter search is, where the optimum is known."""
