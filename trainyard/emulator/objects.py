@@ -139,9 +139,8 @@ class ObjectStore:
         if found.marker:
             message = "The specified method is not allowed against this resource."
             fields = {"Method": "GET", "ResourceType": "DeleteMarker"}
-            raise S3Error(
-                "MethodNotAllowed", message, 405, fields=fields, headers=_marker_headers(found)
-            )
+            headers = _marker_headers(found) | {"Allow": "DELETE"}
+            raise S3Error("MethodNotAllowed", message, 405, fields=fields, headers=headers)
         return found
 
     def exists(self, bucket: str, key: str) -> bool:

@@ -39,6 +39,7 @@ from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.s3 import S3, xml
 from trainyard.emulator.s3.body import SIGNED
+from trainyard.emulator.s3.post import is_form
 from trainyard.emulator.serving.instance import Answer
 from trainyard.emulator.serving.invocations import Reply
 from trainyard.emulator.signatures import Refused, check, check_session
@@ -144,6 +145,10 @@ class App:
             return refused
         if loan := self.keys.loan(request.path):
             return Response(json.dumps(loan.document()), content_type="application/json")
+        if request.method == "OPTIONS":
+            return self._s3.preflight(request)
+        if is_form(request):
+            return self._s3.post(request, self.keys)
         try:
             signed = check(request, self.keys.secret)
             check_session(request, signed.key, self.keys)

@@ -117,7 +117,7 @@ def test_checksums_of_parts_and_of_the_whole(s3, name: str, kind: str):
     )
     asked = ["Checksum", "ObjectParts", "ObjectSize"]
     known = s3.get_object_attributes(**where, ObjectAttributes=asked)
-    assert known["Checksum"][field] == whole
+    assert known["Checksum"][field] == whole.partition("-")[0]
     assert [p[field] for p in known["ObjectParts"]["Parts"]] == of_parts
 
 

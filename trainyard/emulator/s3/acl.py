@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from werkzeug import Request, Response
+from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectStore
@@ -26,6 +26,7 @@ from trainyard.emulator.s3.grants import (
 )
 from trainyard.emulator.s3.objects import version_header
 from trainyard.emulator.s3.routes import operation
+from trainyard.emulator.s3.xml import Response
 
 SETTING = "acl"
 _XSI = "http://www.w3.org/2001/XMLSchema-instance"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from werkzeug import Request, Response
+from werkzeug import Request
 from werkzeug.http import http_date
 
 from trainyard.emulator.api import ApiError
@@ -13,6 +13,7 @@ from trainyard.emulator.s3.conditions import number
 from trainyard.emulator.s3.kept import STORAGE, sums
 from trainyard.emulator.s3.objects import elements, version_header
 from trainyard.emulator.s3.routes import operation
+from trainyard.emulator.s3.xml import Response
 
 _ASKED = "x-amz-object-attributes"
 _KNOWN = ("ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize")
@@ -54,7 +55,8 @@ def _value(name: str, request: Request, info: ObjectInfo) -> str | int | list | 
         found = sums(info)
         if not found:
             return None
-        return elements(found | ({} if TYPE in found else {TYPE: "FULL_OBJECT"}))
+        whole = {k: v if k == TYPE else v.partition("-")[0] for k, v in found.items()}
+        return elements(whole | ({} if TYPE in found else {TYPE: "FULL_OBJECT"}))
     return _parts(request, info) if info.parts else None
 
 

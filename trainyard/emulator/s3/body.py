@@ -50,8 +50,9 @@ class Upload:
         }
         self._md5 = headers.get("Content-MD5")
         self._signed = headers.get("x-amz-content-sha256", "")
-        self._chunked = self._signed.startswith("STREAMING-") or "aws-chunked" in headers.get(
-            "Content-Encoding", ""
+        self._chunked = self._signed.startswith("STREAMING-") or (
+            "x-amz-decoded-content-length" in headers
+            and "aws-chunked" in headers.get("Content-Encoding", "")
         )
         self._hashes = self._make_hashes(headers.get("x-amz-trailer", ""), also)
         signed = self._signed.startswith("STREAMING-AWS4-HMAC-SHA256-PAYLOAD")

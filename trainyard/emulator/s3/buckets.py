@@ -1,9 +1,10 @@
 """Requests on a bucket, and on the account's list of buckets."""
 
+import re
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from werkzeug import Request, Response
+from werkzeug import Request
 
 from trainyard.emulator.api import REGION, ApiError
 from trainyard.emulator.objects import ObjectStore, S3Error
@@ -16,9 +17,11 @@ from trainyard.emulator.s3.grants import HEADERS, acl_of
 from trainyard.emulator.s3.model import operation_of
 from trainyard.emulator.s3.multipart import Uploads
 from trainyard.emulator.s3.routes import operation
+from trainyard.emulator.s3.xml import Response
 
 _LISTING = "prefix delimiter max-keys encoding-type"
 _PLACE = "location"
+_SCOPE = re.compile(r"/\d{8}/([^/]+)/s3/aws4_request")
 _MOST_DELETED = 1000  # objects that one DeleteObjects names (S3's limit)
 _UNSET = {  # what SDKs ask for and no bucket here has: the operation → its subject, S3's error code
     "GetBucketPolicy": ("policy", "NoSuchBucketPolicy"),
@@ -72,7 +75,7 @@ class Buckets:
         acl = acl_of(request.headers)
         _need_default(request, "x-amz-object-ownership", "BucketOwnerEnforced")
         text = document(request)
-        place = _location(xml.parse(text)) if text.strip() else ""
+        place = _location(xml.parse(text) if text.strip() else None, _region(request))
         new = not self.store.has_bucket(bucket)
         self.store.create_bucket(bucket)
         if new and place:
@@ -84,7 +87,8 @@ class Buckets:
     @operation("HeadBucket")
     def head(self, request: Request, bucket: str, key: str) -> Response:
         place = self.store.setting(bucket, _PLACE)
-        return Response(headers={"x-amz-bucket-region": place or REGION})
+        headers = {"x-amz-bucket-region": place or REGION}
+        return Response(headers=headers, content_type="application/xml")
 
     @operation("DeleteBucket")
     def delete(self, request: Request, bucket: str, key: str) -> Response:
@@ -184,13 +188,27 @@ def _need_default(request: Request, header: str, only: str) -> None:
         raise ApiError("NotImplemented", message, 501)
 
 
-def _location(wanted: Element) -> str:
-    """The region that the client names. Raises ``NotImplemented`` for anything else it wants."""
-    for child in wanted:
+def _region(request: Request) -> str:
+    """Of the client, which signs for it; us-east-1 where it signs for none."""
+    given = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
+    found = _SCOPE.search(given)
+    return found[1] if found else "us-east-1"
+
+
+def _location(wanted: Element | None, region: str) -> str:
+    """The region that the client names, which must be its own, unless that is us-east-1.
+
+    Raises ``NotImplemented`` for anything else that it wants of the bucket.
+    """
+    for child in wanted if wanted is not None else ():
         if child.tag != "LocationConstraint":
             message = f"The emulator's S3 does not implement {child.tag} of CreateBucket."
             raise ApiError("NotImplemented", message, 501)
-    place = wanted.findtext("LocationConstraint") or ""
+    place = (wanted.findtext("LocationConstraint") if wanted is not None else None) or ""
+    if region != "us-east-1" and place != region:
+        message = f"The {place or 'unspecified'} location constraint is incompatible for the region"
+        message += " specific endpoint this request was sent to."
+        raise ApiError("IllegalLocationConstraintException", message)
     if place == "us-east-1" or not listing.REGIONS.fullmatch(place or "EU"):
         message = "The specified location-constraint is not valid"
         fields = {"LocationConstraint": place}

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote
 
-from werkzeug import Request
 from werkzeug.datastructures import Headers
 
 from trainyard.emulator.api import ApiError
@@ -49,9 +48,8 @@ _MOST_METADATA = 2048  # bytes of all names and values (S3's limit)
 _MOST_TAGS, _LONGEST_KEY, _LONGEST_VALUE = 10, 128, 256  # S3's limits of an object's tags
 
 
-def kept(request: Request) -> tuple[dict[str, str], dict[str, str]]:
+def kept(given: Headers) -> tuple[dict[str, str], dict[str, str]]:
     """(headers, metadata) to keep with the object. Refuses what cannot be kept truthfully."""
-    given = request.headers
     headers = {name: given[name] for name in (*_PLAIN, *_SPECIAL) if name in given}
     encoding = _FRAMING.sub("", given.get("Content-Encoding", "")).strip(", ")
     if encoding:

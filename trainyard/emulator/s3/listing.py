@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from werkzeug import Request, Response
+from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectInfo, ObjectStore, successor
@@ -14,6 +14,7 @@ from trainyard.emulator.s3.checksums import PREFIX, TYPE
 from trainyard.emulator.s3.conditions import number
 from trainyard.emulator.s3.kept import STORAGE, sums
 from trainyard.emulator.s3.multipart import Upload
+from trainyard.emulator.s3.xml import Response
 
 LIMIT = 1000  # most entries S3 puts on a page
 REGIONS = re.compile(r"EU|[a-z]{2}(-[a-z]+)+-\d")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from werkzeug import Request, Response
+from werkzeug import Request
 from werkzeug.http import http_date
 
 from trainyard.emulator.api import ACCOUNT, ApiError
@@ -28,6 +28,7 @@ from trainyard.emulator.s3.conditions import (
 )
 from trainyard.emulator.s3.kept import META, WRITING, kept, shown, sums, tags_of, with_tags
 from trainyard.emulator.s3.routes import operation
+from trainyard.emulator.s3.xml import Response
 
 COPY = "x-amz-copy-source"
 SOURCES = {
@@ -80,7 +81,7 @@ class Objects:
     @operation("PutObject", heeds=WRITING | {"if-match", "if-none-match", f"{PREFIX}*"})
     def put(self, request: Request, bucket: str, key: str) -> Response:
         check_target(self.store, bucket, key)
-        headers, metadata = kept(request)
+        headers, metadata = kept(request.headers)
         check = check_of_write(request.headers)
         with self.store.blob() as blob:
             found = receive(request, blob)
@@ -98,7 +99,7 @@ class Objects:
     )
     def copy(self, request: Request, bucket: str, key: str) -> Response:
         check_target(self.store, bucket, key)
-        headers, metadata = kept(request)
+        headers, metadata = kept(request.headers)
         check = check_of_write(request.headers)
         source, fd, origin = open_source(self.store, request)
         with os.fdopen(fd, "rb") as stream, self.store.blob() as blob:

@@ -3,7 +3,7 @@
 import contextlib
 from dataclasses import dataclass
 
-from werkzeug import Request, Response
+from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectInfo, ObjectStore
@@ -23,7 +23,7 @@ from trainyard.emulator.s3.objects import (
     written_version,
 )
 from trainyard.emulator.s3.routes import operation
-from trainyard.emulator.s3.xml import OWNER
+from trainyard.emulator.s3.xml import OWNER, Response
 
 _RANGE = "x-amz-copy-source-range"
 _ALGORITHM = PREFIX + "algorithm"
@@ -41,7 +41,7 @@ class Parts:
         check_target(self.store, bucket, key)
         algorithm = request.headers.get(_ALGORITHM, "").lower()
         kind = _kind(algorithm, request.headers.get(TYPE))
-        upload = self.uploads.create(bucket, key, *kept(request), algorithm, kind)
+        upload = self.uploads.create(bucket, key, *kept(request.headers), algorithm, kind)
         tree = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
         response = xml.document("InitiateMultipartUploadResult", tree)
         if algorithm:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from werkzeug import Request, Response
+from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.s3.model import Level, Operation, operation_of
+from trainyard.emulator.s3.xml import Response
 
 Answer = Callable[[Any, Request, str, str], Response]
 """A method that gets the request, its bucket and its key: an empty text where there is none."""

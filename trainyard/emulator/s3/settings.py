@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from werkzeug import Request, Response
+from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectStore, S3Error
@@ -11,6 +11,7 @@ from trainyard.emulator.s3 import xml
 from trainyard.emulator.s3.body import document
 from trainyard.emulator.s3.checksums import PREFIX
 from trainyard.emulator.s3.routes import operation
+from trainyard.emulator.s3.xml import Response
 
 _BLOCK = "public-access-block"
 _SWITCHES = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-from werkzeug import Request, Response
+from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectInfo, ObjectStore, S3Error
@@ -14,6 +14,7 @@ from trainyard.emulator.s3.checksums import PREFIX
 from trainyard.emulator.s3.kept import check_tags, tags_of, with_tags
 from trainyard.emulator.s3.objects import version_header
 from trainyard.emulator.s3.routes import operation
+from trainyard.emulator.s3.xml import Response
 
 SETTING = "tagging"
 MOST = 50  # tags of a bucket (S3's limit)
@@ -55,7 +56,7 @@ class Tagging:
         self.store.need_bucket(bucket)
         tags = read_tags(xml.parse(document(request)))
         check_tags(tags, MOST)
-        self.store.set(bucket, SETTING, json.dumps(tags))
+        self.store.set(bucket, SETTING, json.dumps(tags) if tags else None)
         return Response(status=204)
 
     @operation("DeleteBucketTagging")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from werkzeug import Request, Response
+from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import VERSIONING, ObjectInfo, ObjectStore, seq_of, successor
@@ -13,6 +13,7 @@ from trainyard.emulator.s3.conditions import number
 from trainyard.emulator.s3.kept import STORAGE
 from trainyard.emulator.s3.listing import LIMIT, encode, of_checksums, roll_up
 from trainyard.emulator.s3.routes import operation
+from trainyard.emulator.s3.xml import Response
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from xml.etree import ElementTree
 
-from werkzeug import Response
+from werkzeug import Response as AnyResponse
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import S3Error
@@ -15,6 +15,13 @@ NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PREFIX = f"{{{NAMESPACE}}}"
 ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, though a key can: a listing asks for url encoding."""
+
+
+class Response(AnyResponse):
+    """S3 names no Content-Type where it sends no document."""
+
+    default_mimetype = None
+
 
 OWNER = [("ID", "emulator"), ("DisplayName", "emulator")]
 """Of every bucket and object."""
