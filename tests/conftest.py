@@ -33,6 +33,7 @@ trainyard/emulator/test_functions.py
 trainyard/emulator/test_patterns.py trainyard/emulator/steps/test_tuning.py
 trainyard/emulator/steps/test_quality_check.py trainyard/emulator/events
 trainyard/emulator/test_s3.py trainyard/emulator/tuning/test_tunings.py
+trainyard/parity
 trainyard/permissions/test_roles.py trainyard/plan/test_diff.py trainyard/plan/test_pictures.py
 trainyard/runs/test_watch.py trainyard/test_pytest_plugin.py trainyard/test_yaml_text.py
 trainyard/validate/rules/test_rules.py trainyard/validate/test_faults.py test_rooms.py

@@ -22,7 +22,6 @@ from benchmarks.sdk_tests.changes import (
     ABALONE,
     DEFAULT_BUCKETS,
     FIXTURES,
-    IMAGE,
     IMAGES,
     LONG_SLEEPS,
 )
@@ -95,7 +94,6 @@ def _test(
         "SDK_TESTS_FIXTURES": str(fixtures),
         "SDK_TESTS_IDLE": "" if any(n in test for n in LONG_SLEEPS) else str(folder / "idle"),
         "OMP_NUM_THREADS": "1",
-        "SAGEMAKER_INTERNAL_IMAGE_URI": IMAGE,  # where @step is given no image
     }
     command = [specification["python"]]
     if test.endswith(".ipynb"):

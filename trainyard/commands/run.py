@@ -29,11 +29,11 @@ from trainyard.commands.emulator import (
     people,
     serving,
 )
-from trainyard.commands.put import missed, parsed, put
 from trainyard.emulator.environment import applied
 from trainyard.emulator.jobs.job import KINDS
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.language.statuses import ENDED
+from trainyard.put import missed, parsed, put
 from trainyard.runs.watch import watch
 from trainyard.service import client
 

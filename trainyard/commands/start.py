@@ -1,4 +1,4 @@
-"""Start a pipeline again from one of its steps; what that needs of an earlier execution is reused.
+"""Start a pipeline again from one of its steps, and say what is reused.
 
 trainyard start --from STEP [--execution ARN] [--pipeline NAME] [--parameter NAME=VALUE] [--wait]
 

@@ -11,6 +11,10 @@ from pathlib import Path
 from trainyard.common import whole_file
 from trainyard.emulator.api import REGION
 
+STUDIO = f"542918446943.dkr.ecr.{REGION}.amazonaws.com/sagemaker-distribution-prod:latest-cpu"
+"""Studio's own image, which it names so to the SDK: a @step without an image runs in it, whatever
+its Python's version."""
+
 REDIRECT = str(Path(__file__).parent / "redirect")
 """First on PYTHONPATH it leads clients that were given an address of AWS to AWS_ENDPOINT_URL."""
 
@@ -40,6 +44,7 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_CONFIG_FILE": _empty(state / "aws-config"),
         "AWS_SHARED_CREDENTIALS_FILE": _empty(state / "aws-credentials"),
+        "SAGEMAKER_INTERNAL_IMAGE_URI": STUDIO,
         **sdk_settings(state),
     }
     values["PYTHONPATH"] = os.pathsep.join(filter(None, [REDIRECT, os.environ.get("PYTHONPATH")]))

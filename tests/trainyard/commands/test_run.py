@@ -24,6 +24,13 @@ sm.create_pipeline(PipelineName="p", PipelineDefinition=open("definition.json").
 print(sm.start_pipeline_execution(PipelineName="p")["PipelineExecutionArn"])
 """
 
+LIST = """
+import boto3
+for page in boto3.client("s3").get_paginator("list_objects_v2").paginate(Bucket="public"):
+    print(*[item["Key"] for item in page["Contents"]])
+boto3.client("s3").get_object(Bucket="elsewhere", Key="data/a.csv")
+"""
+
 
 @pytest.fixture
 def start(started: Callable) -> Callable:
@@ -145,3 +152,15 @@ def test_the_sdk_needs_no_real_sts_and_sends_no_telemetry(start: Callable):
     process = start("--", sys.executable, "-c", script)
     out, err = process.communicate(timeout=60)
     assert out.split()[-2:] == ["sagemaker-us-east-1-123456789012", "True"], err
+
+
+def test_files_and_folders_are_put_and_what_is_not_there_is_named(start: Callable, tmp_path: Path):
+    (tmp_path / "one.csv").write_text("1")
+    (tmp_path / "folder/in").mkdir(parents=True)
+    (tmp_path / "folder/in/two.csv").write_text("2")
+    puts = ("--put", "s3://public/data/a.csv=one.csv", "--put", "s3://public/all=folder")
+    process = start(*puts, "--", sys.executable, "-c", LIST)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert out == "all/in/two.csv data/a.csv\n"
+    assert "s3://elsewhere/data/a.csv" in err and "--put s3://elsewhere/data/a.csv=FILE" in err

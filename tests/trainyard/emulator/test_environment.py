@@ -16,6 +16,7 @@ from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
 
 from tests.conftest import CHECKOUT
 from trainyard.emulator.environment import environment, foreign
+from trainyard.emulator.jobs.images import refusal
 from trainyard.emulator.server import serve
 
 
@@ -138,3 +139,8 @@ def test_nothing_of_the_user_leads_a_client_to_the_real_aws(tmp_path: Path, host
         (endpoint.url, "us-east-1", endpoint.env["AWS_ACCESS_KEY_ID"], None)
     }
     assert quiet is True and bucket == "sagemaker-us-east-1-123456789012"
+
+
+def test_the_image_that_a_step_gets_without_one_is_accepted(tmp_path: Path):
+    values = environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
+    assert refusal(values["SAGEMAKER_INTERNAL_IMAGE_URI"]) is None

@@ -1,0 +1,120 @@
+"""One run of the cases against an endpoint: calls, what came back, and what is left to remove."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.exceptions import ClientError, ParamValidationError
+
+from trainyard.language.statuses import ENDED
+from trainyard.parity.scrubbing import Scrubber
+
+_STEP = ("StepName", "StepStatus", "FailureReason", "AttemptCount", "Metadata")
+
+
+@dataclass
+class Run:
+    """``clients``: boto3's for ``sagemaker``, ``s3``; ``prefix``: before each name that is made."""
+
+    sagemaker: Any
+    s3: Any
+    prefix: str
+    bucket: str
+    role: str
+    image: str
+    account: str
+    region: str
+    poll: float = 5.0
+    patience: float = 3600.0
+    recorded: list[dict[str, Any]] = field(default_factory=list)
+    _cleanup: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        own = {self.role: "<role>", self.image: "<image>", self.bucket: "<bucket>"}
+        own |= {self.prefix: "<prefix>-", self.account: "<account>", self.region: "<region>"}
+        self._scrub = Scrubber(own)
+
+    def name(self, name: str) -> str:
+        return f"{self.prefix}{name}"
+
+    def arn(self, resource: str) -> str:
+        return f"arn:aws:sagemaker:{self.region}:{self.account}:{resource}"
+
+    def call(self, operation: str, **request: Any) -> dict[str, Any] | None:
+        """The answer, which is recorded; None when it was refused, which is recorded, too."""
+        entry: dict[str, Any] = {"call": operation}
+        self.recorded.append(entry)
+        try:
+            answer: dict[str, Any] = getattr(self.sagemaker, operation)(**request)
+        except ClientError as refused:
+            error = refused.response["Error"]
+            entry["error"] = self._scrub({"Code": error["Code"], "Message": error["Message"]})
+            entry["status"] = refused.response["ResponseMetadata"]["HTTPStatusCode"]
+            return None
+        except ParamValidationError as wrong:  # the client's own, of a shape that nobody answers
+            entry["error"] = {"Code": "ParamValidationError", "Message": self._scrub(str(wrong))}
+            return None
+        entry["answer"] = self._scrub(answer)
+        return answer
+
+    def later(self, operation: str, **request: Any) -> None:
+        """To be called when all is done; the last first."""
+        self._cleanup.append((operation, request))
+
+    def create(self, name: str, text: str, token: str = "c" * 32) -> None:
+        """CreatePipeline; what it makes is removed at the end."""
+        made = self.call(
+            "create_pipeline", PipelineName=self.name(name), PipelineDefinition=text,
+            RoleArn=self.role, ClientRequestToken=token,
+        )  # fmt: skip
+        if made:
+            named = {"PipelineName": self.name(name), "ClientRequestToken": "d" * 32}
+            self.later("delete_pipeline", **named)
+
+    def executed(self, name: str, parameters: list[dict] | None = None) -> str | None:
+        """The ARN of an execution that has ended; its description and its steps are recorded."""
+        started = self.call(
+            "start_pipeline_execution", PipelineName=self.name(name),
+            PipelineParameters=parameters or [],
+        )  # fmt: skip
+        if not started:
+            return None
+        arn: str = started["PipelineExecutionArn"]
+        self.ended(arn)
+        return arn
+
+    def ended(self, arn: str) -> None:
+        """Waits for the execution's end, and records how it ended.
+
+        Raises:
+            TimeoutError: it still runs after ``patience`` seconds.
+        """
+        end = time.monotonic() + self.patience
+        while True:
+            found = self.sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
+            if found["PipelineExecutionStatus"] in ENDED:
+                break
+            if time.monotonic() > end:
+                raise TimeoutError(f"{arn} still runs after {self.patience:g} s")
+            time.sleep(self.poll)
+        self.recorded.append({"ended": self._scrub(found)})
+        answer = self.sagemaker.list_pipeline_execution_steps(
+            PipelineExecutionArn=arn, SortOrder="Ascending"
+        )
+        found = answer["PipelineExecutionSteps"]
+        steps = [{key: step[key] for key in _STEP if key in step} for step in found]
+        self.recorded.append({"steps": self._scrub(steps)})
+
+    def clean(self) -> Iterator[str]:
+        """Removes what was made; a line for each thing that could not be."""
+        for operation, request in reversed(self._cleanup):
+            try:
+                getattr(self.sagemaker, operation)(**request)
+            except ClientError as refused:
+                yield f"{operation} {request}: {refused}"
+        self._cleanup.clear()
+        found = self.s3.list_objects_v2(Bucket=self.bucket).get("Contents", [])
+        for item in found:
+            self.s3.delete_object(Bucket=self.bucket, Key=item["Key"])
+        self.s3.delete_bucket(Bucket=self.bucket)
