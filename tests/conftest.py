@@ -32,6 +32,7 @@ trainyard/emulator/test_callbacks.py trainyard/emulator/test_cleanup.py
 trainyard/emulator/test_functions.py
 trainyard/emulator/test_patterns.py trainyard/emulator/steps/test_tuning.py
 trainyard/emulator/steps/test_quality_check.py trainyard/emulator/events
+trainyard/emulator/test_search.py
 trainyard/emulator/test_s3.py trainyard/emulator/tuning/test_tunings.py
 trainyard/parity
 trainyard/permissions/test_roles.py trainyard/plan/test_diff.py trainyard/plan/test_pictures.py

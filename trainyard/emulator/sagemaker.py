@@ -1,5 +1,6 @@
 """SageMaker: the operations on pipelines, executions, jobs and endpoints, and their tags."""
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.runtime.interpreter import OWN
+from trainyard.emulator.search import search
 from trainyard.emulator.serving.configs import EndpointConfigs
 from trainyard.emulator.serving.endpoints import Endpoints
 from trainyard.emulator.serving.invocations import Reply
@@ -180,6 +182,7 @@ class SageMaker:
             "CreateModel": self._tagged(self._models.create, "ModelArn"),
             "CreatePipeline": self._tagged(self._pipelines.create, "PipelineArn"),
             "DeletePipeline": self._delete_pipeline,
+            "Search": functools.partial(search, self._answer),
             "AddTags": self._for_own("AddTags", self._tags.add),
             "ListTags": self._for_own("ListTags", self._tags.list_tags),
             "DeleteTags": self._for_own("DeleteTags", self._tags.delete),

@@ -24,7 +24,6 @@ _NEEDS = (
     (("Algorithm",), "algorithms of the AWS Marketplace"),
     (("CodeRepositor",), "a notebook server"),
     (("Action", "Artifact", "Context", "Association", "Lineage"), "lineage, which is not kept"),
-    (("Search",), "an index over what there is"),
 )
 
 
