@@ -138,7 +138,8 @@ def _cached(directory: Path, record: dict) -> str:
     for name, step in record["steps"].items():
         if step.get("signature") and step["StepStatus"] == "Succeeded":
             steps = _parsed((directory / "definition.json").read_text()).steps
-            if time.time() - step["EndTime"] <= cache.expiry(steps[name]):
+            body = name.rpartition("-")[0] if "IterationContext" in step else name
+            if time.time() - step["EndTime"] <= cache.expiry(steps[body]):
                 return name
     return ""
 

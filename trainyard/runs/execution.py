@@ -31,6 +31,8 @@ class Step:
     reason: str
     cached: bool
     metadata: Mapping[str, Any]
+    reused: bool = False
+    """Whether a selective execution took its result from an earlier one."""
 
     @property
     def seconds(self) -> float | None:
@@ -97,6 +99,7 @@ class Execution:
                 reason=item.get("FailureReason", ""),
                 cached="SourcePipelineExecutionArn" in item.get("CacheHitResult", {}),
                 metadata=item.get("Metadata", {}),
+                reused="SelectiveExecutionResult" in item,
             )
             for item in found
         ]

@@ -26,9 +26,18 @@ def steps_table(steps: list[Step]) -> Table:
 
 
 def status_text(step: Step) -> Text:
-    """The step's status in its colour; says when the result came from the step cache."""
-    text = f"{step.status} (cached)" if step.cached else step.status
-    return Text(text, style=COLOURS.get(step.status, ""))
+    """The step's status in its colour; says when the result is an earlier one, and who waits."""
+    return Text(f"{step.status}{_aside(step)}", style=COLOURS.get(step.status, ""))
+
+
+def _aside(step: Step) -> str:
+    if step.cached:
+        return " (cached)"
+    if step.reused:
+        return " (reused)"
+    token = step.metadata.get("Callback", {}).get("CallbackToken")
+    waits = token and step.status in ("Executing", "Stopping")
+    return f" (waits: trainyard callback {token})" if waits else ""
 
 
 def duration(seconds: float | None) -> str:

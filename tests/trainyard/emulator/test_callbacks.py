@@ -17,6 +17,8 @@ from tests.trainyard.emulator.standin import make_client
 from tests.trainyard.emulator.test_functions import make, zipped
 from trainyard.commands.callback import main
 from trainyard.common.errors import ServiceError
+from trainyard.runs.execution import Execution
+from trainyard.runs.table import status_text
 
 OUTPUTS = [
     {"OutputName": "who", "OutputType": "String"},
@@ -113,6 +115,8 @@ def test_a_person_answers_on_the_command_line(aws: Cloud, capsys: pytest.Capture
         arns = [aws.start("asks") for _ in range(2)]
         tokens = {told["pipelineExecutionArn"]: told["token"] for told in map(message, [aws] * 2)}
         until(lambda: all("Ask" in aws.steps(arn) for arn in arns))
+        table = [status_text(step).plain for step in Execution(arns[0]).steps()]
+        assert table == [f"Executing (waits: trainyard callback {tokens[arns[0]]})"]
         main(None)
         listed = capsys.readouterr().out
         assert all(f"{tokens[arn]}  Ask since" in listed and arn in listed for arn in arns)

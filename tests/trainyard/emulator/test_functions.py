@@ -90,9 +90,10 @@ def test_a_function_runs_and_its_log_is_there(aws: Cloud) -> None:
     assert result == {"sum": 3, "list": [1, {"x": 2}], "ok": True}
     assert (answer["StatusCode"], answer["ExecutedVersion"]) == (200, "$LATEST")
     lines = log_of(aws, "add")
-    assert "asked for {'a': 1, 'b': 2} by add tests" in lines
-    assert [line.split()[0] for line in lines] == ["START", "asked", "END", "REPORT"]
     assert base64.b64decode(answer["LogResult"]).decode().splitlines() == lines
+    assert "asked for {'a': 1, 'b': 2} by add tests" in lines
+    own = [line for line in lines if not line.startswith("[emulator] ")]
+    assert [line.split()[0] for line in own] == ["START", "asked", "END", "REPORT"]
 
 
 def test_a_function_is_its_role_and_reaches_the_endpoint(aws: Cloud) -> None:
@@ -182,6 +183,19 @@ def test_what_lambda_has_and_this_has_not_is_refused_by_name(aws: Cloud) -> None
         client.publish_version(FunctionName="add")
     with pytest.raises(ClientError, match="ResourceConflictException.*already exist: add"):
         make(aws, "add")
+
+
+def test_a_policy_is_kept_and_shown(aws: Cloud) -> None:
+    client = make_client(aws.endpoint, "lambda")
+    asked = {"StatementId": "s", "Action": "lambda:InvokeFunction", "SourceArn": "arn:aws:events:x"}
+    client.add_permission(FunctionName="add", Principal="events.amazonaws.com", **asked)
+    with pytest.raises(ClientError, match="ResourceConflictException"):
+        client.add_permission(FunctionName="add", Principal="events.amazonaws.com", **asked)
+    [statement] = json.loads(client.get_policy(FunctionName="add")["Policy"])["Statement"]
+    assert statement["Principal"] == {"Service": "events.amazonaws.com"}
+    client.remove_permission(FunctionName="add", StatementId="s")
+    with pytest.raises(ClientError, match="ResourceNotFoundException"):
+        client.get_policy(FunctionName="add")
 
 
 def test_functions_and_accepted_events_outlive_the_emulator(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from werkzeug import Request, Response
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.documents import read_json, write_json
+from trainyard.emulator.functions import policy
 from trainyard.emulator.functions.code import Code, invalid, read_zip, unzip
 from trainyard.emulator.functions.configuration import DEFAULTS, NAME, checked
 from trainyard.emulator.functions.invocation import LARGEST, Invocation, Result
@@ -54,6 +55,9 @@ class Functions:
             "Invoke": self.invoke,
             "TagResource": self.tag,
             "UntagResource": self.untag,
+            "AddPermission": self.add_permission,
+            "RemovePermission": self.remove_permission,
+            "GetPolicy": self.get_policy,
             "ListTags": lambda request: {"Tags": self._find(request, "Resource")["tags"]},
         }
         root.mkdir(parents=True, exist_ok=True)
@@ -180,6 +184,26 @@ class Functions:
             kept = {k: v for k, v in record["tags"].items() if k not in request["TagKeys"]}
             self._write(record | {"tags": kept})
         return {}
+
+    def add_permission(self, request: dict) -> dict:
+        with self._lock:
+            record = self._find(request)
+            new = policy.statement(request, record["configuration"]["FunctionArn"])
+            record["policy"] = policy.added(record.get("policy", []), new)
+            self._write(record)
+        return {"Statement": json.dumps(new)}
+
+    def remove_permission(self, request: dict) -> dict:
+        with self._lock:
+            record = self._find(request)
+            kept = policy.removed(record.get("policy", []), request["StatementId"])
+            self._write(record | {"policy": kept})
+        return {}
+
+    def get_policy(self, request: dict) -> dict:
+        record = self._find(request)
+        shown = policy.shown(record.get("policy", []))
+        return {"Policy": shown, "RevisionId": record["configuration"]["RevisionId"]}
 
     def invoke(self, request: dict) -> dict:
         kind = request.get("InvocationType", "RequestResponse")

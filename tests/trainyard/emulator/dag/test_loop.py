@@ -5,8 +5,9 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import Cloud, cloud, fail_step, until
+from tests.trainyard.emulator.harness import Cloud, cloud, fail_step, process_step, until
 from tests.trainyard.emulator.test_functions import lambda_step, make, zipped
+from trainyard.emulator.references import References
 
 SOURCE = """
 import os, time
@@ -144,6 +145,16 @@ def test_items_that_are_none_fail_the_step(aws: Cloud, value: str, reason: str) 
     answer, steps = aws.run(name, {"Items": value})
     assert answer["PipelineExecutionStatus"] == "Failed"
     assert reason in steps["Loop"]["FailureReason"]
+
+
+def test_a_body_is_cached_and_kept_from_pruning_by_its_childs_name(aws: Cloud) -> None:
+    body = process_step("Shard", "true", CacheConfig={"Enabled": True, "ExpireAfter": "P1D"})
+    aws.create("cached", [loop([1], [body])])
+    first, _ = aws.run("cached")
+    _, steps = aws.run("cached")
+    hit = {"SourcePipelineExecutionArn": first["PipelineExecutionArn"]}
+    assert steps["Shard-0"]["CacheHitResult"] == hit
+    assert "Shard-0" in [unit.cached for unit in References(aws.state).units]
 
 
 def test_an_empty_list_runs_nothing(aws: Cloud) -> None:
