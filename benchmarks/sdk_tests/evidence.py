@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.regions import region_of, within
 from trainyard.emulator.server import Endpoint
 from trainyard.language.statuses import ENDED, JOB_ENDED
 
@@ -67,7 +68,8 @@ class Watch:
 
     def _describe(self, arn: str) -> dict:
         request = {"PipelineExecutionArn": arn}
-        return self._endpoint.app.sagemaker.handle("DescribePipelineExecution", request)
+        with within(region_of(arn)):
+            return self._endpoint.app.sagemaker.handle("DescribePipelineExecution", request)
 
     def collect(self) -> dict[str, Any]:
         """Everything :func:`benchmarks.sdk_tests.judge.judge` needs beside the test's outcome."""
@@ -81,7 +83,8 @@ class Watch:
 
     def _execution(self, arn: str) -> dict[str, Any]:
         answer = self._describe(arn)
-        handle = self._endpoint.app.sagemaker.handle
+        with within(region_of(arn)):
+            handle = self._endpoint.app.sagemaker.handle
         request = {"PipelineExecutionArn": arn, "SortOrder": "Ascending"}
         steps = handle("ListPipelineExecutionSteps", request)["PipelineExecutionSteps"]
         return {
@@ -104,7 +107,7 @@ class Watch:
 def executions(endpoint: Endpoint) -> list[str]:
     """ARNs of all executions, those of deleted pipelines, too."""
     found = []
-    for path in sorted(_state(endpoint).glob("executions/*/execution.json")):
+    for path in sorted(_state(endpoint).rglob("executions/*/execution.json")):
         with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
             found.append(json.loads(path.read_text())["answer"]["PipelineExecutionArn"])
     return found
@@ -113,7 +116,7 @@ def executions(endpoint: Endpoint) -> list[str]:
 def jobs(endpoint: Endpoint) -> list[dict[str, str]]:
     """``name``, ``kind``, ``arn``, ``status`` and ``reason`` of each job that was really run."""
     found = []
-    for path in sorted(_state(endpoint).glob("jobs/*/job.json")):
+    for path in sorted(_state(endpoint).rglob("jobs/*/job.json")):
         with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
             document = json.loads(path.read_text())
             kind, record = document["kind"], document["describe"]

@@ -37,6 +37,7 @@ from trainyard.put import missed, parsed, put
 from trainyard.runs.watch import watch
 from trainyard.service import client
 
+REGION_NAMES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 SETTINGS = {"allow_interspersed_args": False}  # COMMAND's options are its own
 
 
@@ -66,8 +67,9 @@ def main(
             people.print(line, markup=False)
         begun = datetime.now(UTC)
         status = _run(command)
-        if wait:
-            status = status or _conclude(begun)
+        for region in endpoint.app.regions if wait else ():
+            with applied(endpoint.env | {name: region for name in REGION_NAMES}):
+                status = status or _conclude(begun)
         for line in missed(endpoint.app.objects) if status else ():
             people.print(line, markup=False)
     raise typer.Exit(status)

@@ -1,14 +1,14 @@
-"""What every room of the emulator shares: the AWS error answer, the account, the region."""
+"""What every room of the emulator shares: the AWS error answer, the account, ARNs."""
+
+from trainyard.emulator.regions import partition, region
 
 ACCOUNT = "123456789012"
 """moto's default account: ARNs of ours and of moto's must agree."""
-REGION = "us-east-1"
-"""One emulator is one region; whatever region a client signs for, ARNs say this one."""
 
 
 def make_arn(service: str, resource: str) -> str:
-    """``arn:aws:<service>:<region>:<account>:<resource>``, of something that this emulator made."""
-    return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{resource}"
+    """``arn:aws:<service>:<region>:<account>:<resource>``, of something made in this region."""
+    return f"arn:{partition()}:{service}:{region()}:{ACCOUNT}:{resource}"
 
 
 class ApiError(Exception):

@@ -9,8 +9,8 @@ from typing import Any
 import botocore.session
 from botocore.config import Config
 
-from trainyard.emulator.api import REGION
 from trainyard.emulator.keys import Keys
+from trainyard.emulator.regions import region
 
 _NOTHING_OF_THE_USERS = {
     "profile": (None, None, None, None),
@@ -41,17 +41,21 @@ class Aws:
         """Answers who connects to ``listening``, until it is shut down."""
         self._admit(listening)
 
-    def client(self, service: str, region: str = REGION) -> Any:
-        """A boto3-like client: ``client("sqs").send_message(...)``, as long as the emulator."""
+    def client(self, service: str) -> Any:
+        """A boto3-like client: ``client("sqs").send_message(...)``, as long as the emulator.
+
+        It is of the region that this thread works for.
+        """
+        key = service, region()
         with self._lock:
-            if (service, region) not in self._clients:
+            if key not in self._clients:
                 session = botocore.session.Session(session_vars=_NOTHING_OF_THE_USERS)
-                self._clients[service, region] = session.create_client(
+                self._clients[key] = session.create_client(
                     service,
-                    region_name=region,
+                    region_name=key[1],
                     endpoint_url=self.url,
                     aws_access_key_id=self.keys.own[0],
                     aws_secret_access_key=self.keys.own[1],
                     config=Config(proxies={}, ignore_configured_endpoint_urls=True),
                 )
-            return self._clients[service, region]
+            return self._clients[key]

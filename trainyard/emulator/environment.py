@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainyard.common import whole_file
-from trainyard.emulator.api import REGION
+from trainyard.emulator.regions import REGION
 
 STUDIO = f"542918446943.dkr.ecr.{REGION}.amazonaws.com/sagemaker-distribution-prod:latest-cpu"
 """Studio's own image, which it names so to the SDK: a @step without an image runs in it, whatever

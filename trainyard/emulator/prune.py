@@ -57,6 +57,7 @@ def choose(
     if seconds is None and (limit is None or size <= limit):
         return Pruned(size)
     references = References(state)
+    elsewhere = _elsewhere(state)
     free = [u for u in references.units if not u.registered and (cached or not u.cached)]
     now = time.time()
     old = sum(now - unit.made > seconds for unit in free) if seconds is not None else 0
@@ -64,7 +65,7 @@ def choose(
     @functools.cache
     def of_oldest(count: int) -> Pruned:
         units = _unused(free[:count], references)
-        objects = _objects(units, references, store, inputs)
+        objects = _objects(units, references, store, inputs, elsewhere)
         freed = sum(_size_of(unit, state) for unit in units) + sum(objects.values())
         return Pruned(size, units, set(objects), freed)
 
@@ -112,11 +113,19 @@ def _unused(going: list[Unit], references: References) -> list[Unit]:
 
 
 def _objects(
-    going: list[Unit], references: References, store: ObjectStore, inputs: bool
+    going: list[Unit],
+    references: References,
+    store: ObjectStore,
+    inputs: bool,
+    elsewhere: set[tuple[str, str]],
 ) -> dict[tuple[str, str], int]:
-    """(bucket, key) → bytes of what they alone wrote, or read."""
+    """(bucket, key) → bytes of what they alone wrote, or read.
+
+    ``elsewhere``: what other regions refer to.
+    """
     leaving = {unit.name for unit in going}
     kept = _keys(references.kept(u for u in references.units if u.name not in leaving))
+    kept |= elsewhere
     wanted = set()
     for unit in going:
         wanted |= references.written(unit) | (references.read(unit) if inputs else set())
@@ -128,6 +137,12 @@ def _objects(
                 if not any((bucket, beginning) in kept for beginning in beginnings):
                     found[bucket, info.key] = info.size
     return found
+
+
+def _elsewhere(state: Path) -> set[tuple[str, str]]:
+    """What the other regions' worlds refer to: nothing of theirs is pruned, S3 is everybody's."""
+    others = [References(path) for path in state.glob("regions/*/")]
+    return {key for other in others for key in _keys(other.kept(other.units))}
 
 
 def _keys(uris: Iterable[str]) -> set[tuple[str, str]]:

@@ -34,19 +34,11 @@ from trainyard.emulator.tags import Tags
 from trainyard.emulator.tuning.tunings import Tunings
 
 Operation = Callable[[dict], dict]
-_OWN = tuple(
-    make_arn("sagemaker", f"{kind}/")
-    for kind in (
-        *(
-            "pipeline",
-            "training-job",
-            "processing-job",
-            "transform-job",
-            "hyper-parameter-tuning-job",
-        ),
-        *("model", "endpoint", "endpoint-config"),
-    )
+_OWN = (
+    *("pipeline", "training-job", "processing-job", "transform-job"),
+    *("hyper-parameter-tuning-job", "model", "endpoint", "endpoint-config"),
 )
+"""Kinds of resource whose tags are ours."""
 
 
 class SageMaker:
@@ -232,7 +224,8 @@ class SageMaker:
         """``handle`` for the ARNs of pipelines, executions and jobs; others are forwarded."""
 
         def dispatch(request: dict) -> dict:
-            if request["ResourceArn"].startswith(_OWN):
+            own = tuple(make_arn("sagemaker", f"{kind}/") for kind in _OWN)
+            if request["ResourceArn"].startswith(own):
                 return handle(request)
             return self._forward(operation, request)
 

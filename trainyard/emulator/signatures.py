@@ -29,6 +29,7 @@ from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.keys import Keys
+from trainyard.emulator.regions import REGION
 from trainyard.emulator.s3.app import virtual_bucket
 
 LONGEST = 604800  # seconds that a presigned URL may hold (AWS's limit: a week)
@@ -83,6 +84,7 @@ class Signed:
 
     service: str
     key: str = ""
+    region: str = REGION
     signature: str = ""
     _auth: SigV4Auth | None = None
     _request: AWSRequest | None = None
@@ -184,7 +186,7 @@ def _same(
     text = auth.string_to_sign(arrived, auth.canonical_request(arrived))
     if not hmac.compare_digest(auth.signature(text, arrived), signature):
         raise _wrong()
-    return Signed(scope["service"].lower(), scope["key"], signature, auth, arrived)
+    return Signed(scope["service"].lower(), scope["key"], scope["region"], signature, auth, arrived)
 
 
 def _check_payload(request: Request, signed: list[str], *, s3: bool, presigned: bool) -> None:

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainyard.emulator.api import ACCOUNT, REGION, ApiError
+from trainyard.emulator.api import ACCOUNT, ApiError
 from trainyard.emulator.aws import Aws
+from trainyard.emulator.regions import region
 
 log = logging.getLogger(__name__)
 LISTS = {
@@ -87,7 +88,7 @@ def _event(alarm: dict, before: str) -> dict:
         "alarmArn": alarm["AlarmArn"],
         "accountId": ACCOUNT,
         "time": _time(time.time()),
-        "region": REGION,
+        "region": region(),
         "alarmData": {
             "alarmName": alarm["AlarmName"],
             "state": {

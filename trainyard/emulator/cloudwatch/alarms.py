@@ -17,6 +17,7 @@ from trainyard.emulator.cloudwatch.evaluation import BEYOND, COMPARISONS, MISSIN
 from trainyard.emulator.cloudwatch.metrics import Metric, Metrics
 from trainyard.emulator.cloudwatch.statistics import computed, known
 from trainyard.emulator.documents import read_json, write_json
+from trainyard.emulator.regions import Thread
 
 TICK = 0.5  # seconds between evaluations
 HISTORY = 100  # changes of state that are kept of an alarm
@@ -35,7 +36,7 @@ class Alarms:
         self._all: dict[str, dict] = read_json(path) if path.exists() else {}
         self._history: dict[str, list[dict]] = {}
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="alarms", daemon=True)
+        self._thread = Thread(target=self._watch, name="alarms", daemon=True)
 
     def begin(self) -> None:
         """Evaluates from now on."""

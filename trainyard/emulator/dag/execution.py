@@ -31,6 +31,7 @@ from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.job import DEFECT
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.regions import Thread
 from trainyard.emulator.steps.runner import Attempt, StepFailed, StepStopped, StepTimedOut
 from trainyard.language.evaluation import evaluate
 from trainyard.language.expressions import ExpressionError
@@ -95,7 +96,7 @@ class Execution:
     def start(self) -> None:
         self.save()
         self._observe(self.record, None)
-        threading.Thread(target=self._run, name=f"execution-{self.id}", daemon=True).start()
+        Thread(target=self._run, name=f"execution-{self.id}", daemon=True).start()
 
     def stop(self) -> None:
         """Stops what runs; nothing more starts."""
@@ -224,7 +225,7 @@ class Execution:
         self._running.add(step.name)
         self.save()
         self._observe(self.record, step.name)
-        threading.Thread(target=self._run_step, args=(step,), daemon=True).start()
+        Thread(target=self._run_step, args=(step,), daemon=True).start()
 
     def _conclude(self) -> None:
         failed = self._failed()

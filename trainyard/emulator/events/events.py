@@ -21,6 +21,7 @@ from trainyard.emulator.events.changes import Changes
 from trainyard.emulator.events.rules import Rules
 from trainyard.emulator.events.schedules import Schedules
 from trainyard.emulator.events.targets import Deliverer, Target
+from trainyard.emulator.regions import Thread
 from trainyard.emulator.rest import Rest, error
 
 TICK = 0.5  # seconds between looks at the clock
@@ -40,7 +41,7 @@ class Events:
         self.changes = Changes(self._rules.emit)
         self._closed = threading.Event()
         self._threads = [
-            threading.Thread(target=target, name=name, daemon=True)
+            Thread(target=target, name=name, daemon=True)
             for target, name in ((self._deliver, "events"), (self._watch, "schedules"))
         ]
 

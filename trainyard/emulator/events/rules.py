@@ -17,11 +17,12 @@ from typing import Any
 from moto.events.exceptions import InvalidEventPatternException
 from moto.events.models import EventPattern
 
-from trainyard.emulator.api import ACCOUNT, REGION, ApiError, make_arn
+from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
 from trainyard.emulator.events import targets
 from trainyard.emulator.events.expressions import WrongExpression, iso, parse
 from trainyard.emulator.events.kept import Kept
 from trainyard.emulator.paging import page
+from trainyard.emulator.regions import region
 
 BUS = "default"
 _RULE = ("Description", "EventPattern", "ScheduleExpression", "RoleArn", "State", "ManagedBy")
@@ -258,7 +259,7 @@ def make(source: str, kind: str, detail: Any, resources: list[str]) -> Event:
         "source": source,
         "account": ACCOUNT,
         "time": iso(time.time()),
-        "region": REGION,
+        "region": region(),
         "resources": resources,
         "detail": detail,
     }

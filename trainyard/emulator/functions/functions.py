@@ -28,6 +28,7 @@ from trainyard.emulator.functions.configuration import DEFAULTS, NAME, checked
 from trainyard.emulator.functions.invocation import LARGEST, Invocation, Result
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.paging import page
+from trainyard.emulator.regions import Thread
 from trainyard.emulator.rest import Rest, error
 
 RETRIES = (60.0, 120.0)  # seconds before an asynchronous event is tried again
@@ -258,7 +259,7 @@ class Functions:
         self._later(path)
 
     def _later(self, path: Path) -> None:
-        threading.Thread(target=self._deliver, args=(path,), daemon=True).start()
+        Thread(target=self._deliver, args=(path,), daemon=True).start()
 
     def _deliver(self, path: Path) -> None:
         """At most three calls, as AWS has it; after the last the event is dropped."""

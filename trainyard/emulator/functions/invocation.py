@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.access import Access, granted
-from trainyard.emulator.api import REGION
 from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.jobs.job import Place
+from trainyard.emulator.regions import region
 from trainyard.emulator.runtime.cluster import Cluster, Outcome
 from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node, base_environment
@@ -92,7 +92,7 @@ class Invocation:
         write_json(node.home / "event.json", told)
         now = time.strftime("%Y/%m/%d", time.gmtime())
         self._stream = f"{now}/[$LATEST]{uuid.uuid4().hex}"
-        node.environment = base_environment(REGION, 1, node.python) | self._environment()
+        node.environment = base_environment(region(), 1, node.python) | self._environment()
         node.command = [str(node.python), str(Path(__file__).with_name("bootstrap.py"))]
 
     def _environment(self) -> dict[str, str]:

@@ -19,6 +19,7 @@ from trainyard.emulator.aws import Aws
 from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.functions.code import invalid
 from trainyard.emulator.functions.functions import Functions
+from trainyard.emulator.regions import Thread
 
 POLL = 1  # seconds of a long poll: a mapping that was deleted, and the end, are seen so late
 TAKEN = ("BatchSize", "MaximumBatchingWindowInSeconds", "FunctionResponseTypes", "Enabled")
@@ -121,7 +122,7 @@ class Sources:
     # polling
 
     def _start(self, number: str) -> None:
-        threading.Thread(target=self._poll, args=(number,), name=number, daemon=True).start()
+        Thread(target=self._poll, args=(number,), name=number, daemon=True).start()
 
     def _poll(self, number: str) -> None:
         warned = False

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.access import Access, granted
-from trainyard.emulator.api import REGION, ApiError, make_arn
+from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.cloudwatch.metrics import Metrics
 from trainyard.emulator.documents import write_json
@@ -31,6 +31,7 @@ from trainyard.emulator.jobs.needs import told
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.regions import Thread, region
 from trainyard.emulator.runtime.cluster import Cluster, Exit, Outcome
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.runtime.isolation import choose
@@ -131,7 +132,7 @@ class Job(ABC):
     def start(self, ended: Callable[["Job"], None]) -> None:
         """``ended`` is called in the end, when the record on disk says everything."""
         self.save()
-        threading.Thread(target=self._run, args=(ended,), name=self.name, daemon=True).start()
+        Thread(target=self._run, args=(ended,), name=self.name, daemon=True).start()
 
     def stop(self, grace: float | None = None) -> None:
         """SIGTERM to every process of the job, SIGKILL to what is left after ``grace`` seconds.
@@ -192,7 +193,7 @@ class Job(ABC):
         self._open_log(hosts, isolation.notice)
         self._phase("Downloading")
         for node in nodes:
-            node.environment = base_environment(REGION, len(nodes), node.python)
+            node.environment = base_environment(region(), len(nodes), node.python)
             if access:
                 node.environment |= access.environment(isolation.loopback)
             self.stage(node, hosts)

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from trainyard.emulator.api import REGION, ApiError
+from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.regions import region
 
 COMPRESSION = 1  # gzip level: weights hardly compress, and a laptop's time is dear
 
@@ -63,7 +64,7 @@ def _none_found(uri: str, bucket: str, role: str) -> str:
     """AWS's own sentence, which people search for."""
     return (
         f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that '
-        f"the bucket exists in the selected region ({REGION}), that objects exist under that S3 "
+        f"the bucket exists in the selected region ({region()}), that objects exist under that S3 "
         f'prefix, and that the role "{role}" has "s3:ListBucket" permissions on bucket "{bucket}".'
     )
 

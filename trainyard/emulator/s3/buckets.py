@@ -6,8 +6,9 @@ from xml.etree.ElementTree import Element
 
 from werkzeug import Request
 
-from trainyard.emulator.api import REGION, ApiError
+from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectStore, S3Error
+from trainyard.emulator.regions import REGION
 from trainyard.emulator.s3 import listing, xml
 from trainyard.emulator.s3.acl import SETTING
 from trainyard.emulator.s3.body import document

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.jobs.job import Place
+from trainyard.emulator.regions import Thread
 from trainyard.emulator.serving.deployment import Deployment
 from trainyard.emulator.serving.fleet import Fleet, Variant
 from trainyard.emulator.serving.instance import Answer
@@ -147,7 +148,7 @@ class Endpoint:
                 raise ApiError("ValidationException", message)
             self._become(status)
             self._since = time.time()
-            self._worker = threading.Thread(target=work, name=self.name, daemon=True)
+            self._worker = Thread(target=work, name=self.name, daemon=True)
             self._worker.start()
 
     def _become(self, status: str, failure: str = "") -> None:

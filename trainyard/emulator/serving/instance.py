@@ -16,9 +16,10 @@ from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.access import Access
-from trainyard.emulator.api import REGION, ApiError
+from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.jobs.transfers import ClientFault, download, select, split_uri
+from trainyard.emulator.regions import Thread, region
 from trainyard.emulator.runtime.cluster import Cluster
 from trainyard.emulator.runtime.isolation import choose
 from trainyard.emulator.runtime.node import Node, base_environment, host_names
@@ -71,7 +72,7 @@ class Instance:
         self._cluster: Cluster | None = None
         self._short = Path(tempfile.mkdtemp(prefix="sm-"))
         """Leads to the sockets by paths of less than the 108 bytes that one may have."""
-        self._thread = threading.Thread(target=self._run, name=directory.name, daemon=True)
+        self._thread = Thread(target=self._run, name=directory.name, daemon=True)
 
     def start(self) -> None:
         """Returns at once; :meth:`wait` waits until it is Ready, Failed or stopped."""
@@ -128,7 +129,7 @@ class Instance:
     def _live(self, access: Access | None) -> None:
         isolation, hosts = choose(), [node.name for node in self._nodes]
         for node, container in zip(self._nodes, self._containers, strict=True):
-            node.environment = base_environment(REGION, 1, node.python)
+            node.environment = base_environment(region(), 1, node.python)
             if access:
                 node.environment |= access.environment(isolation.loopback)
             self._stage(node, container)

@@ -1,11 +1,11 @@
 """Lambda: calls a function, and keeps what it returns as the step's output parameters."""
 
 import json
-import threading
 from typing import Any
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.functions.invocation import Result
+from trainyard.emulator.regions import Thread
 from trainyard.emulator.steps.outputs import described, noted
 from trainyard.emulator.steps.runner import Attempt, Runner, StepFailed, StepTimedOut, runs
 
@@ -49,7 +49,7 @@ class LambdaRunner(Runner):
         except ApiError as error:
             raise _not_called(error) from None
         seconds = min(MOST, max(LEAST, timeout))
-        thread = threading.Thread(target=call, daemon=True)
+        thread = Thread(target=call, daemon=True)
         thread.start()
         thread.join(seconds)
         if not found:

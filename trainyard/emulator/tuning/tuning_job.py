@@ -22,6 +22,7 @@ from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.job import DEFECT, Job
 from trainyard.emulator.jobs.jobs import LOST, Jobs
 from trainyard.emulator.logs import LogStore
+from trainyard.emulator.regions import Thread
 from trainyard.emulator.tuning.completion import converged_at, hopeless, met
 from trainyard.emulator.tuning.request import (
     CONFIG,
@@ -114,7 +115,7 @@ class TuningJob:
 
     def start(self) -> None:
         self._set_status("InProgress")
-        threading.Thread(target=self._run, name=f"tuning-{self.name}", daemon=True).start()
+        Thread(target=self._run, name=f"tuning-{self.name}", daemon=True).start()
 
     def stop(self) -> None:
         """Starts no further training job, and stops those that run."""
