@@ -12,7 +12,6 @@ import functools
 import logging
 import secrets
 import string
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from trainyard.emulator.dag import cache
 from trainyard.emulator.dag.definition import Definition, Step, parse
 from trainyard.emulator.dag.loop import unrolled
 from trainyard.emulator.dag.observe import Observe, unobserved
+from trainyard.emulator.dag.order import Order
 from trainyard.emulator.dag.retry import Retries
 from trainyard.emulator.dag.scope import ExecutionScope
 from trainyard.emulator.dag.work import Work
@@ -35,7 +35,7 @@ from trainyard.emulator.regions import Thread
 from trainyard.emulator.steps.runner import Attempt, StepFailed, StepStopped, StepTimedOut
 from trainyard.language.evaluation import evaluate
 from trainyard.language.expressions import ExpressionError
-from trainyard.language.statuses import ENDED, TRIGGERS
+from trainyard.language.statuses import ENDED
 from trainyard.language.step_types import step_type
 
 NAME_LETTERS = string.ascii_letters + string.digits
@@ -66,8 +66,6 @@ class Execution:
         self._objects = objects
         self._hit, self._observe = hit, observe
         self._running: set[str] = set()
-        self._children: dict[str, Step] = {}
-        """The steps that the loops under way became."""
         self._timed_out = False
         self._stop = threading.Event()
         self._done = threading.Event()
@@ -75,6 +73,10 @@ class Execution:
     @functools.cached_property
     def definition(self) -> Definition:
         return parse((self.directory / "definition.json").read_bytes().decode())
+
+    @functools.cached_property
+    def _order(self) -> Order:
+        return Order(self.definition, self.record)
 
     @property
     def arn(self) -> str:
@@ -136,78 +138,14 @@ class Execution:
     def _run(self) -> None:
         with self.lock:
             while True:
-                for step in self._ready():
+                for step in [] if self._stop.is_set() else self._order.ready(self._running):
                     self._begin(step)
                 if not self._running:
                     break
                 self.lock.wait()
             self._conclude()
-            self._children.clear()
-            del self.definition  # the largest part: what has ended is only described
+            del self.definition, self._order  # the largest part: what has ended is only described
         self._done.set()
-
-    def _ready(self) -> list[Step]:
-        """Steps that may start now, as many as MaxParallelExecutionSteps allows."""
-        if self._stop.is_set():
-            return []
-        limit = self.record["answer"].get("ParallelismConfiguration", {})
-        free = limit.get("MaxParallelExecutionSteps", sys.maxsize)
-        free -= len([name for name in self._running if not self._is_loop(name)])
-        ready = [step for step in self._steps_now() if self._may_start(step)]
-        within: list[Step] = []
-        for step in ready:
-            if self._is_loop(step.name) or (free > 0 and self._has_place(step, within)):
-                free -= not self._is_loop(step.name)
-                within.append(step)
-        return within
-
-    def _steps_now(self) -> list[Step]:
-        """Those that the definition has outside of loops, and what the loops became."""
-        outside = (step for step in self.definition.steps.values() if not step.loop)
-        return [*outside, *self._children.values()]
-
-    def _is_loop(self, name: str) -> bool:
-        """A loop itself takes no place among the steps that run in parallel."""
-        step = self.definition.steps.get(name)
-        return step is not None and step.type == "ForEach"
-
-    def _has_place(self, step: Step, starting: list[Step]) -> bool:
-        """Whether the loop that it is of, if any, may run one more."""
-        if not step.loop:
-            return True
-        own = [other for other in starting if other.loop == step.loop]
-        own += [self._children[name] for name in self._running if name in self._children]
-        count = len([other for other in own if other.loop == step.loop])
-        return count < self.definition.steps[step.loop].arguments["MaxConcurrency"]
-
-    def _may_start(self, step: Step) -> bool:
-        top = step.loop or step.name
-        if step.name in self.steps or top not in self.record.get("selected", [top]):
-            return False
-        waits = step.depends_on.items()
-        if not all(self._status(name) in TRIGGERS[trigger] for name, trigger in waits):
-            return False
-        if step.branch and not self._taken(*step.branch):
-            return False
-        handles = any(
-            trigger != "Completed" and self._status(name) != "Succeeded" for name, trigger in waits
-        )
-        return handles or not self._failed(step.loop)
-
-    def _status(self, name: str) -> str | None:
-        return self.steps.get(name, {}).get("StepStatus")
-
-    def _taken(self, condition: str, outcome: bool) -> bool:
-        metadata = self.steps.get(condition, {}).get("Metadata", {})
-        return metadata.get("Condition", {}).get("Outcome") == str(outcome)
-
-    def _failed(self, loop: str | None = None) -> list[str]:
-        """Steps that failed: of that loop, else those that are of none."""
-        return [
-            name
-            for name, record in self.steps.items()
-            if record["StepStatus"] == "Failed" and _parent(record) == loop
-        ]
 
     def _begin(self, step: Step) -> None:
         shown = {"StepDisplayName": "DisplayName", "StepDescription": "Description"}
@@ -228,25 +166,10 @@ class Execution:
         Thread(target=self._run_step, args=(step,), daemon=True).start()
 
     def _conclude(self) -> None:
-        failed = self._failed()
-        handled = {
-            name
-            for step in self.definition.steps.values()
-            if step.name in self.steps
-            for name, trigger in step.depends_on.items()
-            if trigger != "Completed"
-        }
         if self._stop.is_set() and not self._timed_out:
             self._set_status("Stopped")
-        elif failed and set(failed) <= handled:
-            self._set_status("CompletedWithFailures")
-        elif failed:
-            causes = "; ".join(f"{n}: {self.steps[n].get('FailureReason', '')}" for n in failed)
-            reason = f"Step failure: One or multiple steps failed. {causes}"
-            self._set_status("Failed", reason)
         else:
-            stopped = [n for n, record in self.steps.items() if record["StepStatus"] == "Stopped"]
-            self._set_status("Stopped" if stopped else "Succeeded")
+            self._set_status(*self._order.end())
 
     def _set_status(self, status: str, reason: str | None = None) -> None:
         answer = self.record["answer"]
@@ -337,7 +260,7 @@ class Execution:
             for child in children:
                 if _item(self.steps.get(child.name)) != child.iteration:
                     self.steps.pop(child.name, None)
-                self._children[child.name] = child
+                self._order.children[child.name] = child
             self.lock.notify_all()
             self.lock.wait_for(lambda: self._over(children))
             return {child.name: dict(self.steps.get(child.name, {})) for child in children}
@@ -346,7 +269,7 @@ class Execution:
         """Whether none of them runs, and none will."""
         if any(child.name in self._running for child in children):
             return False
-        return self._stop.is_set() or not any(self._may_start(child) for child in children)
+        return self._stop.is_set() or not any(map(self._order.may_start, children))
 
     def _scope(self, names: dict[str, str]) -> ExecutionScope:
         return ExecutionScope(
@@ -390,11 +313,6 @@ class Execution:
 
 def _token(record: dict) -> str | None:
     return record.get("Metadata", {}).get("Callback", {}).get("CallbackToken")
-
-
-def _parent(record: dict) -> str | None:
-    """The loop that a step's record is of."""
-    return record.get("IterationContext", {}).get("ParentStepName")
 
 
 def _item(record: dict | None) -> dict | None:
