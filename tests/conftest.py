@@ -28,7 +28,7 @@ trainyard/emulator/dag/test_executions.py trainyard/emulator/dag/test_loop.py
 trainyard/emulator/dag/test_selection.py
 trainyard/emulator/jobs trainyard/emulator/test_prune.py
 trainyard/emulator/runtime/test_layer.py trainyard/emulator/test_access.py
-trainyard/emulator/test_regions.py
+trainyard/emulator/test_regions.py trainyard/emulator/test_damage.py
 trainyard/emulator/test_callbacks.py trainyard/emulator/test_cleanup.py
 trainyard/emulator/test_functions.py
 trainyard/emulator/test_patterns.py trainyard/emulator/steps/test_tuning.py

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from trainyard.emulator.damage import set_aside
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.prune import DAY, GB, choose, remove
 
@@ -34,6 +35,7 @@ def main(
         console.print(f"{state}: there is nothing")
         return
     with closing(ObjectStore(state / "s3")) as store:
+        set_aside(state)
         limit = None if gb is None else int(gb * GB)
         found = choose(state, store, days * DAY, limit, cached=cached, inputs=inputs)
         if not dry_run:

@@ -120,8 +120,8 @@ class LogStore:
         if not path.exists():
             raise _missing("The specified log stream does not exist.")
         with path.open("rb") as file:
-            header = json.loads(file.readline())
-        return Stream(group, stream, path, header["created"])
+            created = _created(file.readline(), path)
+        return Stream(group, stream, path, created)
 
     # inside
 
@@ -174,8 +174,21 @@ def group_arn(group: str) -> str:
     return make_arn("logs", f"log-group:{group}")
 
 
+def _created(header: bytes, path: Path) -> int:
+    """The time in a stream's first line; of a damaged one the file's."""
+    try:
+        return int(json.loads(header)["created"])
+    except (ValueError, KeyError, TypeError):
+        return _birth(path)
+
+
 def _event(line: bytes, start: int) -> Event:
-    fields = json.loads(line)
+    """One that is damaged is shown as it is."""
+    try:
+        fields = json.loads(line)
+        fields["t"], fields["m"], fields["i"]
+    except (ValueError, KeyError, TypeError):
+        fields = {"t": 0, "i": 0, "m": f"[emulator] a damaged line: {line!r}"}
     return Event(fields["t"], fields["m"], fields["i"], start, start + len(line))
 
 

@@ -88,7 +88,7 @@ class ObjectStore:
         return bool(self.index.run("SELECT 1 FROM buckets WHERE name = ?", bucket))
 
     def delete_bucket(self, bucket: str) -> None:
-        with self.index.transaction():
+        with self.index.transaction(freeing=True):
             self.need_bucket(bucket)
             for table in ("objects", "versions"):
                 if self.index.run(f"SELECT 1 FROM {table} WHERE bucket = ? LIMIT 1", bucket):
@@ -250,7 +250,7 @@ class ObjectStore:
 
         Without a version, a bucket that keeps versions gets a delete marker.
         """
-        with self.index.transaction():
+        with self.index.transaction(freeing=True):
             keeps = self.setting(bucket, VERSIONING)
             old = self.index.current(bucket, key)
             found = old if version is None else self._version(bucket, key, version)

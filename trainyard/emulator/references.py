@@ -4,6 +4,7 @@ An execution and its jobs are one unit: together they are kept, together they go
 execution started is a unit by itself.
 """
 
+import contextlib
 import functools
 import json
 import time
@@ -163,5 +164,11 @@ def _models(state: Path) -> list[dict]:
     """
     kept = [*state.glob("models/*.json"), *state.glob("stored/*/*.json")]
     journal = state / "moto.jsonl"
-    lines = journal.read_text().split("\n")[:-1] if journal.exists() else []
-    return [*map(read_json, kept), *map(json.loads, lines)]
+    lines = journal.read_text(errors="replace").split("\n") if journal.exists() else []
+    return [*map(read_json, kept), *(found for line in lines for found in _entry(line))]
+
+
+def _entry(line: str) -> Iterator[Any]:
+    """What a line of the journal says; nothing where it is torn."""
+    with contextlib.suppress(ValueError):
+        yield json.loads(line)

@@ -14,6 +14,7 @@ import functools
 import json
 import logging
 import re
+import sqlite3
 import threading
 import time
 import uuid
@@ -25,7 +26,8 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from werkzeug import Request, Response
 
-from trainyard.emulator import pretended
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator import damage, pretended
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.environment import environment, sdk_settings
@@ -195,11 +197,10 @@ class App:
         request = Request(environ)
         try:
             response = self._answer(request)
-        except Exception:
+        except Exception as cause:
             # the edge of the program: the cause goes to the log, the client gets AWS's form
             log.exception("%s %s failed", request.method, request.path)
-            message = "The emulator failed on this request: its log has the traceback."
-            response = _error(ApiError("InternalFailure", message, 500))
+            response = _failed(request, damage.full(cause))
         response.headers.setdefault("x-amzn-RequestId", str(uuid.uuid4()))
         return response(environ, start)
 
@@ -288,9 +289,10 @@ def serve(
     """
     state, python = state.resolve(), checked(python)
     refuse(state, python, internet)
-    state.mkdir(parents=True, exist_ok=True)
+    damage.check_writable(state)
     with contextlib.ExitStack() as stack:  # undone from the last to the first
-        objects = stack.enter_context(contextlib.closing(ObjectStore(state / "s3")))
+        objects = stack.enter_context(contextlib.closing(_objects(state / "s3")))
+        damage.set_aside(state)
         if prepare:
             prepare(state, objects)
         app = App(state, objects, make_sagemaker or _real_sagemaker(python))
@@ -306,10 +308,33 @@ def serve(
         yield Endpoint(url, environment(url, state, app.keys.own), app)
 
 
+def _objects(root: Path) -> ObjectStore:
+    """Raises EmulatorError for an index that cannot be read: without it no byte has a name."""
+    try:
+        return ObjectStore(root)
+    except sqlite3.DatabaseError as damage:
+        raise EmulatorError(
+            f"{root / 'index.sqlite'} cannot be read: {damage}. It names every object of S3, so "
+            f"nothing is served: restore it, or move {root} away to start with an empty S3"
+        ) from damage
+
+
 def _real_sagemaker(python: Path) -> MakeSageMaker:
     from trainyard.emulator.sagemaker import SageMaker as Real
 
     return functools.partial(Real, python=python)
+
+
+def _failed(request: Request, full: bool) -> Response:
+    """What a client is told of a defect, or of a full disk; botocore does not retry the latter."""
+    message = "The emulator failed on this request: its log has the traceback."
+    error = ApiError("InternalFailure", message, 500)
+    if full:
+        message = "The disk that the emulator keeps its state on is full: delete something."
+        error = ApiError("InsufficientStorage", message, 507)
+    s3 = "X-Amz-Target" not in request.headers and SIGNED in request.environ
+    s3 = s3 and request.environ[SIGNED].service == "s3"
+    return xml.error(error, request.path) if s3 else _error(error)
 
 
 def _unauthorized(request: Request, why: Refused) -> Response:
@@ -336,16 +361,23 @@ def _refuse(request: Request) -> Response | None:
 def _json(request: Request, handle: Callable[[str, dict], dict]) -> Response:
     operation = request.headers["X-Amz-Target"].rpartition(".")[2]
     try:
-        parameters = json.loads(request.get_data() or b"{}")
-        if not isinstance(parameters, dict):
-            raise ApiError("SerializationException", "The request must be a JSON object.")
-        answer = handle(operation, parameters)
+        answer = handle(operation, _parameters(request.get_data()))
     except ApiError as failure:
         log.debug("%s: %s", operation, failure)
         return _error(failure)
-    except json.JSONDecodeError as wrong:
-        return _error(ApiError("SerializationException", f"The request is not JSON: {wrong}"))
     return Response(json.dumps(answer), content_type="application/x-amz-json-1.1")
+
+
+def _parameters(body: bytes) -> dict:
+    """Raises ``SerializationException`` for a body that is no JSON object."""
+    try:
+        found = json.loads(body or b"{}")
+    except (ValueError, RecursionError) as wrong:
+        message = f"The request is not JSON: {wrong}"
+        raise ApiError("SerializationException", message) from None
+    if not isinstance(found, dict):
+        raise ApiError("SerializationException", "The request must be a JSON object.")
+    return found
 
 
 def _model_error(answer: Answer) -> Response:

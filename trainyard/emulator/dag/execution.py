@@ -30,6 +30,7 @@ from trainyard.emulator.dag.work import Work
 from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.job import DEFECT
 from trainyard.emulator.jobs.transfers import ClientFault
+from trainyard.emulator.late import Late
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.regions import Thread
 from trainyard.emulator.steps.runner import Attempt, StepFailed, StepStopped, StepTimedOut
@@ -61,14 +62,12 @@ class Execution:
     ) -> None:
         self.record = record
         self.lock = threading.Condition(threading.RLock())
-        self.directory = directory
-        self.work = work
-        self._objects = objects
-        self._hit, self._observe = hit, observe
+        self.directory, self.work = directory, work
+        self.keep = Late(self.save, f"execution {directory.name}")
+        self._objects, self._hit, self._observe = objects, hit, observe
         self._running: set[str] = set()
         self._timed_out = False
-        self._stop = threading.Event()
-        self._done = threading.Event()
+        self._stop, self._done = threading.Event(), threading.Event()
 
     @functools.cached_property
     def definition(self) -> Definition:
@@ -110,7 +109,7 @@ class Execution:
             running = [self.steps[name] for name in self._running]
             for record in running:
                 record["StepStatus"] = "Stopping"
-            self.save()
+            self.keep()
             self.lock.notify_all()
         for record in running:
             self.work.stop(record.get("Metadata", {}))
@@ -161,7 +160,7 @@ class Execution:
             **({"IterationContext": step.iteration} if step.iteration else {}),
         }
         self._running.add(step.name)
-        self.save()
+        self.keep()
         self._observe(self.record, step.name)
         Thread(target=self._run_step, args=(step,), daemon=True).start()
 
@@ -176,7 +175,7 @@ class Execution:
         answer["PipelineExecutionStatus"] = status
         if reason:
             answer["FailureReason"] = reason[:LIMIT]
-        self.save()
+        self.keep()
         self._observe(self.record, None)
 
     # one step
@@ -203,7 +202,7 @@ class Execution:
                 record |= {"StepStatus": status, "EndTime": time.time()}
                 record |= {"FailureReason": reason[:LIMIT]} if reason else {}
                 self._running.discard(step.name)
-                self.save()
+                self.keep()
                 self._observe(self.record, step.name)
                 self.lock.notify_all()
 
@@ -221,7 +220,7 @@ class Execution:
                     raise StepStopped from None
                 with self.lock:
                     record["AttemptCount"] += 1
-                    self.save()
+                    self.keep()
 
     def _attempt(self, step: Step, record: dict) -> None:
         kind, runner = step_type(step.type), self.work.runner(step.type)
@@ -305,7 +304,7 @@ class Execution:
     def _note(self, record: dict, metadata: dict) -> None:
         with self.lock:
             record["Metadata"] = metadata
-            self.save()
+            self.keep()
             late = self._stop.is_set()
         if late:  # asked to stop while the job was being made
             self.work.stop(metadata)

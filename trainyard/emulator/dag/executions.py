@@ -99,8 +99,13 @@ class Executions:
                 request["PipelineName"], request.get("PipelineVersionId")
             )
             execution = self._create(version, request)
-        self._pipelines.note_run(version.pipeline["PipelineName"], version.number, execution.arn)
-        execution.start()
+        name = version.pipeline["PipelineName"]
+        try:
+            self._pipelines.note_run(name, version.number, execution.arn)
+            execution.start()
+        except OSError:  # a full disk: what is not kept has not been started
+            self._all.pop(execution.arn)
+            raise
         return {"PipelineExecutionArn": execution.arn}
 
     def stop(self, request: dict) -> dict:

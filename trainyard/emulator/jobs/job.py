@@ -29,6 +29,7 @@ from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.failure import OFFLINE, reason
 from trainyard.emulator.jobs.needs import told
 from trainyard.emulator.jobs.transfers import ClientFault
+from trainyard.emulator.late import Late
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.regions import Thread, region
@@ -99,6 +100,7 @@ class Job(ABC):
         """URIs that it uploaded to; a step cache looks whether they are still there."""
         self.lock = threading.RLock()
         self.record = self._first_record()
+        self.keep = Late(self.save, f"job {self.name}")
         self._done = threading.Event()
         self._stop = threading.Event()
         self._cluster: Cluster | None = None
@@ -261,7 +263,7 @@ class Job(ABC):
             self.record["LastModifiedTime"] = time.time()
             if failure:
                 self.record["FailureReason"] = failure[:1024]
-            self.save()
+            self.keep()
 
     def describe(self) -> dict:
         with self.lock:

@@ -133,7 +133,7 @@ class TrainingJob(Job):
             if phase in ("Completed", "Failed", "Stopped", "MaxRuntimeExceeded"):
                 transitions[-1]["EndTime"] = now
                 self._bill(now)
-            self.save()
+            self.keep()
 
     def set_status(self, status: str, failure: str | None = None) -> None:
         if status == "Stopping":
