@@ -238,14 +238,17 @@ class TrainingJob(Job):
         return [*entrypoint, *spec.get("ContainerArguments", [])]
 
     def _toolkit(self) -> dict[str, str]:
-        """What AWS's PyTorch image sets for its own entrypoint, the sagemaker-training toolkit."""
+        """What AWS's images set for their own entrypoint, the sagemaker-training toolkit."""
         if self.request["AlgorithmSpecification"].get("ContainerEntrypoint"):
             return {}
         if algorithms.without_script(self.request):
             return {"SAGEMAKER_BASE_DIR": "/opt/ml"}
+        image = self.request["AlgorithmSpecification"]["TrainingImage"]
+        plain = images.is_xgboost(image) or images.repository(image) == "sagemaker-scikit-learn"
+        module = {"SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main"}
         return {
             "SAGEMAKER_BASE_DIR": "/opt/ml",
-            "SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main",
+            **({} if plain else module),  # those containers only run the script
             "SM_STUDIO_LOCAL_MODE": "true",  # else it waits for DNS of its peers for a minute
         }
 
@@ -305,7 +308,8 @@ def refuse(request: dict, python: Path) -> None:
         raise _invalid(
             "AlgorithmSpecification has no ContainerEntrypoint, so the image's own would run: the "
             f"sagemaker-training toolkit, which {python} lacks. SDK v3's ModelTrainer sets an "
-            "entrypoint; for SDK v2 jobs install sagemaker-pytorch-training there"
+            "entrypoint; for SDK v2 jobs install sagemaker-pytorch-training there, or "
+            "sagemaker-training, which is enough for XGBoost and scikit-learn"
         )
     try:
         split_uri(request["OutputDataConfig"]["S3OutputPath"])

@@ -22,8 +22,10 @@ from sklearn import metrics as sk
 from tests.trainyard.emulator.harness import Cloud, channel, cloud, training
 from trainyard.emulator.algorithms.xgboost import data, facts, hyperparameters, metrics, train
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
+from trainyard.emulator.jobs import training_job
 
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:{}"
+PYTORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 FIRST = "811284229777.dkr.ecr.us-east-1.amazonaws.com/xgboost:latest"
 NEW, OLD = (1, 7), (1, 0)
 ROWS = 120
@@ -177,6 +179,23 @@ def test_what_is_not_done_here_is_refused_before_the_job_starts(aws: Cloud) -> N
     ):
         with pytest.raises(botocore.exceptions.ClientError, match=expected):
             aws.sm.create_training_job(TrainingJobName="refused", **request(**more))
+
+
+@pytest.mark.parametrize(
+    ("image", "module"),
+    [(IMAGE.format("1.7-1"), ""), (PYTORCH, "sagemaker_pytorch_container.training:main")],
+)
+def test_a_script_is_run_by_the_toolkit_of_the_image(
+    aws: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, module: str
+) -> None:
+    train = tmp_path / "train"
+    train.write_text("#!/bin/sh\necho module=$SAGEMAKER_TRAINING_MODULE\n")
+    train.chmod(0o755)
+    monkeypatch.setattr(training_job, "toolkit", lambda python: train)
+    values = {"sagemaker_program": "train.py", "num_round": "x"}
+    name = f"script-{len(module)}"
+    assert run(aws, name, image, HyperParameters=values)["TrainingJobStatus"] == "Completed"
+    assert aws.log("Training", name) == [f"module={module}"]
 
 
 # hyperparameters
