@@ -53,6 +53,7 @@ V3_NOTEBOOKS = "v3-examples/ml-ops-examples"
 
 _KMS = "SDK 3.27 puts the key elsewhere than this test of 3.20 looks; it makes no call of AWS"
 _FRAMEWORKS = "needs TensorFlow's and MXNet's images"
+_ATHENA = "its input is an Athena query"
 NOT_HERE: dict[str, str] = {
     "test_one_step_sparkjar_processing_pipeline": "needs Spark and Java",
     "test_one_step_pyspark_processing_pipeline": "needs Spark and Java",
@@ -70,6 +71,16 @@ NOT_HERE: dict[str, str] = {
     "test_multi_step_framework_processing_pipeline_different_source_dir": _FRAMEWORKS,
     "test_output_kms_key_in_arguments": _KMS,
     "test_arguments_are_json_serializable": _KMS,
+    "test_pipeline_execution_with_default_experiment_config": _ATHENA,
+    "test_pipeline_execution_with_custom_experiment_config": _ATHENA,
+    "test_one_step_sklearn_processing_pipeline": _ATHENA,
+    "test_one_step_framework_processing_pipeline": _ATHENA,
+    "test_pipeline_execution_processing_step_with_retry": _ATHENA,
+    "test_three_step_definition": _ATHENA,
+    "test_steps_with_map_params_pipeline": _ATHENA,
+    "test_clarify_e2e": "needs Clarify's closed image",
+    "test_pytorch_processing_job": "installs datasets from the internet",
+    "v3-pytorch-processing-example": "downloads CIFAR-10 from the internet",
     "v3-mlflow-train-inference-e2e-example": "needs MLflow's managed server",
     "v3-sagemaker-clarify": "needs Clarify's closed image",
     "v3-lineage-tracking-example": "downloads its model over plain HTTPS from AWS",

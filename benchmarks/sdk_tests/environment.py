@@ -11,8 +11,10 @@ _BOTH = (
     *("pytest", "pytest-timeout", "ipython", "awscli"),
     *("torch==2.13.0", "scikit-learn", "pandas<3", "pytz", "xgboost-cpu"),
     *("setuptools>=77,<81", "stopit", "awslogs", "nbformat", "cloudpickle"),
+    *("gevent", "paramiko", "retrying", "inotify_simple==1.2.1", "werkzeug", "psutil", "scipy"),
 )
-_OWN = {2: ("sagemaker-training", "sagemaker-pytorch-training==3.0.0"), 3: ()}
+_TOOLKITS = ("sagemaker-training", "sagemaker-pytorch-training==3.0.0", "sagemaker-inference")
+"""AWS's own, of its images; without what they ask for, which is for older Pythons."""
 
 
 def major(checkout: Path) -> int:
@@ -30,9 +32,10 @@ def python(folder: Path, version: int) -> Path:
     done = venv / "complete"
     if not done.exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
-        wanted = [SDK[version], *_BOTH, *_OWN[version]]
-        command = [found, "-m", "pip", "install", "--quiet", *wanted]
-        subprocess.run(command, check=True, stdout=sys.stderr)
+        wanted = [SDK[version], *_BOTH]
+        for what in (wanted, ["--no-deps", *_TOOLKITS]):
+            command = [found, "-m", "pip", "install", "--quiet", *what]
+            subprocess.run(command, check=True, stdout=sys.stderr)
         packages = next(venv.glob("lib/python3.*/site-packages"))
         shutil.copytree(INSIDE / "torchvision", packages / "torchvision")
         done.touch()

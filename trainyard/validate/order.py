@@ -33,7 +33,8 @@ def _depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
         elif target.type == "Fail":
             yield place.error(
                 "after-fail",
-                f"step {name!r} is a Fail step: nothing runs after it",
+                # AWS's own words, and why
+                f"{step.name} can not depends on {name}, a Fail step: nothing runs after it",
                 why="a Fail step ends the run",
                 fix="depend on the step before it",
                 source="SDK 3.27: FailStep is a terminal step",

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -13,6 +14,11 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.regions import region
 
+_ADDRESS = re.compile(
+    r"https://(?:(?P<bucket>[a-z0-9.-]+)\.)?s3[.-](?:[a-z0-9-]+\.)?amazonaws\.com(?:\.cn)?/"
+    r"(?(bucket)|(?P<first>[^/]+)/)(?P<key>.*)"
+)
+"""As ModelDataUrl may be, with the bucket in the host's name or first in the path."""
 COMPRESSION = 1  # gzip level: weights hardly compress, and a laptop's time is dear
 
 
@@ -30,7 +36,12 @@ class Source:
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """``s3://bucket/key`` -> (bucket, key). Raises :class:`ClientFault`."""
+    """``s3://bucket/key``, or S3's https address of it -> (bucket, key).
+
+    Raises :class:`ClientFault`.
+    """
+    if found := _ADDRESS.fullmatch(uri):
+        return found["bucket"] or found["first"], found["key"]
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme != "s3" or not bucket:

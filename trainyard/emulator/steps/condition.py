@@ -22,3 +22,7 @@ class ConditionRunner(Runner):
     def run(self, attempt: Attempt) -> None:
         outcome = all_hold(attempt.arguments.get("Conditions") or [], attempt.scope)
         attempt.note({"Outcome": str(outcome)})
+
+    def describe(self, made: dict) -> dict:
+        """As a property it is a Boolean: Std:Join writes ``false``, where Metadata has False."""
+        return {"Outcome": made["Outcome"] == "True"}

@@ -17,6 +17,7 @@ from trainyard.emulator.jobs.transfers import (
     download,
     select,
     shard,
+    split_uri,
     upload,
 )
 from trainyard.emulator.objects import ObjectStore
@@ -114,3 +115,17 @@ def test_upload_keeps_the_order_in_which_files_were_written(
     upload(objects, folder, "s3://bkt/out/")
     times = {info.key: info.last_modified for info in objects.list("bkt", "out/")}
     assert sorted(times, key=times.__getitem__) == ["out/z-shard", "out/m-shard", "out/a-manifest"]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["s3://a.b/c/d", "https://a.b.s3.amazonaws.com/c/d", "https://a.b.s3-us-east-1.amazonaws.com/c/d",
+     "https://s3.us-west-2.amazonaws.com/a.b/c/d", "https://s3.amazonaws.com/a.b/c/d"],
+)  # fmt: skip
+def test_an_object_may_be_named_by_its_address(uri: str):
+    assert split_uri(uri) == ("a.b", "c/d")
+
+
+def test_another_address_is_refused():
+    with pytest.raises(ClientFault, match="expected s3://bucket/key"):
+        split_uri("https://example.com/a/b")
