@@ -5,6 +5,7 @@ constant classifier. Whether it lets a metric's standard deviation excuse a viol
 documented; here it does not.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -75,6 +76,8 @@ def violations(statistics: dict[str, Any], constraints: dict[str, Any]) -> list[
             continue
         value, bound = measured[name]["value"], limit["threshold"]
         operator = limit["comparison_operator"]
+        if math.isclose(value, bound, rel_tol=1e-9):  # the same sum in another order
+            continue
         if value > bound if operator == GREATER else value < bound:
             text = f"Metric {name} with {value} +/- {measured[name]['standard_deviation']} was "
             entry = {"constraint_check_type": operator, "metric_name": name}

@@ -80,7 +80,9 @@ class QualityCheckRunner(Runner):
         if _true(attempt.fields, "FailOnViolation", default=True):
             shown = "; ".join(_line(violation) for violation in violations[:_SHOWN])
             raise StepFailed(
-                f"ClientError: the check found {len(violations)} violations, see {report}: {shown}"
+                # AWS's words up to the address, which its SDK's tests hold; then what was found
+                f"ClientError: Quality check failed. See violation report {report}: "
+                f"{len(violations)} violations: {shown}"
             )
 
     def _baseline(self, fields: dict[str, Any]) -> dict[str, str]:
@@ -109,7 +111,9 @@ class QualityCheckRunner(Runner):
 
 
 def _true(fields: dict[str, Any], name: str, default: bool = False) -> bool:
-    value = fields.get(name, default)
+    value = fields.get(name)
+    if value is None:  # the SDK writes null for what was not given
+        return default
     return value.lower() == "true" if isinstance(value, str) else bool(value)
 
 

@@ -1,14 +1,14 @@
 """Steps that compare data or a model with a baseline, in a processing job."""
 
-from trainyard.language.step_types.form import BOOLEAN, NULLABLE_STRING, STRING, one_of
+from trainyard.language.step_types.form import NULLABLE_BOOLEAN, NULLABLE_STRING, STRING, one_of
 from trainyard.language.step_types.jobs import PROCESSING_JOB
 from trainyard.language.step_types.step_type import StepType
 
 _CHECK = {
     "ModelPackageGroupName": NULLABLE_STRING,
-    "SkipCheck": BOOLEAN,
-    "FailOnViolation": BOOLEAN,
-    "RegisterNewBaseline": BOOLEAN,
+    "SkipCheck": NULLABLE_BOOLEAN,
+    "FailOnViolation": NULLABLE_BOOLEAN,
+    "RegisterNewBaseline": NULLABLE_BOOLEAN,
     "SuppliedBaselineStatistics": NULLABLE_STRING,
     "SuppliedBaselineConstraints": NULLABLE_STRING,
 }

@@ -10,6 +10,7 @@ BOOLEAN: Body = {"type": "boolean"}
 INTEGER: Body = {"type": "integer"}
 ANYTHING: Body = {"type": "any"}
 NULLABLE_STRING: Body = {"type": "string", "nullable": True}
+NULLABLE_BOOLEAN: Body = {"type": "boolean", "nullable": True}
 
 
 def structure(*required: str, **members: Any) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def step(name: str, data: str, **fields: Any) -> dict[str, Any]:
     given = {
         "ModelPackageGroupName": None,
         "SkipCheck": False,
-        "FailOnViolation": True,
+        "FailOnViolation": None,  # as the SDK writes what was not given: true
         "RegisterNewBaseline": False,
         "SuppliedBaselineStatistics": None,
         "SuppliedBaselineConstraints": None,
@@ -96,6 +96,7 @@ def test_a_first_baseline_then_checks_against_it(aws: Cloud) -> None:
     )
     broken = run(aws, step("broken", "bad", ModelPackageGroupName="models"))
     assert broken["StepStatus"] == "Failed"
+    assert "ClientError: Quality check failed. See violation report" in broken["FailureReason"]
     assert "a: data_type_check: Data type match requirement is not met" in broken["FailureReason"]
     made = broken["Metadata"]["QualityCheck"]
     assert made["ViolationReport"] == "s3://bkt/broken/constraint_violations.json"
