@@ -9,6 +9,7 @@ import tarfile
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from pathlib import Path
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.access import Access
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs.job import Place
+from trainyard.emulator.jobs.failure import excerpt
+from trainyard.emulator.jobs.job import TAIL, Place
 from trainyard.emulator.jobs.transfers import ClientFault, download, select, split_uri
 from trainyard.emulator.regions import Thread, region
 from trainyard.emulator.runtime.cluster import Cluster
@@ -66,7 +68,8 @@ class Instance:
         hosts = host_names(len(self._containers))
         self._nodes = [Node(host, directory / host, python=place.python) for host in hosts]
         self._line, self._grant, self._environment = line, grant, environment or {}
-        self._last = "it said nothing"
+        self._tails = {host: deque[str](maxlen=TAIL) for host in hosts}
+        self._late = ""
         self._decided = threading.Event()
         self._stopping = threading.Event()
         self._cluster: Cluster | None = None
@@ -141,7 +144,8 @@ class Instance:
             return
         threading.Thread(target=self._wait_for_ping, daemon=True).start()
         self._cluster.run(None, GRACE)
-        self._become("Failed", f"the container ended: {self._last}")
+        said = excerpt(hosts[0], self._tails) or "it said nothing"
+        self._become("Failed", f"the container ended: {self._late or said}")
 
     def _stage(self, node: Node, container: Container) -> None:
         node.make_directories("/opt/ml/model")
@@ -173,7 +177,7 @@ class Instance:
             if not waiting:
                 return self._become("Ready")
             if time.monotonic() > end and self._cluster:
-                self._last = f"/ping did not answer within {STARTUP:g} s"
+                self._late = f"/ping did not answer within {STARTUP:g} s"
                 return self._cluster.stop(GRACE)
             time.sleep(0.05)
 
@@ -202,7 +206,7 @@ class Instance:
             self._decided.set()
 
     def _hear(self, host: str, line: str) -> None:
-        self._last = line.strip() or self._last
+        self._tails[host].append(line)
         self._line(host, line)
 
 

@@ -67,22 +67,30 @@ def settings(request: dict, offered: dict) -> Settings:
 
 @dataclass(slots=True)
 class Count:
-    """Records of an object; ``came_out`` is None where the answer's type has no records."""
+    """Records of an object; None where they are of a type without records."""
 
-    went_in: int = 0
+    went_in: int | None = 0
     came_out: int | None = 0
 
-    def add(self, went_in: int, came_out: int | None) -> None:
-        self.went_in += went_in
-        known = self.came_out is not None and came_out is not None
-        self.came_out = cast(int, self.came_out) + cast(int, came_out) if known else None
+    def add(self, went_in: int | None, came_out: int | None) -> None:
+        self.went_in, self.came_out = _sum(self.went_in, went_in), _sum(self.came_out, came_out)
 
     @property
     def shown(self) -> str:
-        if self.came_out is None:
-            return f"{self.went_in} records in; what came out is of a type without records"
+        if self.went_in is None or self.came_out is None:
+            known = [
+                f"{count} records {way}"
+                for count, way in ((self.went_in, "in"), (self.came_out, "out"))
+                if count is not None
+            ]
+            side = "in" if self.went_in is None else "out"
+            return f"{', '.join(known) or 'done'}; what went {side} is of a type without records"
         alike = "" if self.came_out == self.went_in else ": they do not match record by record"
         return f"{self.went_in} records in, {self.came_out} out{alike}"
+
+
+def _sum(one: int | None, two: int | None) -> int | None:
+    return None if one is None or two is None else one + two
 
 
 class Transformer:
@@ -181,10 +189,10 @@ class Transformer:
     def _assembled(self, batch: list[bytes], answer: Answer, count: Count) -> bytes:
         kind = answer.content_type or self._output.get("Accept", "")
         if self._source.get("SplitType", "None") == "None":
-            went_in = counted(batch[0], self._source.get("ContentType", ""), 1) or 1
+            went_in = counted(batch[0], self._source.get("ContentType", ""), 1)
         else:
             went_in = len(batch)
-        count.add(went_in, counted(answer.body, kind, went_in))
+        count.add(went_in, counted(answer.body, kind, went_in or 1))
         body = answer.body
         if self._processing.active:
             body = self._processed(batch, answer)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.emulator.transform.records import TooLarge, batches, counted, parts, records
+from trainyard.emulator.transform.transformer import Count
 
 LINES = st.lists(st.binary(max_size=9).filter(lambda b: b"\n" not in b), min_size=1)
 
@@ -52,3 +53,20 @@ def test_an_answer_falls_into_its_records(answer, kind, asked, expected):
 
 def test_a_type_without_records_is_not_counted():
     assert counted(b"any", "image/png", 1) is None
+
+
+@pytest.mark.parametrize(
+    ("pairs", "says"),
+    [
+        ([(2, 2), (1, 1)], "3 records in, 3 out"),
+        ([(2, 1)], "2 records in, 1 out: they do not match record by record"),
+        ([(None, 40)], "40 records out; what went in is of a type without records"),
+        ([(1, 1), (1, None)], "2 records in; what went out is of a type without records"),
+        ([(None, None)], "done; what went in is of a type without records"),
+    ],
+)
+def test_what_is_said_of_an_objects_records(pairs, says):
+    count = Count()
+    for went_in, came_out in pairs:
+        count.add(went_in, came_out)
+    assert count.shown == says
