@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime
 
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.loaders import Loader
 
 from trainyard.emulator.api import ACCOUNT, ApiError
 from trainyard.emulator.aws import Aws
@@ -49,7 +50,7 @@ def perform(aws: Aws, alarm: dict, before: str) -> None:
 
 
 def _notify(aws: Aws, topic: str, alarm: dict, before: str) -> None:
-    subject = f'{alarm["StateValue"]}: "{alarm["AlarmName"]}" in US East (N. Virginia)'
+    subject = f'{alarm["StateValue"]}: "{alarm["AlarmName"]}" in {_place()}'
     aws.client("sns").publish(
         TopicArn=topic, Subject=subject[:100], Message=json.dumps(_message(alarm, before))
     )
@@ -67,12 +68,18 @@ def _message(alarm: dict, before: str) -> dict:
         "NewStateValue": alarm["StateValue"],
         "NewStateReason": alarm["StateReason"],
         "StateChangeTime": _time(alarm["StateUpdatedTimestamp"]),
-        "Region": "US East (N. Virginia)",
+        "Region": _place(),
         "AlarmArn": alarm["AlarmArn"],
         "OldStateValue": before,
         **{member: alarm.get(member, []) for member in LISTS.values()},
         "Trigger": trigger | {"Dimensions": dimensions},
     }
+
+
+def _place() -> str:
+    """The region as people call it: ``US East (N. Virginia)``."""
+    regions = Loader().load_data("endpoints")["partitions"][0]["regions"]
+    return regions.get(region(), {}).get("description", region())
 
 
 def _event(alarm: dict, before: str) -> dict:

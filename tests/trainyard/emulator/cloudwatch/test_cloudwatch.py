@@ -96,6 +96,7 @@ def test_an_alarm_goes_off_and_calls_its_topic(aws):
         "errors", "ALARM", "OK")  # fmt: skip
     assert "[2]" in message["NewStateReason"]
     assert message["Trigger"]["MetricName"] == "Errors"
+    assert message["Region"] == "US East (N. Virginia)"
     items = aws.cw.describe_alarm_history(AlarmName="errors")["AlarmHistoryItems"]
     assert items[0]["HistorySummary"] == "Alarm updated from OK to ALARM"
     aws.cw.set_alarm_state(AlarmName="errors", StateValue="INSUFFICIENT_DATA", StateReason="x")
