@@ -67,7 +67,7 @@ def main(
             people.print(line, markup=False)
         begun = datetime.now(UTC)
         status = _run(command)
-        for region in endpoint.app.regions if wait else ():
+        for region in endpoint.app.worlds.names if wait else ():
             with applied(endpoint.env | {name: region for name in REGION_NAMES}):
                 status = status or _conclude(begun)
         for line in missed(endpoint.app.objects) if status else ():

@@ -15,13 +15,11 @@ import json
 import logging
 import re
 import sqlite3
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from werkzeug import Request, Response
@@ -34,52 +32,27 @@ from trainyard.emulator.environment import environment, sdk_settings
 from trainyard.emulator.http import Server
 from trainyard.emulator.keys import Keys
 from trainyard.emulator.logs import LogStore
-from trainyard.emulator.logs_api import Logs
 from trainyard.emulator.moto_app import Moto, query_error, unimplemented
 from trainyard.emulator.objects import ObjectStore
-from trainyard.emulator.regions import REGION, region, region_of, within
-from trainyard.emulator.registry import Registry
+from trainyard.emulator.regions import region_of, within
 from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.s3 import S3, xml
 from trainyard.emulator.s3.body import SIGNED
 from trainyard.emulator.s3.post import is_form
 from trainyard.emulator.serving.instance import Answer
-from trainyard.emulator.serving.invocations import Reply
 from trainyard.emulator.signatures import Refused, Signed, check, check_session
-from trainyard.emulator.stored import Stored, refusal
 from trainyard.emulator.stored.journal import take_over
 from trainyard.emulator.sts import identity, identity_wanted
+from trainyard.emulator.worlds import MakeSageMaker, SageMaker, Worlds
 from trainyard.language.statuses import ENDED
 
 log = logging.getLogger(__name__)
 
-REGIONS = "regions"
-"""The folder of a state directory where the worlds of other regions are."""
-Forward = Callable[[str, dict], dict]
 _SCOPE = re.compile(r"/\d{8}/[^/]+/(?P<service>[^/]+)/aws4_request")
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|.+\.localhost|169\.254\.170\.2)(:\d+)?")
 
 
-class SageMaker(Protocol):
-    """What runs pipelines and jobs; :mod:`trainyard.emulator.sagemaker` is the real one."""
-
-    def owns(self, operation: str) -> bool: ...
-
-    def handle(self, operation: str, request: dict) -> dict: ...
-
-    def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply: ...
-
-    def begin(self) -> None: ...
-
-    def package_changed(self, package: dict) -> None: ...
-
-    def other(self, service: str, request: Request) -> Response | None: ...
-
-    def close(self) -> None: ...
-
-
-MakeSageMaker = Callable[[Path, ObjectStore, LogStore, Aws, Forward], SageMaker]
 Prepare = Callable[[Path, ObjectStore], None]
 
 
@@ -108,34 +81,8 @@ class Endpoint:
         raise TimeoutError(f"{execution} still runs after {seconds:g} s")
 
 
-class World:
-    """What a region has to itself. ``state``: its directory."""
-
-    def __init__(
-        self, state: Path, objects: ObjectStore, aws: Aws, make_sagemaker: MakeSageMaker
-    ) -> None:
-        self.logs = LogStore(state / "logs")
-        self.logs_api = Logs(self.logs)
-        registry = Registry(state / "registry", self._package_changed)
-        self._kept = registry, Stored(state / "stored")
-        self.sagemaker = make_sagemaker(state, objects, self.logs, aws, self.forward)
-
-    def _package_changed(self, package: dict) -> None:
-        self.sagemaker.package_changed(package)
-
-    def forward(self, operation: str, request: dict) -> dict:
-        """A SageMaker operation that does not run anything. Raises :class:`ApiError`."""
-        for room in self._kept:
-            if room.owns(operation, request):
-                return room.handle(operation, request)
-        raise refusal(operation, request)
-
-
 class App:
-    """The WSGI application and everything behind it: a world for each region that is asked for.
-
-    That of ``us-east-1`` is the state directory itself, another one its ``regions/<name>``.
-    """
+    """The WSGI application and everything behind it, as it is in the region that is asked for."""
 
     def __init__(self, state: Path, objects: ObjectStore, make_sagemaker: MakeSageMaker) -> None:
         self.objects = objects
@@ -143,55 +90,20 @@ class App:
         self.aws = Aws(self.keys, sdk_settings(state))
         self._s3 = S3(self.objects)
         self._moto = Moto()
-        self._state, self._make = state, make_sagemaker
-        self._worlds: dict[str, World] = {}
-        self._lock, self._serves = threading.RLock(), False
-        self.world()
+        self.worlds = Worlds(state, self.objects, self.aws, make_sagemaker)
         take_over(state / "moto.jsonl", self._sagemaker)
-        for path in sorted((state / REGIONS).glob("*/")):
-            with within(path.name):
-                self.world()
-
-    def world(self) -> World:
-        """That of the region that this thread works for; made when it is asked for first."""
-        name = region()
-        with self._lock:
-            if name not in self._worlds:
-                place = self._state if name == REGION else self._state / REGIONS / name
-                place.mkdir(parents=True, exist_ok=True)
-                self._worlds[name] = World(place, self.objects, self.aws, self._make)
-                if self._serves:
-                    self._worlds[name].sagemaker.begin()
-            return self._worlds[name]
-
-    @property
-    def regions(self) -> list[str]:
-        return list(self._worlds)
 
     @property
     def logs(self) -> LogStore:
-        return self.world().logs
+        return self.worlds.here().logs
 
     @property
     def sagemaker(self) -> SageMaker:
-        return self.world().sagemaker
+        return self.worlds.here().sagemaker
 
     def forward(self, operation: str, request: dict) -> dict:
-        return self.world().forward(operation, request)
-
-    def begin(self) -> None:
-        """To be called when the endpoint serves."""
-        with self._lock:
-            self._serves = True
-            for name, world in self._worlds.items():
-                with within(name):
-                    world.sagemaker.begin()
-
-    def close(self) -> None:
-        """Returns when no process of any job is left."""
-        for name, world in list(self._worlds.items()):
-            with within(name):
-                world.sagemaker.close()
+        """A SageMaker operation that does not run anything. Raises :class:`ApiError`."""
+        return self.worlds.here().forward(operation, request)
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
@@ -232,7 +144,7 @@ class App:
         if service == "sagemaker":  # what moto's would say is not of what is here
             return unimplemented(request, "")
         if service == "logs":
-            return _json(request, self.world().logs_api.handle)
+            return _json(request, self.worlds.here().logs_api.handle)
         if service == "s3":
             return self._s3.answer(request)
         if (
@@ -298,13 +210,13 @@ def serve(
         app = App(state, objects, make_sagemaker or _real_sagemaker(python))
         app.aws.internet = internet
         serving = stack.enter_context(contextlib.ExitStack())
-        stack.callback(app.close)  # before it: jobs that are to stop may still save
+        stack.callback(app.worlds.close)  # before it: jobs that are to stop may still save
         server = Server(app, port)
         url = f"http://127.0.0.1:{server.port}"
         app.aws.serve(url, server.admit)
         server.start()
         serving.callback(server.stop)
-        app.begin()
+        app.worlds.begin()
         yield Endpoint(url, environment(url, state, app.keys.own), app)
 
 

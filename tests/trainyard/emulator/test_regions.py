@@ -54,7 +54,7 @@ def test_a_pipeline_runs_where_its_client_is(tmp_path: Path) -> None:
     with cloud(tmp_path) as aws:
         [found] = in_west(aws, "sagemaker").list_pipelines()["PipelineSummaries"]
         assert found["PipelineArn"] == f"{WEST}pipeline/p"
-        assert aws.endpoint.app.regions == ["us-east-1", "us-west-2"]
+        assert aws.endpoint.app.worlds.names == ["us-east-1", "us-west-2"]
         going = choose(tmp_path, aws.endpoint.app.objects, 0, None, cached=True)
         assert len(going.units) == 1 and not going.objects, "what another region refers to stays"
 
