@@ -16,6 +16,11 @@ IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
 ROLE = "arn:aws:iam::123456789012:role/tuning"
 STRATEGIES = ("Random", "Bayesian", "Hyperband")
 TRIALS, PARALLEL, ROUNDS = 20, 2, 60
+STATIC = {
+    "num_round": str(ROUNDS),
+    "objective": "reg:squarederror",
+    "num_parallel_tree": "40",  # a round takes long enough to be stopped between two
+}
 RANGES = {
     "IntegerParameterRanges": [{"Name": "max_depth", "MinValue": "1", "MaxValue": "10"}],
     "ContinuousParameterRanges": [
@@ -44,7 +49,6 @@ class Tuned:
 def tunings() -> list[Tuned]:
     """Each strategy once, on an emulator of its own."""
     with tempfile.TemporaryDirectory() as folder, serve(Path(folder)) as endpoint:
-        session = boto3.Session("emulator", "x", region_name="us-east-1")
         session = boto3.Session(
             endpoint.env["AWS_ACCESS_KEY_ID"],
             endpoint.env["AWS_SECRET_ACCESS_KEY"],
@@ -126,7 +130,7 @@ def _request(strategy: str) -> dict[str, Any]:
     ]
     definition = {
         "AlgorithmSpecification": {"TrainingImage": IMAGE, "TrainingInputMode": "File"},
-        "StaticHyperParameters": {"num_round": str(ROUNDS), "objective": "reg:squarederror"},
+        "StaticHyperParameters": STATIC,
         "RoleArn": ROLE,
         "InputDataConfig": channels,
         "OutputDataConfig": {"S3OutputPath": "s3://tuning/models"},

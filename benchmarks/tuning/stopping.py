@@ -9,8 +9,6 @@ import random
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-
 from benchmarks.tuning.tables import Table
 from trainyard.emulator.tuning.space import sample
 from trainyard.emulator.tuning.stopping import Hyperband, Median, Rule
@@ -18,7 +16,7 @@ from trainyard.emulator.tuning.stopping import Hyperband, Median, Rule
 EPOCHS, WORKERS, SHARE = 27, 4, 0.01
 NOISE = 0.02
 """Of an emission, as a share of the distance from the table's best to its median."""
-MOST = 200_000  # units of resource after which a search is given up
+MOST = 100_000  # units of resource after which a search is given up
 RULES: dict[str, Rule | None] = {
     "Random": None,
     "Random, Auto": Median(minimize=True),
@@ -37,10 +35,9 @@ class _Job:
 def emission(table: Table, key: tuple[int, ...], epoch: int, chance: random.Random) -> float:
     """The loss that a job prints after that epoch."""
     shape = random.Random(f"{table.name}/{key}")
-    span = float(np.median(table.sorted_means) - table.sorted_means[0])
-    gap, power = shape.uniform(0.5, 3.0) * span, shape.uniform(0.4, 1.5)
+    gap, power = shape.uniform(0.5, 3.0) * table.span, shape.uniform(0.4, 1.5)
     left = epoch**-power - EPOCHS**-power
-    return table.means[key] + gap * left + chance.gauss(0.0, NOISE * span)
+    return table.means[key] + gap * left + chance.gauss(0.0, NOISE * table.span)
 
 
 def units(table: Table, rule: Rule | None, seed: int) -> int:

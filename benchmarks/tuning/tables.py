@@ -44,6 +44,11 @@ class Table:
     def sorted_means(self) -> np.ndarray:
         return np.sort(list(self.means.values()))
 
+    @functools.cached_property
+    def span(self) -> float:
+        """The distance from the table's optimum to its median."""
+        return float(np.median(self.sorted_means) - self.sorted_means[0])
+
     def key(self, values: Values) -> tuple[int, ...]:
         """Positions of a strategy's suggestion."""
         return tuple(
@@ -59,8 +64,7 @@ class Table:
 
     def regret(self, key: tuple[int, ...]) -> float:
         """0 for the table's optimum, 1 for its median."""
-        best, median = self.sorted_means[0], float(np.median(self.sorted_means))
-        return float((self.means[key] - best) / (median - best))
+        return float((self.means[key] - self.sorted_means[0]) / self.span)
 
 
 def load(name: str) -> Table:

@@ -5,7 +5,7 @@ are those in the training jobs' records: there is no other state that a kill cou
 searches like Random and spares what :mod:`trainyard.emulator.tuning.stopping` stops.
 
 Bayesian is **a** Bayesian search, not AWS's, which is not published: optuna's tree-structured
-Parzen estimator (TPE). It asks again where it would train what has been trained.
+Parzen estimator (TPE). It does not train a combination twice, as far as that goes.
 """
 
 import itertools
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import optuna
 
 LABEL = "a Bayesian search (optuna's TPE), not AWS's"
-AGAIN = 10
-"""How often Bayesian asks anew for a combination that nobody has tried."""
+ASKED, DRAWN = 3, 30
+"""How often Bayesian asks TPE for a combination that nobody has tried, and then draws one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,12 @@ def in_order(question: Question) -> Values:
 def bayesian(question: Question) -> Values:
     """TPE's suggestion for what has been seen."""
     known = [trial.values for trial in question.trials]
-    for attempt in range(AGAIN):
-        found = _suggested(question, question.chance(attempt).getrandbits(32))
+    for attempt in range(ASKED + DRAWN):
+        chance = question.chance(attempt)
+        if attempt < ASKED:
+            found = _suggested(question, chance.getrandbits(32))
+        else:
+            found = sample(question.space, chance)
         if found not in known:
             break
     return found
