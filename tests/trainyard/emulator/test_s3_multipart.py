@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from botocore.exceptions import ClientError
@@ -147,6 +148,22 @@ def test_a_repeated_complete_is_answered_again_and_does_not_undo_what_came_after
     s3.put_object(Bucket="parts", Key="twice", Body=b"newer")
     assert failure(s3.complete_multipart_upload, **at, **chosen) == "NoSuchUpload"
     assert s3.get_object(Bucket="parts", Key="twice")["Body"].read() == b"newer"
+
+
+def test_an_upload_that_is_ended_many_times_at_once_makes_one_version(s3):
+    versioned = {"Bucket": "parts", "VersioningConfiguration": {"Status": "Enabled"}}
+    at, parts = upload(s3, "once")
+    s3.put_bucket_versioning(**versioned)
+    try:
+        with ThreadPoolExecutor(6) as threads:
+            ends = threads.map(
+                lambda _: s3.complete_multipart_upload(**at, MultipartUpload={"Parts": parts}),
+                range(6),
+            )
+            assert len({end["VersionId"] for end in ends}) == 1
+    finally:
+        versioned["VersioningConfiguration"]["Status"] = "Suspended"
+        s3.put_bucket_versioning(**versioned)
 
 
 def test_a_condition_on_the_end_of_an_upload_holds_and_the_upload_can_still_end(s3):

@@ -197,7 +197,8 @@ class Pipelines:
         """The request's definition, checked."""
         if location := request.get("PipelineDefinitionS3Location"):
             where = f"s3://{location['Bucket']}/{location['ObjectKey']}"
-            data = self._objects.path(location["Bucket"], location["ObjectKey"]).read_bytes()
+            named = location["Bucket"], location["ObjectKey"], location.get("VersionId")
+            data = self._objects.path(*named).read_bytes()
             text = form.decoded(data, where)
         elif "PipelineDefinition" in request:
             text = request["PipelineDefinition"]

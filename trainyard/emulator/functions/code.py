@@ -30,10 +30,9 @@ def read_zip(request: dict, objects: ObjectStore) -> bytes:
         return request["ZipFile"]
     if "S3Bucket" not in request or "S3Key" not in request:
         raise invalid("Please provide a source for function code.")
-    if "S3ObjectVersion" in request:
-        raise invalid("S3ObjectVersion: the emulator takes the current object only; leave it out")
+    named = request["S3Bucket"], request["S3Key"], request.get("S3ObjectVersion")
     try:
-        return objects.path(request["S3Bucket"], request["S3Key"]).read_bytes()
+        return objects.path(*named).read_bytes()
     except ApiError as missing:
         raise invalid(
             f"Error occurred while GetObject. S3 Error Code: {missing.code}. "

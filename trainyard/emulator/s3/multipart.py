@@ -44,6 +44,8 @@ class Upload:
     """``COMPOSITE`` or ``FULL_OBJECT``."""
     started: datetime
     parts: dict[int, Part] = field(default_factory=dict)
+    ending: threading.Lock = field(default_factory=threading.Lock)
+    """Held while it is completed, so that a client which asks twice at once gets one object."""
 
 
 class Uploads:

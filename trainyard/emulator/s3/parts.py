@@ -94,7 +94,9 @@ class Parts:
         info = self._completed(request.args["uploadId"], bucket, key)
         if info is None:
             upload = self.uploads.find(request.args["uploadId"], bucket, key)
-            info = self.uploads.complete(upload, wanted, claims, check)
+            with upload.ending:
+                info = self._completed(upload.id, bucket, key)
+                info = info or self.uploads.complete(upload, wanted, claims, check)
         tree = [
             ("Location", f"{request.host_url}{bucket}/{key}"),
             ("Bucket", bucket),

@@ -35,6 +35,15 @@ def test_a_definition_from_s3(aws: Cloud) -> None:
     location = {"Bucket": "bkt", "ObjectKey": "definitions/p.json"}
     aws.sm.create_pipeline(PipelineName="s3", PipelineDefinitionS3Location=location, RoleArn=ROLE)
     assert aws.sm.describe_pipeline(PipelineName="s3")["PipelineDefinition"] == given
+    aws.s3.create_bucket(Bucket="versioned")
+    status = {"Status": "Enabled"}
+    aws.s3.put_bucket_versioning(Bucket="versioned", VersioningConfiguration=status)
+    at = {"Bucket": "versioned", "Key": "p.json"}
+    first = aws.s3.put_object(**at, Body=given.encode())["VersionId"]
+    aws.s3.put_object(**at, Body=text("newer").encode())
+    pinned = {"Bucket": "versioned", "ObjectKey": "p.json", "VersionId": first}
+    aws.sm.update_pipeline(PipelineName="s3", PipelineDefinitionS3Location=pinned)
+    assert aws.sm.describe_pipeline(PipelineName="s3")["PipelineDefinition"] == given
 
 
 def test_an_update_makes_a_version_and_keeps_the_old_one(aws: Cloud) -> None:
