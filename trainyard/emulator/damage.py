@@ -111,6 +111,14 @@ def _job(document: Any, path: Path) -> None:
     list(document["outputs"])
 
 
+def _tuning(document: Any, path: Path) -> None:
+    names = (f"HyperParameterTuningJob{part}" for part in ("Arn", "Status"))
+    _needs(*names, "CreationTime", "LastModifiedTime")(document["answer"], path)
+    document["request"]["HyperParameterTuningJobName"]
+    for trial in document["trials"]:
+        _needs("name", "definition")(trial, path)
+
+
 def _tags(document: Any, path: Path) -> None:
     for tags in document.values():
         tags.items()
@@ -120,7 +128,7 @@ _KINDS: tuple[tuple[str, str, Callable[[Any, Path], None]], ...] = (
     ("pipelines/*/pipeline.json", "pipeline {name}", _pipeline),
     ("executions/*/execution.json", "execution {name}", _execution),
     ("jobs/*/job.json", "job {name}", _job),
-    ("tuning/*/tuning.json", "tuning job {name}", _object),
+    ("tuning/*/tuning.json", "tuning job {name}", _tuning),
     ("models/*.json", "model {name}", _needs("ModelName", "ModelArn", "CreationTime")),
     (
         "endpoint-configs/*.json",

@@ -1,6 +1,7 @@
 """Tuning jobs by boto3: each trains real jobs."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.trainyard.emulator.tuning.harness import (
 pytestmark = pytest.mark.slow
 LIMITS = {"MaxParallelTrainingJobs": 1, "MaxNumberOfTrainingJobs": 6}
 CATEGORIES = {"CategoricalParameterRanges": [{"Name": "x", "Values": ["3", "1", "2"]}]}
+ONE_VALUE = {"CategoricalParameterRanges": [{"Name": "x", "Values": ["1"]}]}
 CURVE = """
 for epoch in 1 2 3 4 5 6; do echo "epoch $epoch loss=$(hp x);"; sleep 0.25; done
 echo model > /opt/ml/model/m
@@ -194,6 +196,18 @@ def test_what_cannot_run_is_refused_and_leaves_nothing(cloud: Cloud) -> None:
         with pytest.raises(ClientError, match=problem):
             tune(cloud, name, asked)
     assert len(cloud.sm.list_training_jobs(MaxResults=100)["TrainingJobSummaries"]) == before
+
+
+def test_what_is_damaged_costs_only_itself(tmp_path: Path) -> None:
+    with tuning_cloud(tmp_path, tmp_path / "image") as cloud:
+        for name in ("whole", "torn"):
+            tune(cloud, name, request(config("Grid", None, ParameterRanges=ONE_VALUE)))
+    (tmp_path / "tuning/torn/tuning.json").write_text('{"request": {}}')
+    with tuning_cloud(tmp_path, tmp_path / "image") as cloud:
+        listed = cloud.sm.list_hyper_parameter_tuning_jobs()["HyperParameterTuningJobSummaries"]
+        assert [entry["HyperParameterTuningJobName"] for entry in listed] == ["whole"]
+        assert len(trained(cloud, "whole")) == 1
+        assert len(cloud.sm.list_training_jobs()["TrainingJobSummaries"]) == 2
 
 
 def test_a_name_is_taken_once(cloud: Cloud) -> None:
