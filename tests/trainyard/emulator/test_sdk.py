@@ -205,7 +205,7 @@ def test_a_rank_that_raises_is_named_and_the_gate_says_why(aws: Cloud, built: li
     assert aws.ended(failing)["PipelineExecutionStatus"] == "Failed"
     reason = aws.steps(failing)["Train"]["FailureReason"]
     assert reason.startswith(
-        "AlgorithmError: ValueError: rank 1 of 2 does not like its data (algo-2)"
+        "ClientError: AlgorithmError: ValueError: rank 1 of 2 does not like its data (algo-2)"
     ), reason
     assert aws.ended(strict)["PipelineExecutionStatus"] == "Failed"
     assert aws.steps(strict)["No"]["FailureReason"] == "total 12.0 is less than 100.0"

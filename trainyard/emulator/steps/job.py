@@ -45,10 +45,16 @@ class JobRunner(Runner):
 
 
 def see_through(job: Job) -> None:
-    """Waits for the job's end. Raises StepFailed, StepStopped as it ended."""
+    """Waits for the job's end. Raises StepFailed, StepStopped as it ended.
+
+    A step calls what its script did wrong a ClientError: AlgorithmError, as AWS's own integration
+    tests of the SDK expect (tests/integ/sagemaker/workflow/test_step_decorator.py).
+    """
     job.wait()
     if job.status == "Failed":
-        raise StepFailed(job.record["FailureReason"])
+        reason = job.record["FailureReason"]
+        by_script = reason.startswith("AlgorithmError")
+        raise StepFailed(f"ClientError: {reason}"[:1024] if by_script else reason)
     if job.status == "Stopped" and "FailureReason" in job.record:
         raise StepFailed(job.record["FailureReason"])  # MaxRuntimeInSeconds
     if job.status == "Stopped":
