@@ -96,8 +96,12 @@ class Events:
     def _watch(self) -> None:
         while not self._closed.wait(TICK):
             now = time.time()
-            self._rules.fire(now)
-            self._schedules.fire(now)
+            try:
+                self._rules.fire(now)
+                self._schedules.fire(now)
+            except Exception:
+                # a full disk, say: the clock goes on, and tries again
+                log.exception("the clock's rules and schedules could not be seen to")
 
 
 _JSON = "application/x-amz-json-1.1"

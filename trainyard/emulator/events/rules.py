@@ -275,7 +275,12 @@ def _on(rule: dict) -> bool:
 
 def _matches(rule: dict, event: Event) -> bool:
     pattern = rule.get("EventPattern")
-    return bool(pattern) and EventPattern.load(pattern).matches_event(event)
+    try:
+        return bool(pattern) and EventPattern.load(pattern).matches_event(event)
+    except Exception:
+        # what happened, such as a job's end, must not fail because moto cannot read a pattern
+        log.exception("the pattern of rule %s cannot be matched", rule["name"])
+        return False
 
 
 def _next(rule: dict, now: float) -> float | None:

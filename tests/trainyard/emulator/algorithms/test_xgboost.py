@@ -90,7 +90,8 @@ def loaded(model: bytes, tmp_path: Path) -> xgboost.Booster:
 
 
 def test_it_trains_and_says_its_metrics_as_aws_reads_them(aws: Cloud, tmp_path: Path) -> None:
-    done = run(aws, "plain")
+    checkpoints = {"CheckpointConfig": {"S3Uri": "s3://bkt/checkpoints"}}
+    done = run(aws, "plain", **checkpoints)
     assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
     lines = aws.log("Training", "plain")
     rounds = [line for line in lines if line.startswith("[") and "#011" in line]
@@ -105,6 +106,9 @@ def test_it_trains_and_says_its_metrics_as_aws_reads_them(aws: Cloud, tmp_path: 
     rmse = float(np.sqrt(np.mean((predicted - table(2, 60)[:, 0]) ** 2)))
     assert rmse == pytest.approx(found["validation:rmse"], abs=1e-4)
     assert found["validation:rmse"] < 0.5 * table(2, 60)[:, 0].std()
+    run(aws, "goes-on", HyperParameters={"num_round": "7"}, **checkpoints)
+    lines = aws.log("Training", "goes-on")
+    assert [line.split("#")[0] for line in lines if "#011" in line] == ["[5]", "[6]"]
 
 
 def test_libsvm_without_a_content_type_and_a_pickle_of_the_first_images(aws: Cloud) -> None:
@@ -216,6 +220,8 @@ def test_a_script_is_run_by_the_toolkit_of_the_image(
         ({"eval_metric": "auc@3"}, "Metric 'auc@3' is not supported"),
         ({"eval_metric": "error@x"}, "expects float input"),
         ({"monotone_constraints": "(1,0)"}, "monotone_constraints can be used only when"),
+        ({"monotone_constraints": "1"}, "monotone_constraints: value 1 not in range"),
+        ({"interaction_constraints": "[1]"}, "interaction_constraints: value .1. not in range"),
         ({"updater": "shotgun"}, "Tree updater should be selected"),
     ],
 )

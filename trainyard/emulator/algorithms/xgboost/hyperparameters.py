@@ -152,7 +152,11 @@ def _check_range(name: str, value: Any) -> None:
     numbers = _INTEGERS | _FLOATS
     allowed: Range = Interval(numbers[name]) if name in numbers else _WORDS.get(name, ())
     if name in _OTHER:
-        if not all(_OTHER_RANGES[name](part) for part in value):
+        try:
+            right = all(_OTHER_RANGES[name](part) for part in value)
+        except TypeError:  # no list, or none of lists
+            right = False
+        if not right:
             raise UserError(f"Hyperparameter {name}: value {value} not in range")
     elif value not in allowed:
         shown = list(allowed) if isinstance(allowed, tuple) else allowed
