@@ -146,7 +146,7 @@ def test_after_a_failure_running_steps_finish_and_no_others_start(aws: Cloud) ->
     answer, steps = aws.run("fails")
     assert answer["PipelineExecutionStatus"] == "Failed"
     assert answer["FailureReason"].startswith(
-        "Step failure: One or multiple steps failed. Bad: Alg"
+        "Step failure: One or multiple steps failed. Bad: ClientError: Alg"
     )
     statuses = {name: step["StepStatus"] for name, step in steps.items()}
     assert statuses == {"Bad": "Failed", "Slow": "Succeeded"}
