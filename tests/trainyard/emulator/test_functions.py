@@ -164,7 +164,6 @@ def test_a_dry_run_runs_nothing_and_an_event_is_run_later(aws: Cloud, tmp_path: 
         ({"Runtime": "nodejs20.x"}, "Runtime 'nodejs20.x' is not run by this emulator"),
         ({"Layers": [f"{ARN}layer:1"]}, "Layers is not run by this emulator: layers are not"),
         ({"PackageType": "Image", "Code": {"ImageUri": "x"}}, "PackageType Image is not run"),
-        ({"Publish": True}, "Publish is not run by this emulator: there is one version"),
         ({"Code": {"ZipFile": b"no zip"}}, "Could not unzip uploaded file"),
         ({"Code": {"S3Bucket": "bkt", "S3Key": "none"}}, "S3 Error Code: NoSuchKey"),
         ({"Timeout": 901}, "Timeout 901: expected 1 to 900"),
@@ -179,10 +178,29 @@ def test_what_cannot_run_is_refused_by_name(aws: Cloud, request_: dict, said: st
 
 def test_what_lambda_has_and_this_has_not_is_refused_by_name(aws: Cloud) -> None:
     client = make_client(aws.endpoint, "lambda")
-    with pytest.raises(ClientError, match="UnknownOperation.*does not implement PublishVersion"):
-        client.publish_version(FunctionName="add")
+    with pytest.raises(ClientError, match="UnknownOperation.*does not implement CreateAlias"):
+        client.create_alias(FunctionName="add", Name="live", FunctionVersion="$LATEST")
     with pytest.raises(ClientError, match="ResourceConflictException.*already exist: add"):
         make(aws, "add")
+
+
+def test_a_version_keeps_its_code(aws: Cloud) -> None:
+    client = make_client(aws.endpoint, "lambda")
+    first = zipped("def which(event, context):\n    return 1, context.function_version\n")
+    assert make(aws, "which", Code={"ZipFile": first}, Publish=True)["Version"] == "1"
+    assert client.publish_version(FunctionName="which")["Version"] == "1", "nothing has changed"
+    second = zipped("def which(event, context):\n    return 2, context.function_version\n")
+    assert client.update_function_code(FunctionName="which", ZipFile=second)["Version"] == "$LATEST"
+    answer, result = call(aws, ARN + "which:1")
+    assert result == [1, "1"] and answer["ExecutedVersion"] == "1"
+    assert call(aws, "which")[1] == [2, "$LATEST"]
+    assert client.publish_version(FunctionName="which")["FunctionArn"] == ARN + "which:2"
+    listed = client.list_versions_by_function(FunctionName="which")["Versions"]
+    assert [version["Version"] for version in listed] == ["$LATEST", "1", "2"]
+    with pytest.raises(ClientError, match="ResourceNotFoundException.*which:3"):
+        call(aws, ARN + "which:3")
+    with pytest.raises(ClientError, match="ResourceNotFoundException"):
+        client.delete_function(FunctionName="which", Qualifier="1")  # a version is not deleted
 
 
 def test_a_policy_is_kept_and_shown(aws: Cloud) -> None:

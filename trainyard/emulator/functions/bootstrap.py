@@ -51,13 +51,13 @@ def main() -> None:
     sys.path.insert(0, os.environ["LAMBDA_TASK_ROOT"])
     os.chdir(os.environ["LAMBDA_TASK_ROOT"])
     answer: dict[str, Any] = {"result": None, "error": None}
-    begun = time.monotonic()
+    begun, version = time.monotonic(), os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
     own, asked = "python{}.{}".format(*sys.version_info), os.environ["AWS_EXECUTION_ENV"]
     if asked != f"AWS_Lambda_{own}":
         print(f"[emulator] {asked}: {own} stands in for it")
     try:
         handler = find(os.environ["_HANDLER"])
-        print(f"START RequestId: {told['request']} Version: $LATEST", flush=True)
+        print(f"START RequestId: {told['request']} Version: {version}", flush=True)
         begun = time.monotonic()
         answer["result"] = marshal(handler(told["event"], Context(told)))
     except Fault as fault:

@@ -16,7 +16,6 @@ NOT_RUN = {
     "CapacityProviderConfig": "there are no capacity providers",
     "DurableConfig": "durable executions are not run",
     "CodeSigningConfigArn": "code signing is not checked",
-    "Publish": "there is one version, $LATEST",
 }
 """Member of a request → why it is refused, unless it is empty."""
 KEPT = (

@@ -22,7 +22,7 @@ from werkzeug import Request, Response
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.documents import read_json, write_json
-from trainyard.emulator.functions import policy
+from trainyard.emulator.functions import policy, versions
 from trainyard.emulator.functions.code import Code, invalid, read_zip, unzip
 from trainyard.emulator.functions.configuration import DEFAULTS, NAME, checked
 from trainyard.emulator.functions.invocation import LARGEST, Invocation, Result
@@ -48,10 +48,12 @@ class Functions:
         self._operations: dict[str, Callable[[dict], dict]] = {
             "CreateFunction": self.create,
             "GetFunction": self.get,
-            "GetFunctionConfiguration": lambda request: self._find(request)["configuration"],
+            "GetFunctionConfiguration": lambda request: self._any(request)["configuration"],
             "ListFunctions": self.list_functions,
             "UpdateFunctionCode": self.update_code,
             "UpdateFunctionConfiguration": self.update_configuration,
+            "PublishVersion": self.publish,
+            "ListVersionsByFunction": self.list_versions,
             "DeleteFunction": self.delete,
             "Invoke": self.invoke,
             "TagResource": self.tag,
@@ -122,10 +124,11 @@ class Functions:
                 "LastUpdateStatus": "Successful",
             }
             record = {"configuration": configuration, "tags": request.get("Tags", {})}
-            return self._store(record, unzipped)
+            self._store(record, unzipped)
+            return self._published(record, request)
 
     def get(self, request: dict) -> dict:
-        record = self._find(request)
+        record = self._any(request)
         tags = {"Tags": record["tags"]} if record["tags"] else {}
         return {
             "Configuration": record["configuration"],
@@ -143,7 +146,6 @@ class Functions:
         return answer
 
     def update_code(self, request: dict) -> dict:
-        checked({"Publish": request.get("Publish")})
         if "ImageUri" in request:
             raise invalid("ImageUri is not run by this emulator, which has no containers")
         with self._lock:
@@ -154,7 +156,19 @@ class Functions:
             if request.get("DryRun"):
                 shutil.rmtree(folder / unzipped.folder)
                 return record["configuration"]
-            return self._store(record, unzipped)
+            self._store(record, unzipped)
+            return self._published(record, request)
+
+    def publish(self, request: dict) -> dict:
+        with self._lock:
+            record = self._find(request)
+            _check_revision(record, request)
+            made = versions.publish(record, request)
+            self._write(record)
+        return made
+
+    def list_versions(self, request: dict) -> dict:
+        return {"Versions": versions.listed(self._find(request))}
 
     def update_configuration(self, request: dict) -> dict:
         given = checked(request)
@@ -210,15 +224,18 @@ class Functions:
         kind = request.get("InvocationType", "RequestResponse")
         if kind not in ("RequestResponse", "Event", "DryRun"):
             raise invalid(f"InvocationType {kind!r}: expected RequestResponse, Event or DryRun")
-        name = self._find(request)["configuration"]["FunctionName"]
+        found = self._any(request)["configuration"]
         event = _event(request.get("Payload", b""))
         if kind == "DryRun":
             return {"StatusCode": 204}
+        if kind == "Event" and found["Version"] != "$LATEST":
+            raise invalid("InvocationType Event is not run by this emulator for a version")
         if kind == "Event":
-            self._accept(name, event)
+            self._accept(found["FunctionName"], event)
             return {"StatusCode": 202}
-        result = self.call(name, event)
-        answer = {"StatusCode": 200, "ExecutedVersion": "$LATEST", "Payload": result.payload}
+        result = self.call(found["FunctionArn"], event)
+        version = found["Version"]
+        answer = {"StatusCode": 200, "ExecutedVersion": version, "Payload": result.payload}
         if result.failed:
             answer["FunctionError"] = "Unhandled"
         if request.get("LogType") == "Tail":
@@ -229,12 +246,12 @@ class Functions:
 
     def configuration(self, name: str) -> dict:
         """GetFunctionConfiguration's answer; by name or ARN. Raises ``ResourceNotFound…``."""
-        return self._find({"FunctionName": name})["configuration"]
+        return self._any({"FunctionName": name})["configuration"]
 
     def call(self, name: str, event: Any) -> Result:
         """Runs the function to its end, or its time-out. Raises :class:`ApiError`."""
         with self._lock:
-            record = self._find({"FunctionName": name})
+            record = self._any({"FunctionName": name})
             configuration = record["configuration"]
             code = self._path(configuration["FunctionName"]).parent / record["code"]
             number = uuid.uuid4()
@@ -295,6 +312,22 @@ class Functions:
             raise ApiError("ResourceNotFoundException", f"Function not found: {arn}", 404)
         return read_json(self._path(name))
 
+    def _any(self, request: dict) -> dict:
+        """As :meth:`_find`, of the version that a qualifier names, too."""
+        number = request.get("Qualifier") or _qualifier(request["FunctionName"])
+        if not number or number == "$LATEST":
+            return self._find(request)
+        record = self._find({"FunctionName": _name(request["FunctionName"])})
+        return versions.find(record, number) or self._find(request)  # which refuses it
+
+    def _published(self, record: dict, request: dict) -> dict:
+        """The answer to a request that may ask for a version, too."""
+        configuration = record["configuration"]
+        if not request.get("Publish"):
+            return configuration
+        made = self.publish({"FunctionName": configuration["FunctionName"]})
+        return made | {"FunctionArn": configuration["FunctionArn"]}
+
     def _store(self, record: dict, code: Code | None = None) -> dict:
         """The record with a new revision; what nothing refers to any more goes."""
         configuration = record["configuration"]
@@ -306,7 +339,8 @@ class Functions:
             record["code"] = code.folder
         self._write(record)
         folder = self._path(configuration["FunctionName"]).parent
-        used = {run.code for run in self._running} | {folder / record["code"]}
+        kept = [record, *record.get("versions", [])]
+        used = {run.code for run in self._running} | {folder / each["code"] for each in kept}
         for old in folder.glob("code-*"):
             if old not in used:
                 shutil.rmtree(old, ignore_errors=True)

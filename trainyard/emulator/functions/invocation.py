@@ -104,7 +104,7 @@ class Invocation:
             "TZ": "UTC",
             "AWS_EXECUTION_ENV": f"AWS_Lambda_{function['Runtime']}",
             "AWS_LAMBDA_FUNCTION_NAME": function["FunctionName"],
-            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_FUNCTION_VERSION": function["Version"],
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function["MemorySize"]),
             "AWS_LAMBDA_LOG_GROUP_NAME": self._group,
             "AWS_LAMBDA_LOG_STREAM_NAME": self._stream,

@@ -19,8 +19,9 @@ def statement(request: dict, function: str) -> dict:
     conditions = {}
     if "SourceArn" in request:
         conditions["ArnLike"] = {"AWS:SourceArn": request["SourceArn"]}
-    if "SourceAccount" in request:
-        conditions["StringEquals"] = {"AWS:SourceAccount": request["SourceAccount"]}
+    equal = {"AWS:SourceAccount": "SourceAccount", "aws:PrincipalOrgID": "PrincipalOrgID"}
+    if equals := {name: request[key] for name, key in equal.items() if key in request}:
+        conditions["StringEquals"] = equals
     return made | ({"Condition": conditions} if conditions else {})
 
 
@@ -38,6 +39,8 @@ def removed(statements: list[dict], sid: str) -> list[dict]:
     kept = [each for each in statements if each["Sid"] != sid]
     if len(kept) == len(statements):
         message = f"Statement {sid} is not found in resource policy."
+        if not statements:
+            message = "No policy is associated with the given resource."
         raise ApiError("ResourceNotFoundException", message, 404)
     return kept
 
