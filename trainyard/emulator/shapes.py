@@ -1,6 +1,8 @@
 """SageMaker's request shapes, as botocore ships them."""
 
 import functools
+import re
+from typing import Any
 
 from botocore.loaders import Loader
 from botocore.model import ServiceModel, Shape
@@ -25,6 +27,30 @@ def check(operation: str, request: dict) -> None:
     shape = model().operation_model(operation).input_shape
     if why := report(shape, request):
         raise ApiError("ValidationException", f"{operation}: {why}")
+    if shape is not None and not operation.startswith("Create"):  # whose own checks say more
+        _check_limits(shape, request)
+
+
+def _check_limits(shape: Shape, request: dict) -> None:
+    """Refuses a name, a choice or a number that cannot be one, in SageMaker's words."""
+    for name, value in request.items():
+        if broken := _broken(name, value, shape.members[name].metadata):
+            message = f"1 validation error detected: Value '{str(value)[:300]}' at '{name}'"
+            message = f"{message} failed to satisfy constraint: {broken}"
+            raise ApiError("ValidationException", message)
+
+
+def _broken(name: str, value: Any, limits: dict) -> str:
+    if limits.get("enum") and value not in limits["enum"]:
+        return f"Member must satisfy enum value set: [{', '.join(limits['enum'])}]"
+    if isinstance(value, int) and value > limits.get("max", value):
+        return f"Member must have value less than or equal to {limits['max']}"
+    if isinstance(value, str) and name.endswith("Name"):
+        if len(value) > limits.get("max", len(value)):
+            return f"Member must have length less than or equal to {limits['max']}"
+        if not re.fullmatch(limits.get("pattern", ".*"), value):
+            return f"Member must satisfy regular expression pattern: {limits['pattern']}"
+    return ""
 
 
 def report(shape: Shape | None, request: dict) -> str:
