@@ -12,7 +12,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +23,17 @@ from trainyard.emulator.jobs.jobs import LOST, Jobs
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.regions import Thread
 from trainyard.emulator.tuning.completion import converged_at, hopeless, met
+from trainyard.emulator.tuning.defined import Defined, read
 from trainyard.emulator.tuning.request import (
     CONFIG,
     JOBS,
     MOST_JOBS,
     definitions,
     metric_of,
-    objective_of,
-    ranges_of,
-    resources,
 )
 from trainyard.emulator.tuning.results import Result, counters, not_improving, ranked
 from trainyard.emulator.tuning.search import LABEL, STRATEGIES, Question, Trial
-from trainyard.emulator.tuning.space import Space, Values, size, space_of
-from trainyard.emulator.tuning.stopping import Hyperband, Median, Rule
+from trainyard.emulator.tuning.space import Values, size
 from trainyard.emulator.tuning.training import (
     IDLE,
     drivers_idle,
@@ -54,17 +50,6 @@ KIND = "Training"
 STOPPED = "the tuning job was stopped"
 DONE = "the tuning job is done"
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Defined:
-    """A training definition, read."""
-
-    document: dict[str, Any]
-    name: str
-    space: Space
-    minimize: bool
-    rule: Rule | None
 
 
 class TuningJob:
@@ -86,7 +71,7 @@ class TuningJob:
         self.lock = threading.RLock()
         self._path = directory / "tuning.json"
         self._jobs, self._parents = jobs, parents
-        self._defined = [_defined(self.request, d) for d in definitions(self.request)]
+        self._defined = [read(self.request, d) for d in definitions(self.request)]
         self._live: dict[str, Job] = {}
         self._ended: dict[str, Result] = {}
         self._watch = Watch(logs)
@@ -137,8 +122,11 @@ class TuningJob:
                 self._stop.wait(INTERVAL)
             status, reason = end
         except (ApiError, EmulatorError, OSError) as error:
-            log.exception("tuning job %s failed in the emulator", self.name)
-            reason = f"InternalServerError: the emulator failed: {error}"
+            if self._stop.is_set():  # an emulator that stops makes no further job
+                status, reason = "Stopped", ""
+            else:
+                log.exception("tuning job %s failed in the emulator", self.name)
+                reason = f"InternalServerError: the emulator failed: {error}"
         finally:
             self._stop_all(STOPPED if self._stop.is_set() else DONE)
             with self.lock:
@@ -197,7 +185,7 @@ class TuningJob:
     def _trial(self, name: str) -> dict[str, Any]:
         return next(trial for trial in self._trials() if trial["name"] == name)
 
-    def _of(self, trial: Mapping[str, Any]) -> _Defined:
+    def _of(self, trial: Mapping[str, Any]) -> Defined:
         return self._defined[trial["definition"]]
 
     def _launch(self) -> None:
@@ -225,7 +213,12 @@ class TuningJob:
             self.document["trials"].append({"name": name, **trial})
             self._save()
         about = {"TuningJobArn": self.answer["HyperParameterTuningJobArn"]}
-        self._live[name] = self._jobs.create(KIND, asked, about)
+        try:
+            self._live[name] = self._jobs.create(KIND, asked, about)
+        except ApiError:
+            with self.lock:
+                del self.document["trials"][-1]
+            raise
         strategy = self.request[CONFIG]["Strategy"]
         label = f": {LABEL}" if strategy == "Bayesian" else ""
         self._say(name, f"tuning job {self.name}, strategy {strategy}{label}; {values}")
@@ -375,18 +368,6 @@ class TuningJob:
 
     def _save(self) -> None:
         write_json(self._path, self.document)
-
-
-def _defined(request: Mapping[str, Any], definition: dict[str, Any]) -> _Defined:
-    config = request[CONFIG]
-    minimize = objective_of(request, definition)["Type"] == "Minimize"
-    rule: Rule | None = None
-    if config["Strategy"] == "Hyperband":
-        rule = Hyperband(minimize, *resources(config, definition))
-    elif config.get("TrainingJobEarlyStoppingType") == "Auto":
-        rule = Median(minimize)
-    space = space_of(ranges_of(request, definition))
-    return _Defined(definition, definition.get("DefinitionName", ""), space, minimize, rule)
 
 
 def _trial_of(result: Result) -> Trial:
