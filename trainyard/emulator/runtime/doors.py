@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 from trainyard.emulator.runtime.internet import Way
 
+OUTLIVED = ["/bin/sh", "-c", '"$@" & read -r _; kill -9 $!', "sh"]
+"""Runs a command until its own input ends, as it does when the emulator is killed, too."""
 CREDENTIALS_HOST = "169.254.170.2"
 """Where AWS's clients ask for AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, at port 80."""
 
@@ -85,8 +87,7 @@ class Doors:
             self._thread.join()
         self._here.close()
         if self._out:
-            self._out.kill()
-            self._out.wait()
+            self._out.communicate()  # closes its input
         for door in self._inside:
             door.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept()
             door.close()
@@ -95,9 +96,9 @@ class Doors:
         _, descriptors, _, _ = socket.recv_fds(self._here, 64, len(self._route.addresses))
         if descriptors and self._route.out:  # so there are namespaces
             with (self._directory / "internet.log").open("w") as log:
-                command = self._route.out.command(self._supervisor)
+                command = [*OUTLIVED, *self._route.out.command(self._supervisor)]
                 self._out = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                    command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
                 )
         for descriptor in descriptors:
             door = socket.socket(fileno=descriptor)
