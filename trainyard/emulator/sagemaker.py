@@ -173,6 +173,9 @@ class SageMaker:
             "CreateEndpointConfig": self._tagged(self._configs.create, "EndpointConfigArn"),
             "CreateModel": self._tagged(self._models.create, "ModelArn"),
             "CreatePipeline": self._tagged(self._pipelines.create, "PipelineArn"),
+            "DeleteEndpoint": self._untagged("Endpoint", self._endpoints.delete),
+            "DeleteEndpointConfig": self._untagged("EndpointConfig", self._configs.delete),
+            "DeleteModel": self._untagged("Model", self._models.delete),
             "DeletePipeline": self._delete_pipeline,
             "Search": functools.partial(search, self._answer),
             "AddTags": self._for_own("AddTags", self._tags.add),
@@ -219,6 +222,17 @@ class SageMaker:
             return answer
 
         return create_with_tags
+
+    def _untagged(self, kind: str, delete: Operation) -> Operation:
+        """``delete``, and the tags of what is gone."""
+
+        def delete_with_tags(request: dict) -> dict:
+            arn = self._operations[f"Describe{kind}"](request)[f"{kind}Arn"]
+            answer = delete(request)
+            self._tags.forget(arn)
+            return answer
+
+        return delete_with_tags
 
     def _for_own(self, operation: str, handle: Operation) -> Operation:
         """``handle`` for the ARNs of pipelines, executions and jobs; others are forwarded."""

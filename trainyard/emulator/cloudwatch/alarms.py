@@ -116,7 +116,10 @@ class Alarms:
     def _watch(self) -> None:
         while not self._closing.wait(TICK):
             for alarm in list(self._all.values()):
-                self._evaluate(alarm)
+                try:
+                    self._evaluate(alarm)
+                except OSError as failure:  # a full disk: the state is known, and not kept
+                    log.warning("alarm %s: %s", alarm["AlarmName"], failure)
 
     def _evaluate(self, alarm: dict) -> None:
         values = self._values(alarm)

@@ -1,6 +1,7 @@
 """The store of metric data: one SQLite file, whose rows are values or sets of statistics."""
 
 import json
+import logging
 import sqlite3
 import threading
 import time
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KEPT = 15 * 86400  # seconds that data stay: CloudWatch's retention for periods of a minute
+log = logging.getLogger(__name__)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS series (
     id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, dimensions TEXT NOT NULL,
@@ -60,11 +62,17 @@ class Metrics:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.RLock()
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=OFF")  # a power cut may cost the last seconds
-        self._db.executescript(_SCHEMA)
-        self._db.execute("DELETE FROM points WHERE t < ?", (time.time() - KEPT,))
+        try:
+            self._db = _opened(path)
+        except sqlite3.DatabaseError as damage:
+            if isinstance(damage, sqlite3.OperationalError):
+                raise  # a full or a read-only disk: the store itself is whole
+            aside = path.with_suffix(".damaged")
+            path.replace(aside)
+            log.error(
+                "%s cannot be read: %s; the metrics are lost, and lie in %s", path, damage, aside
+            )
+            self._db = _opened(path)
         self._known: dict[Metric, int] = {}
 
     def close(self) -> None:
@@ -106,3 +114,13 @@ class Metrics:
             select = "SELECT id FROM series WHERE namespace=? AND name=? AND dimensions=?"
             self._known[metric] = self._db.execute(select, row).fetchone()[0]
         return self._known[metric]
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """The store, without what is too old; raises :class:`sqlite3.DatabaseError` for none."""
+    found = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    found.execute("PRAGMA journal_mode=WAL")
+    found.execute("PRAGMA synchronous=OFF")  # a power cut may cost the last seconds
+    found.executescript(_SCHEMA)
+    found.execute("DELETE FROM points WHERE t < ?", (time.time() - KEPT,))
+    return found

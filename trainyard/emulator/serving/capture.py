@@ -6,16 +6,19 @@ guide, "Capture data from real-time endpoint".
 
 import base64
 import json
+import logging
 import threading
 import time
 import uuid
 
+from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.transfers import join_key, split_uri
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.serving.instance import Answer
 from trainyard.emulator.serving.turns import Turns
 
 HOLD = 1.0  # seconds that lines are held for a file of several
+log = logging.getLogger(__name__)
 
 
 class Capture:
@@ -53,7 +56,10 @@ class Capture:
         for variant, found in lines.items():
             name = f"{self._endpoint}/{variant}/{hour}/{uuid.uuid4()}.jsonl"
             text = "".join(f"{line}\n" for line in found)
-            self._objects.put_bytes(bucket, join_key(prefix, name), text.encode())
+            try:
+                self._objects.put_bytes(bucket, join_key(prefix, name), text.encode())
+            except (ApiError, OSError) as failure:  # no such bucket, no room: it serves on
+                log.warning("endpoint %s: not captured: %s", self._endpoint, failure)
 
     def _line(self, asked: bytes, asked_type: str, answer: Answer, inference: str) -> str:
         modes = {option["CaptureMode"] for option in self._config["CaptureOptions"]}
@@ -75,6 +81,8 @@ class Capture:
             encoding = "CSV"
         elif plain in kinds.get("JsonContentTypes", ()):
             encoding = "JSON"
-        data = base64.b64encode(body).decode() if encoding == "BASE64" else body.decode()
+        data = body.decode(errors="replace")
+        if encoding == "BASE64" or data.encode() != body:  # or the type promises what is not there
+            data, encoding = base64.b64encode(body).decode(), "BASE64"
         side = {"observedContentType": content_type, "mode": mode, "data": data}
         return side | {"encoding": encoding}

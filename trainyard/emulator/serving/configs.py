@@ -36,7 +36,7 @@ class EndpointConfigs:
             "CreateEndpointConfig": self.create,
             "DescribeEndpointConfig": lambda request: self.describe(request[name]),
             "ListEndpointConfigs": self._stored.list_all,
-            "DeleteEndpointConfig": lambda request: self._stored.delete(request[name]),
+            "DeleteEndpointConfig": self.delete,
         }
 
     def create(self, request: dict) -> dict:
@@ -55,6 +55,9 @@ class EndpointConfigs:
             raise _invalid("ProductionVariants: one InitialVariantWeight at least must not be 0")
         _check_capture(request.get("DataCaptureConfig") or {})
         return {"EndpointConfigArn": self._stored.create(request)}
+
+    def delete(self, request: dict) -> dict:
+        return self._stored.delete(request["EndpointConfigName"])
 
     def describe(self, name: str) -> dict:
         return self._stored.describe(name)

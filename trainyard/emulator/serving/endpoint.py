@@ -175,6 +175,8 @@ class Endpoint:
         if why:  # already in blue: developer guide, "Auto-Rollback Configuration"
             return self._become("InService", f"The deployment was not begun: {why}")
         with self._lock:
+            if self._ended.is_set():  # deleted: nobody would end it
+                return
             self._green, self._share = fleet, 0.0
         fleet.start()
         fleet.wait()

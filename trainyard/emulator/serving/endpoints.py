@@ -43,7 +43,7 @@ class Endpoints:
             "ListEndpoints": self._list,
             "UpdateEndpoint": self.update,
             "UpdateEndpointWeightsAndCapacities": self._weigh,
-            "DeleteEndpoint": self._delete,
+            "DeleteEndpoint": self.delete,
         }
 
     def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
@@ -131,7 +131,7 @@ class Endpoints:
         found = ordered(found, request, keys, "CreationTime", "Descending")
         return page("Endpoints", found, request, 10, lambda entry: entry)
 
-    def _delete(self, request: dict) -> dict:
+    def delete(self, request: dict) -> dict:
         endpoint = self._find(request["EndpointName"])
         with self._lock:
             self._live.pop(request["EndpointName"].lower(), None)

@@ -73,12 +73,13 @@ class Instance:
         self._decided = threading.Event()
         self._stopping = threading.Event()
         self._cluster: Cluster | None = None
-        self._short = Path(tempfile.mkdtemp(prefix="sm-"))
+        self._short = directory
         """Leads to the sockets by paths of less than the 108 bytes that one may have."""
         self._thread = Thread(target=self._run, name=directory.name, daemon=True)
 
     def start(self) -> None:
         """Returns at once; :meth:`wait` waits until it is Ready, Failed or stopped."""
+        self._short = Path(tempfile.mkdtemp(prefix="sm-"))
         self._thread.start()
 
     def wait(self) -> None:

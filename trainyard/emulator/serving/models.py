@@ -39,7 +39,7 @@ class Models:
             "CreateModel": self.create,
             "DescribeModel": lambda request: self._stored.describe(request["ModelName"]),
             "ListModels": self._stored.list_all,
-            "DeleteModel": lambda request: self._stored.delete(request["ModelName"]),
+            "DeleteModel": self.delete,
         }
 
     def create(self, request: dict) -> dict:
@@ -51,6 +51,9 @@ class Models:
             if not container.get("Image") and not container.get("ModelPackageName"):
                 raise _invalid("A container of the model has neither Image nor ModelPackageName")
         return {"ModelArn": self._stored.create(request)}
+
+    def delete(self, request: dict) -> dict:
+        return self._stored.delete(request["ModelName"])
 
     def describe(self, name: str) -> dict:
         return self._stored.describe(name)

@@ -139,6 +139,10 @@ def test_alarms_and_data_survive_the_emulator(tmp_path):
         client = make_client(second.endpoint, "cloudwatch")
         assert client.describe_alarms()["MetricAlarms"][0]["AlarmName"] == "kept"
         assert client.list_metrics()["Metrics"][0]["MetricName"] == "M"
+    (tmp_path / "cloudwatch/metrics.sqlite").write_text("no database")
+    with cloud(tmp_path) as third:
+        assert make_client(third.endpoint, "cloudwatch").list_metrics()["Metrics"] == []
+    assert (tmp_path / "cloudwatch/metrics.damaged").exists()
 
 
 def test_jobs_and_pipelines_are_measured(aws):

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, until, wait
-from tests.trainyard.emulator.serving.test_endpoints import IMAGE, package
+from tests.trainyard.emulator.serving.test_endpoints import LIGHT, package
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def batch(tmp_path_factory):
     with cloud(tmp_path_factory.mktemp("state")) as found:
         found.put("double/model.tar.gz", package(DOUBLE))
         container = {
-            "Image": IMAGE,
+            "Image": LIGHT,
             "ModelDataUrl": "s3://bkt/double/model.tar.gz",
             "Environment": {"SAGEMAKER_PROGRAM": "inference.py"},
         }
