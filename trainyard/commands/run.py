@@ -66,10 +66,13 @@ def main(
         for line in put(client("s3"), puts):
             people.print(line, markup=False)
         begun = datetime.now(UTC)
-        status = _run(command)
-        for region in endpoint.app.worlds.names if wait else ():
+        status = failed = _run(command)
+        for region in endpoint.app.worlds.names:
             with applied(endpoint.env | {name: region for name in REGION_NAMES}):
-                status = status or _conclude(begun)
+                if failed:
+                    _tell(begun)
+                elif wait:
+                    status = status or _conclude(begun)
         for line in missed(endpoint.app.objects) if status else ():
             people.print(line, markup=False)
     raise typer.Exit(status)
@@ -119,6 +122,14 @@ def _conclude(begun: datetime) -> int:
             people.print(f"{arn} {state}{f': {reason}' if reason else ''}")
             status = status or int(state != "Succeeded")
     return _wait_for_jobs(sagemaker) or status
+
+
+def _tell(begun: datetime) -> None:
+    """Why executions since ``begun`` failed: a command that failed with one often does not say."""
+    for found in _executions(client("sagemaker")):
+        if found["StartTime"] >= begun and found["PipelineExecutionStatus"] == "Failed":
+            reason = found.get("PipelineExecutionFailureReason", "")
+            people.print(f"{found['PipelineExecutionArn']} Failed: {reason}", markup=False)
 
 
 def _executions(sagemaker: Any) -> Iterator[dict[str, Any]]:

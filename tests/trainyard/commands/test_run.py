@@ -164,3 +164,22 @@ def test_files_and_folders_are_put_and_what_is_not_there_is_named(start: Callabl
     assert process.returncode == 1
     assert out == "all/in/two.csv data/a.csv\n"
     assert "s3://elsewhere/data/a.csv" in err and "--put s3://elsewhere/data/a.csv=FILE" in err
+
+
+def test_a_command_that_fails_with_its_execution_is_told_why(
+    start: Callable, definition: Callable, tmp_path: Path
+):
+    definition("raise SystemExit('no such column')")
+    script = START.replace("print(sm.start", "arn = (sm.start") + (
+        "import time\n"
+        "def status():\n"
+        "    found = sm.describe_pipeline_execution(PipelineExecutionArn=arn)\n"
+        "    return found['PipelineExecutionStatus']\n"
+        "while status() == 'Executing': time.sleep(0.1)\n"
+        "assert status() == 'Succeeded'\n"
+    )
+    (tmp_path / "start.py").write_text(script)
+    process = start("--", sys.executable, "start.py")
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 1 and "AssertionError" in err
+    assert "Failed: Step failure" in err and "no such column" in err
