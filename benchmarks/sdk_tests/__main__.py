@@ -66,9 +66,8 @@ def main(
 
 def _complete(checkout: Path, python: Path) -> None:
     """Data that no snapshot of the repository holds."""
-    if environment.major(checkout) == 2:
-        folders = [checkout / folder for folder in changes.MNIST]
-        subprocess.run([python, Path(__file__).parent / "inside/digits.py", *folders], check=True)
+    folders = [checkout / folder for folder in changes.MNIST[environment.major(checkout)]]
+    subprocess.run([python, Path(__file__).parent / "inside/digits.py", *folders], check=True)
 
 
 def found(checkout: Path, python: Path) -> Iterator[tuple[str, str]]:

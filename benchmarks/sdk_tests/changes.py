@@ -24,10 +24,13 @@ IMAGES = "*/trainyard-stand-in:* */sagemaker-tritonserver:*"
 LONG_SLEEPS = ("test_triggers",)
 """Their sleeps wait for a schedule. All others end as soon as nothing runs any more."""
 
-MNIST = (
-    "tests/data/pytorch_mnist/training/MNIST/processed",
-    "tests/data/pipeline/model_step/pytorch_mnist/training/MNIST/processed",
-)
+MNIST = {
+    2: (
+        "tests/data/pytorch_mnist/training/MNIST/processed",
+        "tests/data/pipeline/model_step/pytorch_mnist/training/MNIST/processed",
+    ),
+    3: ("sagemaker-mlops/tests/integ/data/mnist/MNIST/processed",),
+}
 """Folders whose training.pt and test.pt the snapshot lacks: random digits of the same form."""
 
 ABALONE = "s3://sagemaker-sample-files/datasets/tabular/uci_abalone/abalone.csv"
@@ -80,6 +83,7 @@ NOT_HERE: dict[str, str] = {
     "test_steps_with_map_params_pipeline": _ATHENA,
     "test_clarify_e2e": "needs Clarify's closed image",
     "test_pytorch_processing_job": "installs datasets from the internet",
+    "test_pipeline_start_with_mlflow_experiment_override": "needs MLflow's managed server",
     "v3-pytorch-processing-example": "downloads CIFAR-10 from the internet",
     "v3-mlflow-train-inference-e2e-example": "needs MLflow's managed server",
     "v3-sagemaker-clarify": "needs Clarify's closed image",
