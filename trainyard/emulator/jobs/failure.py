@@ -29,6 +29,7 @@ _NOISE = re.compile(r"^(\++ |Command failed with exit code|An error occurred wit
 _DRIVER = (
     *("subprocess.CalledProcessError", "Training Execution failed"),
     "InstallRequirementsError",
+    'ErrorMessage ""',  # the sagemaker-training toolkit, where it lets the script's words pass by
 )
 
 

@@ -21,6 +21,16 @@ def test_a_drivers_message_gives_way_to_the_exception_in_the_log() -> None:
     assert got == "AlgorithmError: ValueError: boom, exit code: 1"
 
 
+def test_a_toolkit_that_says_nothing_gives_way_to_the_exception_in_the_log() -> None:
+    toolkit = 'ExecuteUserScriptError:\nExitCode 1\nErrorMessage ""\nCommand "python train.py"'
+    log = [*TRACEBACK, "ModuleNotFoundError: No module named 'sagemaker_containers'"]
+    log += [f"2026 sagemaker-training-toolkit ERROR {line}" for line in toolkit.splitlines()]
+    got = reason(Exit("algo-1", 1), toolkit, {"algo-1": log})
+    assert "ModuleNotFoundError: No module named 'sagemaker_containers', exit code: 1" in got
+    said = toolkit.replace('""', '"ValueError: boom"')
+    assert "ValueError: boom" in reason(Exit("algo-1", 1), said, {"algo-1": log})
+
+
 def test_the_root_cause_beats_what_its_peers_say() -> None:
     logs = {
         "algo-1": ["RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer"],
