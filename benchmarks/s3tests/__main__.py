@@ -144,10 +144,10 @@ seen = []
 ask = urllib3.connectionpool.HTTPConnectionPool.urlopen
 
 
-def watched(*args, **more):
-    answer = ask(*args, **more)
+def watched(pool, method, url, *args, **more):
+    answer = ask(pool, method, url, *args, **more)
     if answer.status == 501:
-        seen.append(f"{{args[1]}} {{args[2]}}"[:200])
+        seen.append(f"a 501 to {{method}} {{url}}"[:200])
     return answer
 
 

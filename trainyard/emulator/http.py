@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import IO, cast
 from wsgiref.types import WSGIApplication
 
+from werkzeug.exceptions import ClientDisconnected
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 from werkzeug.wsgi import LimitedStream
 
@@ -155,8 +156,11 @@ class Handler(WSGIRequestHandler):
             return
         if body.limit - body.tell() > _DRAIN:
             self.close_connection = True
-        else:
+            return
+        try:
             body.exhaust()
+        except ClientDisconnected:  # it sent a length and went
+            self.close_connection = True
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         line = self.requestline
