@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.moto_tests.argued import ARGUED
+from benchmarks.moto_tests.argued import argument
 from benchmarks.moto_tests.plugin import RESULTS
 
 CHECKOUT = Path(__file__).parent.parent.parent
@@ -71,8 +71,7 @@ def run(
 
 def argued(each: dict[str, str]) -> dict[str, str]:
     """What is wrong only by a test that AWS itself would fail says why."""
-    name = each["test"].rpartition("/")[2]
-    reason = ARGUED.get(name) or ARGUED.get(name.partition("[")[0])
+    reason = argument(each["test"].rpartition("/")[2], each["why"])
     if each["outcome"] == "wrong" and reason:
         return each | {"outcome": "argued", "why": reason}
     return each

@@ -172,6 +172,15 @@ def test_what_is_kept_survives_and_a_journal_of_before_is_taken_over(tmp_path: P
         assert [each["ExperimentName"] for each in found] == ["e"]
 
 
+def test_tags_come_in_pages_and_a_name_stands_for_a_display_name(aws):
+    tags = [{"Key": str(number), "Value": "v"} for number in range(60)]
+    made = aws.sm.create_experiment(ExperimentName="tagged", Tags=tags)["ExperimentArn"]
+    first = aws.sm.list_tags(ResourceArn=made)
+    rest = aws.sm.list_tags(ResourceArn=made, NextToken=first["NextToken"])
+    assert (first["Tags"], rest["Tags"]) == (tags[:50], tags[50:])
+    assert aws.sm.describe_experiment(ExperimentName="tagged")["DisplayName"] == "tagged"
+
+
 def test_a_model_without_a_vpc_has_none(aws):
     aws.sm.create_model(ModelName="plain", PrimaryContainer={"Image": "i"}, ExecutionRoleArn=ROLE)
     assert "VpcConfig" not in aws.sm.describe_model(ModelName="plain")

@@ -129,7 +129,9 @@ class Stored:
             "UpdateModelCard": self._update_card,
             "ListModelCardVersions": self._card_versions,
             "AddTags": self._add_tags,
-            "ListTags": lambda request: {"Tags": self._tagged(request)[1]["_tags"]},
+            "ListTags": lambda request: page(
+                "Tags", self._tagged(request)[1]["_tags"], request, 50
+            ),
             "DeleteTags": self._delete_tags,
         }
 
@@ -248,7 +250,8 @@ class Stored:
 def _described(kind: Kind, record: dict) -> dict:
     """Members that have a value; of who made it nothing is known."""
     nobody: dict = {key: {} for key in ("CreatedBy", "LastModifiedBy") if key in kind.described}
-    return nobody | {key: record[key] for key in record if key in kind.described}
+    shown = {"DisplayName": record[kind.key]} if "DisplayName" in kind.described else {}
+    return nobody | shown | {key: record[key] for key in record if key in kind.described}
 
 
 def _summary(kind: Kind, record: dict, members: frozenset[str]) -> dict:
@@ -257,6 +260,7 @@ def _summary(kind: Kind, record: dict, members: frozenset[str]) -> dict:
         "MonitoringJobDefinitionName": record[kind.key],
         "MonitoringJobDefinitionArn": record[kind.arn_key],
         "EndpointName": _endpoint(record),
+        "DisplayName": record[kind.key],  # as the API reference has it where none is given
     }
     whole = renamed | record
     return {key: whole[key] for key in whole if key in members and whole[key] is not None}
