@@ -49,12 +49,13 @@ def faults(definition: dict, answer: dict, listing: list[dict]) -> list[str]:
 
 class _Judge:
     def __init__(self, definition: dict, steps: dict[str, dict]) -> None:
-        self.steps = steps
+        self.steps, self.lost = steps, False
         self.parameters = {p["Name"]: p["DefaultValue"] for p in definition["Parameters"]}
         self.nodes = {node.name: node for node in self._nodes(definition["Steps"], None)}
 
     def all(self, answer: dict) -> list[str]:
         found = [f"{name} is no step of it" for name in self.steps if name not in self.nodes]
+        self.lost = LOST in answer.get("FailureReason", "")
         for node in self.nodes.values():
             why = self._ran(node) if node.name in self.steps else self._missing(node)
             found += [f"{node.name}: {why}"] if why else []
@@ -114,7 +115,7 @@ class _Judge:
         return None if detail in json.dumps(record, default=str) else f"does not say {detail!r}"
 
     def _missing(self, node: Node) -> str | None:
-        if self._unmet(node):
+        if self._unmet(node) or self.lost:  # a kill came between two steps
             return None
         if node.loop and (node.loop not in self.steps or self._failed(node.loop)):
             return None

@@ -199,8 +199,10 @@ def test_a_version_keeps_its_code(aws: Cloud) -> None:
     assert [version["Version"] for version in listed] == ["$LATEST", "1", "2"]
     with pytest.raises(ClientError, match="ResourceNotFoundException.*which:3"):
         call(aws, ARN + "which:3")
-    with pytest.raises(ClientError, match="ResourceNotFoundException"):
-        client.delete_function(FunctionName="which", Qualifier="1")  # a version is not deleted
+    with pytest.raises(ClientError, match="Qualifier 1: the emulator does this to .LATEST alone"):
+        client.delete_function(FunctionName="which", Qualifier="1")
+    everything = client.list_functions(FunctionVersion="ALL")["Functions"]
+    assert ARN + "which:2" in [function["FunctionArn"] for function in everything]
 
 
 def test_a_policy_is_kept_and_shown(aws: Cloud) -> None:

@@ -6,7 +6,14 @@ from typing import Any
 from trainyard.emulator.functions.code import invalid
 
 NAME = re.compile(r"[a-zA-Z0-9-_]{1,64}")
-DEFAULTS = {"Description": "", "Timeout": 3, "MemorySize": 128, "Architectures": ["x86_64"]}
+DEFAULTS = {
+    "Description": "",
+    "Timeout": 3,
+    "MemorySize": 128,
+    "Architectures": ["x86_64"],
+    "EphemeralStorage": {"Size": 512},
+    "TracingConfig": {"Mode": "PassThrough"},
+}
 LIMITS = {"Timeout": (1, 900), "MemorySize": (128, 32768)}
 NOT_RUN = {
     "Layers": "layers are not mounted: put their content into the function's zip",

@@ -138,7 +138,10 @@ class Functions:
 
     def list_functions(self, request: dict) -> dict:
         paths = sorted(self._root.glob("*/function.json"))
-        found = [read_json(path)["configuration"] for path in paths]
+        records = [read_json(path) for path in paths]
+        found = [record["configuration"] for record in records]
+        if request.get("FunctionVersion") == "ALL":
+            found = [each for record in records for each in versions.listed(record)]
         asked = {"MaxResults": request.get("MaxItems"), "NextToken": request.get("Marker")}
         answer = page("Functions", found, {k: v for k, v in asked.items() if v}, 50)
         if "NextToken" in answer:
@@ -307,6 +310,9 @@ class Functions:
         """Its record. Raises ``ResourceNotFoundException``."""
         name = _name(request[key])
         qualifier = request.get("Qualifier") or _qualifier(request[key])
+        if qualifier.isdecimal() and self._path(name).exists():
+            if versions.find(read_json(self._path(name)), qualifier):
+                raise invalid(f"Qualifier {qualifier}: the emulator does this to $LATEST alone")
         if qualifier not in ("", "$LATEST") or not self._path(name).exists():
             arn = make_arn("lambda", f"function:{name}") + (qualifier and f":{qualifier}")
             raise ApiError("ResourceNotFoundException", f"Function not found: {arn}", 404)
