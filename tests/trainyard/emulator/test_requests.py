@@ -54,7 +54,7 @@ def asked(aws: Cloud, operation: str, body: bytes) -> tuple[int, str]:
     return answer.status, answer.read().decode()
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(st.data())
 def test_no_json_is_a_500(aws: Cloud, data: st.DataObject):
     operation = data.draw(st.sampled_from(answered(aws)))
