@@ -134,11 +134,16 @@ def _of_values(
 
 
 def _of_type(present: list[str], kind: str) -> float:
-    """The share of values of the type: an integer is a fraction, too, and all are text."""
+    """The share of values of the type: an integer is a fraction, too.
+
+    A column of text may hold numbers, too, but not only: AWS's SDK's tests expect a violation then.
+    """
     if kind == INTEGRAL:
         return sum(map(is_integer, present)) / len(present)
     if kind == FRACTIONAL:
         return float(np.mean(~np.isnan(numbers(list(present)))))
+    if kind == STRING:
+        return 0.0 if _of_type(present, FRACTIONAL) == 1 else 1.0
     return 1.0
 
 

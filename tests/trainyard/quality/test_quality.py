@@ -93,6 +93,11 @@ def test_one_bad_cell_is_named(tmp_path, old: str, new: str, expected: tuple[str
     assert found(tmp_path, BASE.replace(old, new, 1)) == [expected]
 
 
+def test_a_column_of_text_that_holds_numbers_only_is_another_type(tmp_path: Path) -> None:
+    numbers = BASE.replace(",A\n", ",1\n").replace(",B\n", ",2\n")
+    assert ("city", "data_type_check") in found(tmp_path, numbers)
+
+
 def test_drift_of_numbers_and_words_and_columns_that_come_and_go(tmp_path: Path) -> None:
     older = BASE.replace(",B\n", ",A\n").replace("\n2", "\n4").replace("city", "town")
     columns = [("Missing columns", "missing_column_check"), ("Extra columns", "extra_column_check")]
