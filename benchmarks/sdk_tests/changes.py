@@ -61,6 +61,7 @@ NOT_HERE: dict[str, str] = {
     "test_one_step_sparkjar_processing_pipeline": "needs Spark and Java",
     "test_one_step_pyspark_processing_pipeline": "needs Spark and Java",
     "test_one_step_data_wrangler_processing_pipeline": "needs Data Wrangler's closed image",
+    "test_one_step_ingestion_pipeline": "needs Data Wrangler's closed image",
     "test_mxnet_model_registration": "needs MXNet",
     "test_decorator_with_conda_env": "builds an environment with conda from the internet",
     "test_tensorflow_training_step_with_parameterized_code_input": "needs TensorFlow's image",
