@@ -91,7 +91,7 @@ class Registry:
 
     def _create_group(self, request: dict) -> dict:
         name = _valid_name(request["ModelPackageGroupName"])
-        if name in self._groups:
+        if name.lower() in {known.lower() for known in self._groups}:
             raise _invalid(f"Model Package Group already exists: {_group_arn(name)}")
         tags = request.get("Tags", [])
         self._groups[name] = {
@@ -241,17 +241,19 @@ class Registry:
 
     def _group(self, named: str) -> dict:
         """By name or ARN."""
-        name = named.rpartition(":model-package-group/")[2]
-        if name not in self._groups:
-            raise _invalid(f"Model Package Group {_group_arn(name)} does not exist.")
-        return self._groups[name]
+        name = named.rpartition(":model-package-group/")[2].lower()
+        for group in self._groups.values():
+            if group["ModelPackageGroupName"].lower() == name:
+                return group
+        raise _invalid(f"Model Package Group {_group_arn(name)} does not exist.")
 
     def _package(self, named: str) -> dict:
         """By ARN, or by the name of an unversioned package."""
         arn = named if named.startswith("arn:") else _package_arn(named)
-        if arn not in self._packages:
-            raise _invalid(f"Model Package {arn} does not exist.")
-        return self._packages[arn]
+        for known in (arn, arn.lower()):  # packages of before November 2026 have capitals in theirs
+            if known in self._packages:
+                return self._packages[known]
+        raise _invalid(f"Model Package {arn} does not exist.")
 
     def _item(self, arn: str) -> dict:
         return self._group(arn) if ":model-package-group/" in arn else self._package(arn)
@@ -336,11 +338,12 @@ def _public(item: dict) -> dict:
 
 
 def _group_arn(name: str) -> str:
-    return make_arn("sagemaker", f"model-package-group/{name}")
+    """SageMaker writes names in lower case into ARNs, and finds them in any."""
+    return make_arn("sagemaker", f"model-package-group/{name.lower()}")
 
 
 def _package_arn(name: str) -> str:
-    return make_arn("sagemaker", f"model-package/{name}")
+    return make_arn("sagemaker", f"model-package/{name.lower()}")
 
 
 def _invalid(message: str) -> ApiError:

@@ -53,6 +53,13 @@ def _broken(name: str, value: Any, limits: dict) -> str:
     return ""
 
 
+def refuse_choice(shape: str, where: str, value: str) -> None:
+    """Raises ``ValidationException`` where ``value`` is none of that shape's choices."""
+    if broken := _broken("", value, {"enum": model().shape_for(shape).metadata["enum"]}):
+        message = f"1 validation error detected: Value '{value[:300]}' at '{where}'"
+        raise ApiError("ValidationException", f"{message} failed to satisfy constraint: {broken}")
+
+
 def report(shape: Shape | None, request: dict) -> str:
     """What of the request is missing, unknown or of another type; empty when nothing is."""
     found = ParamValidator().validate(request, shape)

@@ -143,6 +143,23 @@ def test_wrong_types_are_refused_also_without_a_client_that_checks(endpoint, gro
         )
 
 
+def test_arns_are_in_lower_case_and_found_in_any(sagemaker):
+    made = sagemaker.create_model_package_group(ModelPackageGroupName="Churn-Models")
+    assert made["ModelPackageGroupArn"].endswith(":model-package-group/churn-models")
+    why = refusal(sagemaker.create_model_package_group, ModelPackageGroupName="churn-MODELS")
+    assert "already exists" in why
+    arn = sagemaker.create_model_package(ModelPackageGroupName="Churn-Models", **GIVEN)[
+        "ModelPackageArn"
+    ]
+    assert arn == f"{PREFIX}churn-models/1"
+    found = sagemaker.describe_model_package(ModelPackageName=f"{PREFIX}Churn-Models/1")
+    assert found["ModelPackageGroupName"] == "Churn-Models"
+    [listed] = sagemaker.list_model_packages(ModelPackageGroupName=made["ModelPackageGroupArn"])[
+        "ModelPackageSummaryList"
+    ]
+    assert listed["ModelPackageArn"] == arn
+
+
 def test_tags(sagemaker, group):
     arn = sagemaker.describe_model_package_group(ModelPackageGroupName=group)[
         "ModelPackageGroupArn"

@@ -7,6 +7,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.serving.models import Models
 from trainyard.emulator.serving.stored import Kind, Stored
+from trainyard.emulator.shapes import refuse_choice
 
 CONFIG = Kind("EndpointConfig", "endpoint-config", "endpoint configuration")
 NOT_RUN = {
@@ -71,6 +72,7 @@ class EndpointConfigs:
             raise _invalid(f"{where} has no ModelName: inference components are not run here")
         if not variant.get("InstanceType"):
             raise _invalid(f"{where} has no InstanceType")
+        refuse_choice("ProductionVariantInstanceType", "instanceType", variant["InstanceType"])
         self._models.describe(variant["ModelName"])
 
 

@@ -262,6 +262,7 @@ def test_a_request_passes_the_containers_of_a_model_in_their_order(served):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
+        ({"InstanceType": "ml.x1"}, "Value .ml.x1. at .instanceType. failed to satisfy"),
         ({"ModelName": "nobody"}, "Could not find model"),
         ({"ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}}, "serverless"),
     ],
