@@ -85,7 +85,7 @@ class SageMaker:
         self._sources = Sources(state / "functions", self._functions, aws)
         self._functions.add(self._sources.operations())
         self._callbacks = Callbacks()
-        self._pipelines = Pipelines(state / "pipelines", objects)
+        self._pipelines = Pipelines(state / "pipelines", objects, python)
         self._tags = Tags(state / "tags.json")
         self._tunings = Tunings(state / "tuning", place, self._jobs, self._tags)
         services = Services(

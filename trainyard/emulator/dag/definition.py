@@ -3,18 +3,18 @@
 import json
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag.parameters import Parameter, parse_parameter
-from trainyard.emulator.jobs import images
+from trainyard.emulator.jobs.checks import refusal, unevaluated
 from trainyard.emulator.steps import NOT_RUN, RUNNERS
 from trainyard.language.document import VERSION
 from trainyard.language.expressions import (
     LOOP_ITEM,
     LOOP_OUTPUT,
     ExpressionError,
-    is_expression,
     references,
 )
 from trainyard.language.statuses import TRIGGERS
@@ -188,16 +188,10 @@ def _property_files(step: Step) -> list[tuple[str, str]]:
     return found
 
 
-def check_image(step: Step) -> None:
-    """Refuses an image that cannot run here; one that is an expression, when the step runs."""
-    job = step_type(step.type).job
-    image: Any = step.arguments if job and job.image else None
-    for key in job.image.split(".") if job else ():
-        image = image.get(key) if isinstance(image, dict) else None
-    if not image or is_expression(image):
-        return
-    why = images.refusal(image) if isinstance(image, str) else f"image {image!r} is no text"
-    if why:
+def refuse(step: Step, python: Path) -> None:
+    """Refuses what could never run here, whatever value the step's expressions will have."""
+    arguments = unevaluated(step.arguments)
+    if why := refusal(RUNNERS[step.type].checks(step.type, arguments, python)):
         raise invalid(f"step {step.name!r}: {why}")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainyard.common import whole_file
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.dag import cache, selection
+from trainyard.emulator.dag import cache, requests, selection
 from trainyard.emulator.dag.definition import Step, invalid
 from trainyard.emulator.dag.execution import Execution
 from trainyard.emulator.dag.observe import Observe, unobserved
@@ -88,6 +88,7 @@ class Executions:
         }
 
     def start(self, request: dict) -> dict:
+        requests.refuse(request)
         with self._lock:
             if self._closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
@@ -243,7 +244,7 @@ class Executions:
             "CreatedBy": {},
             "LastModifiedBy": {},
             "PipelineVersionId": version.number,
-            "RoleArn": pipeline.get("RoleArn", ""),
+            "RoleArn": request.get("RoleArn") or pipeline.get("RoleArn", ""),
             **({"ParallelismConfiguration": parallel} if parallel else {}),
             **{key: request[key] for key in _PASSED if key in request},
         }

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from trainyard.common import whole_file
 from trainyard.emulator.api import ApiError, make_arn
-from trainyard.emulator.dag import cache, form
-from trainyard.emulator.dag.definition import Definition, check_image, invalid, parse
+from trainyard.emulator.dag import cache, form, requests
+from trainyard.emulator.dag.definition import Definition, invalid, parse, refuse
 from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.paging import ordered, page
+from trainyard.emulator.runtime.interpreter import OWN
 
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}")  # the API reference's pattern
 _PASSED = ("PipelineDisplayName", "PipelineDescription", "RoleArn", "ParallelismConfiguration")
@@ -50,9 +51,11 @@ class Pipelines:
     A pipeline may be named by its name or its ARN. Raises ApiError as AWS does.
     """
 
-    def __init__(self, root: Path, objects: ObjectStore) -> None:
+    def __init__(self, root: Path, objects: ObjectStore, python: Path = OWN) -> None:
+        """``python``: what stands in for the images of the steps' jobs."""
         self._root = root
         self._objects = objects
+        self._python = python
         self._lock = threading.RLock()
         root.mkdir(parents=True, exist_ok=True)
 
@@ -67,6 +70,7 @@ class Pipelines:
         }
 
     def create(self, request: dict) -> dict:
+        requests.refuse(request)
         name = request["PipelineName"]
         if not _NAME.fullmatch(name):
             raise invalid(f"PipelineName {name!r}: expected at most 256 letters, digits, hyphens")
@@ -94,6 +98,7 @@ class Pipelines:
 
     def update(self, request: dict) -> dict:
         """A call with a definition makes a new version."""
+        requests.refuse(request)
         with self._lock:
             record = self._read(request["PipelineName"])
             given = "PipelineDefinition" in request or "PipelineDefinitionS3Location" in request
@@ -108,6 +113,7 @@ class Pipelines:
         return {"PipelineArn": record["PipelineArn"]}
 
     def describe(self, request: dict) -> dict:
+        requests.refuse(request)
         record = self._read(request["PipelineName"])
         number = self._number(record, request.get("PipelineVersionId"))
         version = self._version(record, number)
@@ -207,7 +213,7 @@ class Pipelines:
             raise invalid("expected a PipelineDefinition or a PipelineDefinitionS3Location")
         form.check(text, form.READABLE)
         for step in parse(text).steps.values():
-            check_image(step)
+            refuse(step, self._python)
             try:
                 cache.expiry(step)
             except ApiError as error:

@@ -53,6 +53,8 @@ def repository(image: str) -> str:
 
 def refusal(image: str) -> str | None:
     """Why ``image`` cannot run here, and what to do; None when it can."""
+    if not isinstance(image, str):  # a definition's may be anything
+        return f"image {image!r} is no text"
     name = repository(image)
     if is_xgboost(image) or any(fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN):
         return None

@@ -14,7 +14,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.cloudwatch.metrics import Metrics
 from trainyard.emulator.documents import write_json
+from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.failure import OFFLINE, reason
 from trainyard.emulator.jobs.needs import told
 from trainyard.emulator.jobs.transfers import ClientFault
@@ -89,6 +90,11 @@ class Job(ABC):
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.KIND] = cls
+
+    @staticmethod
+    @abstractmethod
+    def checks(request: dict, python: Path) -> Iterator[Check]:
+        """What a request is refused for, of whose members some may not be known yet."""
 
     def __init__(self, place: Place, request: dict) -> None:
         self.place = place

@@ -6,12 +6,15 @@ For Your Processing Container" in the developer guide.
 
 import contextlib
 import json
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs import analyser, images
+from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.continuous import ContinuousUpload
 from trainyard.emulator.jobs.job import Job, Place
 from trainyard.emulator.jobs.transfers import (
@@ -36,8 +39,18 @@ class ProcessingJob(Job):
     MESSAGE: ClassVar[str] = "/opt/ml/output/message"
 
     def __init__(self, place: Place, request: dict) -> None:
-        refuse(request, place.python)
+        for check in self.checks(request, place.python):
+            check()
         super().__init__(place, request)
+
+    @staticmethod
+    def checks(request: dict, python: Path) -> Iterator[Check]:
+        yield partial(_refuse_image, request)
+        yield partial(_refuse_entrypoint, request, python)
+        for entry in request.get("ProcessingInputs", []):
+            yield partial(_refuse_input, entry)
+        for entry in request.get("ProcessingOutputConfig", {}).get("Outputs", []):
+            yield partial(_refuse_output, entry)
 
     def instances(self) -> int:
         return self.request["ProcessingResources"]["ClusterConfig"]["InstanceCount"]
@@ -103,11 +116,13 @@ class ProcessingJob(Job):
         (config / "resourceconfig.json").write_text(json.dumps(resources))
 
 
-def refuse(request: dict, python: Path) -> None:
-    """Raises ``ValidationException`` for what this emulator cannot run."""
-    spec = request["AppSpecification"]
-    if why := images.refusal(spec["ImageUri"]):
+def _refuse_image(request: dict) -> None:
+    if why := images.refusal(request["AppSpecification"]["ImageUri"]):
         raise _invalid(why)
+
+
+def _refuse_entrypoint(request: dict, python: Path) -> None:
+    spec = request["AppSpecification"]
     if analyser.asked_for(spec):
         if why := analyser.refusal(request.get("Environment", {}), python):
             raise _invalid(why)
@@ -116,18 +131,20 @@ def refuse(request: dict, python: Path) -> None:
             "AppSpecification has no ContainerEntrypoint, so the image's own would run, which this "
             "machine does not have: name the command, e.g. ['python3', '/opt/ml/processing/...']"
         )
-    for entry in request.get("ProcessingInputs", []):
-        where = f"input {entry['InputName']!r}"
-        if definition := entry.get("DatasetDefinition"):
-            raise _invalid(f"{where}: {_why_not(definition)}")
-        _refuse_place(where, entry.get("S3Input"), entry.get("AppManaged", False))
-    for entry in request.get("ProcessingOutputConfig", {}).get("Outputs", []):
-        where = f"output {entry['OutputName']!r}"
-        if "FeatureStoreOutput" in entry:
-            raise _invalid(
-                f"{where}: FeatureStoreOutput is not run here: there is no feature store"
-            )
-        _refuse_place(where, entry.get("S3Output"), entry.get("AppManaged", False))
+
+
+def _refuse_input(entry: dict) -> None:
+    where = f"input {entry['InputName']!r}"
+    if definition := entry.get("DatasetDefinition"):
+        raise _invalid(f"{where}: {_why_not(definition)}")
+    _refuse_place(where, entry.get("S3Input"), entry.get("AppManaged", False))
+
+
+def _refuse_output(entry: dict) -> None:
+    where = f"output {entry['OutputName']!r}"
+    if "FeatureStoreOutput" in entry:
+        raise _invalid(f"{where}: FeatureStoreOutput is not run here: there is no feature store")
+    _refuse_place(where, entry.get("S3Output"), entry.get("AppManaged", False))
 
 
 def _managed(entries: list[dict]) -> list[dict]:

@@ -9,13 +9,16 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.cloudwatch.sources import training
 from trainyard.emulator.jobs import algorithms, images
+from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.continuous import ContinuousUpload
 from trainyard.emulator.jobs.job import Job, Place
 from trainyard.emulator.jobs.metrics import Metrics
@@ -59,7 +62,8 @@ class TrainingJob(Job):
     MESSAGE: ClassVar[str] = "/opt/ml/output/failure"
 
     def __init__(self, place: Place, request: dict) -> None:
-        refuse(request, place.python)
+        for check in self.checks(request, place.python):
+            check()
         if algorithms.without_script(request):
             spec = request["AlgorithmSpecification"]
             own = {"MetricDefinitions": algorithms.metric_definitions()}
@@ -71,6 +75,16 @@ class TrainingJob(Job):
         self.enter("Starting")
 
     # what differs between the kinds
+
+    @staticmethod
+    def checks(request: dict, python: Path) -> Iterator[Check]:
+        yield partial(_refuse_image, request)
+        yield partial(_refuse_groups, request)
+        yield partial(_refuse_entrypoint, request, python)
+        yield partial(_refuse_output, request)
+        for channel in request.get("InputDataConfig", []):
+            yield partial(_refuse_pipe, request, channel)
+            yield partial(_refuse_channel, channel)
 
     def instances(self) -> int:
         return self.request["ResourceConfig"].get("InstanceCount", 1)
@@ -292,15 +306,21 @@ class TrainingJob(Job):
         return self._outcome is not None and self._outcome.timed_out
 
 
-def refuse(request: dict, python: Path) -> None:
-    """Raises ``ValidationException`` for what this emulator cannot run."""
+def _refuse_image(request: dict) -> None:
     spec = request.get("AlgorithmSpecification", {})  # none with a ServerlessJobConfig
     if "TrainingImage" not in spec:
         raise _invalid("AlgorithmSpecification.AlgorithmName is not run here: use TrainingImage")
     if why := images.refusal(spec["TrainingImage"]):
         raise _invalid(why)
+
+
+def _refuse_groups(request: dict) -> None:
     if request.get("ResourceConfig", {}).get("InstanceGroups"):
         raise _invalid("ResourceConfig.InstanceGroups are not run here: use InstanceCount")
+
+
+def _refuse_entrypoint(request: dict, python: Path) -> None:
+    spec = request["AlgorithmSpecification"]
     if algorithms.without_script(request):
         if why := algorithms.refusal(request, python):
             raise _invalid(why)
@@ -311,18 +331,23 @@ def refuse(request: dict, python: Path) -> None:
             "entrypoint; for SDK v2 jobs install sagemaker-pytorch-training there, or "
             "sagemaker-training, which is enough for XGBoost and scikit-learn"
         )
+
+
+def _refuse_output(request: dict) -> None:
     try:
         split_uri(request["OutputDataConfig"]["S3OutputPath"])
     except ClientFault as fault:
         raise _invalid(f"OutputDataConfig.S3OutputPath: {fault}") from None
-    for channel in request.get("InputDataConfig", []):
-        _refuse_channel(channel, spec.get("TrainingInputMode", "File"))
 
 
-def _refuse_channel(channel: dict, default: str) -> None:
-    where = f"channel {channel['ChannelName']!r}"
+def _refuse_pipe(request: dict, channel: dict) -> None:
+    default = request["AlgorithmSpecification"].get("TrainingInputMode", "File")
     if (channel.get("InputMode") or default) == "Pipe":
-        raise _invalid(f"{where}: InputMode Pipe is not run here: use File or FastFile")
+        raise _invalid(f"{_where(channel)}: InputMode Pipe is not run here: use File or FastFile")
+
+
+def _refuse_channel(channel: dict) -> None:
+    where = _where(channel)
     if channel.get("CompressionType", "None") != "None":
         raise _invalid(f"{where}: CompressionType Gzip is not run here: store it uncompressed")
     try:
@@ -354,6 +379,10 @@ def toolkit(python: Path) -> Path | None:
     """The sagemaker-training toolkit's command, where that interpreter has it."""
     found = shutil.which("train", path=str(python.parent))
     return Path(found) if found else None
+
+
+def _where(channel: dict) -> str:
+    return f"channel {channel['ChannelName']!r}"
 
 
 def _name(channel: dict) -> str:

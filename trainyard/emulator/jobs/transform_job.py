@@ -10,11 +10,15 @@ import http.client
 import json
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 from trainyard.emulator.access import Access
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.job import Job, Place
 from trainyard.emulator.jobs.transfers import ClientFault, Source, select, shard, split_uri
 from trainyard.emulator.runtime.isolation import choose
@@ -46,12 +50,22 @@ class TransformJob(Job):
     MESSAGE: ClassVar[str] = "/opt/ml/output/message"
 
     def __init__(self, place: Place, request: dict) -> None:
-        refuse(request)
+        for check in self.checks(request, place.python):
+            check()
         self._model = place.models.describe(request["ModelName"])
         self._containers = place.models.containers(request["ModelName"])
         self._instances: list[Instance] = []
         self._failures: list[str] = []
         super().__init__(place, request)
+
+    @staticmethod
+    def checks(request: dict, python: Path) -> Iterator[Check]:
+        source = request["TransformInput"]
+        yield partial(_refuse_data_type, source)
+        yield partial(_refuse_split, source)
+        yield partial(_refuse_capture, request)
+        yield partial(_refuse_payload, request)
+        yield partial(_refuse_places, request)
 
     @property
     def role(self) -> str:
@@ -171,21 +185,32 @@ def _offered(instance: Instance) -> dict:
     return {}
 
 
-def refuse(request: dict) -> None:
-    """Raises ``ValidationException`` for what this emulator cannot run."""
-    source, output = request["TransformInput"], request["TransformOutput"]
+def _refuse_data_type(source: dict) -> None:
     kind = source["DataSource"]["S3DataSource"]["S3DataType"]
     if kind not in ("S3Prefix", "ManifestFile"):
         raise _invalid(f"S3DataType {kind} is not run here: use S3Prefix or ManifestFile")
+
+
+def _refuse_split(source: dict) -> None:
     if source.get("SplitType") in ("RecordIO", "TFRecord"):
         raise _invalid(f"SplitType {source['SplitType']} is not run here: use Line or None")
+
+
+def _refuse_capture(request: dict) -> None:
     if "DataCaptureConfig" in request:
         raise _invalid("DataCaptureConfig of a transform job is not run here: leave it out")
+
+
+def _refuse_payload(request: dict) -> None:
     payload, many = request.get("MaxPayloadInMB", 6), request.get("MaxConcurrentTransforms", 1)
     if payload > AT_ONCE or payload * many > AT_ONCE:
         raise _invalid(
             f"MaxConcurrentTransforms {many} * MaxPayloadInMB {payload} is more than {AT_ONCE} MB"
         )
+
+
+def _refuse_places(request: dict) -> None:
+    source, output = request["TransformInput"], request["TransformOutput"]
     try:
         split_uri(source["DataSource"]["S3DataSource"]["S3Uri"])
         split_uri(output["S3OutputPath"])

@@ -1,9 +1,11 @@
 """CreateEndpointConfig and its relatives: kept on disk, refused where an endpoint could not be."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.serving.models import Models
 from trainyard.emulator.serving.stored import Kind, Stored
@@ -43,9 +45,8 @@ class EndpointConfigs:
     def create(self, request: dict) -> dict:
         """Raises ``ValidationException`` for a model that is not there, and for what an endpoint
         here could not do."""
-        for member, what in NOT_RUN.items():
-            if request.get(member):
-                raise _invalid(f"{member}: {what} is not run here")
+        for check in checks(request):
+            check()
         variants = request["ProductionVariants"]
         names = [variant["VariantName"] for variant in variants]
         if not 1 <= len(variants) <= 10 or len(set(names)) < len(names):
@@ -65,15 +66,27 @@ class EndpointConfigs:
 
     def _check(self, variant: dict) -> None:
         where = f"variant {variant['VariantName']}"
-        for member, what in NOT_RUN_VARIANT.items():
-            if variant.get(member):
-                raise _invalid(f"{where}: {member}: {what} is not run here")
         if not variant.get("ModelName"):
             raise _invalid(f"{where} has no ModelName: inference components are not run here")
         if not variant.get("InstanceType"):
             raise _invalid(f"{where} has no InstanceType")
         refuse_choice("ProductionVariantInstanceType", "instanceType", variant["InstanceType"])
         self._models.describe(variant["ModelName"])
+
+
+def checks(request: dict) -> Iterator[Check]:
+    """What a request is refused for because it is not run here."""
+    for member, what in NOT_RUN.items():
+        yield partial(_refuse_member, "", request, member, what)
+    for variant in request["ProductionVariants"]:
+        for member, what in NOT_RUN_VARIANT.items():
+            where = f"variant {variant['VariantName']!r}: "
+            yield partial(_refuse_member, where, variant, member, what)
+
+
+def _refuse_member(where: str, body: dict, member: str, what: str) -> None:
+    if body.get(member):
+        raise _invalid(f"{where}{member}: {what} is not run here")
 
 
 def _check_capture(capture: dict) -> None:

@@ -1,8 +1,12 @@
 """EndpointConfig and Endpoint: a configuration, and the endpoint that it is put into service at."""
 
 import time
+from collections.abc import Iterable
+from pathlib import Path
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.checks import Check
+from trainyard.emulator.serving import configs
 from trainyard.emulator.steps.runner import Attempt, Runner, StepFailed, StepStopped, refused, runs
 
 LOOK = 0.1  # seconds between looks at an endpoint that comes up
@@ -12,6 +16,10 @@ UNDER_WAY = ("Creating", "Updating", "RollingBack")
 @runs("EndpointConfig")
 class EndpointConfigRunner(Runner):
     """Calls CreateEndpointConfig."""
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+        return configs.checks(arguments)
 
     def run(self, attempt: Attempt) -> None:
         name = attempt.arguments.get("EndpointConfigName") or attempt.name

@@ -1,7 +1,11 @@
 """A step that starts a job and waits for it; the job's kind is the step's type."""
 
+from collections.abc import Iterable
+from pathlib import Path
+
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs.job import Job
+from trainyard.emulator.jobs.checks import Check
+from trainyard.emulator.jobs.job import KINDS, Job
 from trainyard.emulator.jobs.processing_job import ProcessingJob
 from trainyard.emulator.jobs.training_job import TrainingJob
 from trainyard.emulator.jobs.transform_job import TransformJob
@@ -18,6 +22,10 @@ from trainyard.emulator.steps.runner import (
 @runs(TrainingJob.KIND, ProcessingJob.KIND, TransformJob.KIND)
 class JobRunner(Runner):
     """Creates the job that the Arguments ask for."""
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+        return KINDS[step_type].checks(arguments, python)
 
     def run(self, attempt: Attempt) -> None:
         kind = self._type.name

@@ -6,9 +6,12 @@ that of the group's newest approved package.
 """
 
 import json
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.processing_job import ProcessingJob
 from trainyard.emulator.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.steps.job import see_through
@@ -22,6 +25,10 @@ _SHOWN = 3  # violations that a FailureReason names
 @runs("QualityCheck")
 class QualityCheckRunner(Runner):
     """Computes a baseline in a processing job, and compares it there unless SkipCheck is true."""
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
+        return ProcessingJob.checks(arguments, python)
 
     def run(self, attempt: Attempt) -> None:
         fields = attempt.fields

@@ -1,13 +1,15 @@
 """What a runner of a step type is, and the table of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.callbacks import Callbacks
 from trainyard.emulator.functions.functions import Functions
+from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
@@ -80,6 +82,11 @@ class Runner:
     @staticmethod
     def check(arguments: dict[str, Any]) -> None:
         """Raises :class:`ExpressionError` for Arguments that CreatePipeline refuses."""
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
+        """What it could never run, where that can be told from Arguments with unknown values."""
+        return ()
 
     def run(self, attempt: Attempt) -> None:
         """Do the step's work, to its end.

@@ -1,10 +1,15 @@
 """Tuning: starts a tuning job and waits for it."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.api import ApiError
+from trainyard.emulator.jobs.checks import Check
+from trainyard.emulator.jobs.training_job import TrainingJob
 from trainyard.emulator.shapes import check
 from trainyard.emulator.steps.runner import Attempt, Runner, StepFailed, StepStopped, refused, runs
+from trainyard.emulator.tuning.request import definitions
 from trainyard.emulator.tuning.search import lacking
 from trainyard.emulator.tuning.tuning_job import TuningJob
 from trainyard.emulator.tuning.tunings import best_first
@@ -27,6 +32,12 @@ class TuningRunner(Runner):
         strategy = config.get("Strategy") if isinstance(config, dict) else None
         if isinstance(strategy, str) and (why := lacking(strategy)):
             raise ExpressionError(why)
+
+    @staticmethod
+    def checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
+        for definition in definitions(arguments):
+            fixed = {"HyperParameters": definition.get("StaticHyperParameters", {})}
+            yield from TrainingJob.checks(definition | fixed, python)
 
     def run(self, attempt: Attempt) -> None:
         name = _name(attempt)

@@ -14,7 +14,7 @@ from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.jobs.metrics import compiled
-from trainyard.emulator.jobs.training_job import refuse
+from trainyard.emulator.jobs.training_job import TrainingJob
 from trainyard.emulator.paging import ordered, page
 from trainyard.emulator.shapes import check
 from trainyard.emulator.tags import Tags
@@ -197,7 +197,8 @@ class Tunings:
             compiled(metric_of(request, definition))
             example = _example(request, definition)
             check(f"Create{KIND}Job", example)
-            refuse(example, self._place.python)
+            for refuse in TrainingJob.checks(example, self._place.python):
+                refuse()
 
     def _make(self, document: dict[str, Any]) -> TuningJob:
         request = document["request"]

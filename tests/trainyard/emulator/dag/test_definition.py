@@ -19,7 +19,8 @@ from tests.trainyard.emulator.harness import (
     train_step,
 )
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.dag.definition import check_image, parse
+from trainyard.emulator.dag.definition import parse, refuse
+from trainyard.emulator.runtime.interpreter import OWN
 
 
 def read(steps: list, **more: Any):
@@ -151,7 +152,7 @@ def test_an_unknown_image_is_refused_with_step_and_image(image: Any) -> None:
     step = train_step("T", "true")
     step["Arguments"]["AlgorithmSpecification"]["TrainingImage"] = image
     with pytest.raises(ApiError, match=re.escape(f"step 'T': image {image!r}")):
-        check_image(read([step]).steps["T"])
+        refuse(read([step]).steps["T"], OWN)
 
 
 @pytest.mark.parametrize(

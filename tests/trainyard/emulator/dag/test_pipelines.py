@@ -107,3 +107,23 @@ def test_a_bad_definition_is_refused_and_leaves_nothing(
     assert caught.value.response["Error"]["Code"] == "ValidationException"
     with pytest.raises(botocore.exceptions.ClientError, match="does not exist"):
         aws.sm.describe_pipeline(PipelineName="bad")
+
+
+def test_members_that_nobody_heeds_are_refused_by_name(aws: Cloud) -> None:
+    given: dict = {"PipelineName": "heeded", "PipelineDefinition": text(), "RoleArn": ROLE}
+    with pytest.raises(botocore.exceptions.ClientError, match="PipelineVersionAliases"):
+        aws.sm.create_pipeline(**given, PipelineVersionAliases=["x"])
+    aws.sm.create_pipeline(**given)
+    for member in ("PipelineVersionAlias", "MlflowExperimentName"):
+        with pytest.raises(botocore.exceptions.ClientError, match=member):
+            aws.sm.start_pipeline_execution(PipelineName="heeded", **{member: "x"})
+    assert not aws.sm.list_pipeline_executions(PipelineName="heeded")["PipelineExecutionSummaries"]
+
+
+def test_an_execution_has_the_role_that_it_was_started_with(aws: Cloud) -> None:
+    other = ROLE + "-of-the-execution"
+    aws.sm.create_pipeline(PipelineName="roles", PipelineDefinition=text(), RoleArn=ROLE)
+    for given, role in (({}, ROLE), ({"RoleArn": other}, other)):
+        started = aws.sm.start_pipeline_execution(PipelineName="roles", **given)
+        arn = started["PipelineExecutionArn"]
+        assert aws.sm.describe_pipeline_execution(PipelineExecutionArn=arn)["RoleArn"] == role

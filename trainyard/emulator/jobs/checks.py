@@ -1,0 +1,62 @@
+"""What a job's request is refused for, check by check.
+
+CreatePipeline asks the same of a step's Arguments before any of its expressions has a value: what a
+check would need to know of one is left to the run.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+from trainyard.emulator.api import ApiError
+from trainyard.language.expressions import is_expression
+
+Check = Callable[[], object]
+"""Raises :class:`ApiError` for what this emulator cannot run."""
+
+
+class UndecidedError(Exception):
+    """A check asked for the value of an expression."""
+
+
+class Unknown:
+    """Stands for the value of an expression: it can be shown, and nothing can be asked of it."""
+
+    def __init__(self, expression: dict[str, Any]) -> None:
+        self._expression = expression
+
+    def __repr__(self) -> str:
+        return repr(self._expression)
+
+    def _ask(self, *_: object) -> NoReturn:
+        raise UndecidedError
+
+    __class__ = property(_ask)  # for isinstance
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _ask
+    __bool__ = __str__ = __format__ = __len__ = __iter__ = __contains__ = __getitem__ = _ask
+    __getattr__ = __add__ = __radd__ = __mul__ = __rmul__ = __or__ = __ror__ = _ask
+
+
+def unevaluated(value: Any) -> Any:
+    """``value`` with :class:`Unknown` in place of each expression."""
+    if is_expression(value):
+        return Unknown(value)
+    if isinstance(value, dict):
+        return {key: unevaluated(item) for key, item in value.items()}
+    return [unevaluated(item) for item in value] if isinstance(value, list) else value
+
+
+def refusal(checks: Iterable[Check]) -> str | None:
+    """The first thing that is refused of a request with unknown values; None when nothing is.
+
+    What is missing or of another form is the run's to tell, too, which knows the whole request.
+    """
+    remaining = iter(checks)
+    while True:
+        try:
+            next(remaining)()
+        except StopIteration:
+            return None
+        except (UndecidedError, KeyError, TypeError, AttributeError):
+            continue
+        except ApiError as error:
+            return error.message
