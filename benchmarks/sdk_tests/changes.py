@@ -60,12 +60,14 @@ _ATHENA = "its input is an Athena query"
 NOT_HERE: dict[str, str] = {
     "test_one_step_sparkjar_processing_pipeline": "needs Spark and Java",
     "test_one_step_pyspark_processing_pipeline": "needs Spark and Java",
+    "test_two_processing_job_depends_on": "needs Spark and Java",
+    "test_workflow_with_clarify": "needs Linear Learner's and Clarify's closed images",
+    "v3-pipeline-execution-example": "a text with blanks for the ARNs of the reader's pipeline",
     "test_one_step_data_wrangler_processing_pipeline": "needs Data Wrangler's closed image",
     "test_one_step_ingestion_pipeline": "needs Data Wrangler's closed image",
     "test_mxnet_model_registration": "needs MXNet",
     "test_decorator_with_conda_env": "builds an environment with conda from the internet",
     "test_tensorflow_training_step_with_parameterized_code_input": "needs TensorFlow's image",
-    "test_training_step_with_output_path_as_join": "needs TensorFlow's image",
     "test_training_job_with_debugger_and_profiler": "needs Debugger's closed images",
     "test_step_decorator_with_include_local_workdir": "installs scipy 1.13.0 from the internet",
     "test_with_user_and_workdir_set_in_the_image": "installs scipy 1.13.0 from the internet",
@@ -81,6 +83,7 @@ NOT_HERE: dict[str, str] = {
     "test_one_step_framework_processing_pipeline": _ATHENA,
     "test_pipeline_execution_processing_step_with_retry": _ATHENA,
     "test_three_step_definition": _ATHENA,
+    "test_tuning_multi_algos": _ATHENA,
     "test_steps_with_map_params_pipeline": _ATHENA,
     "test_clarify_e2e": "needs Clarify's closed image",
     "test_pytorch_processing_job": "installs datasets from the internet",
@@ -100,6 +103,7 @@ REFUSED = {
 """Step type that is refused by name → parts of the names of the tests that need it."""
 
 EXPECTED_FAILURES: dict[str, str] = {
+    "parallelism_config_override": "fit() has no channel, so the script finds no file to read",
     "test_decorator_step_failed": "the function raises, and the test asks for its error",
     "test_decorator_step_checksum_mismatch": "the test tampers with the function's code",
     "test_with_user_and_workdir_set_in_the_image_client_error_case": "the function raises",

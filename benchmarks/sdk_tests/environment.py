@@ -9,10 +9,13 @@ INSIDE = Path(__file__).parent / "inside"
 SDK = {2: "sagemaker==2.257.1", 3: "sagemaker==3.27.0"}
 _BOTH = (
     *("pytest", "pytest-timeout", "ipython", "awscli"),
-    *("torch==2.13.0", "scikit-learn", "pandas<3", "pytz", "xgboost-cpu"),
+    # AWS's models of XGBoost 0.90 and 1.3 are in a format that 3.1 no longer reads
+    *("torch==2.13.0", "scikit-learn", "pandas<3", "pytz", "xgboost-cpu<3.1"),
     *("setuptools>=77,<81", "stopit", "awslogs", "nbformat", "cloudpickle"),
     *("gevent", "paramiko", "retrying", "inotify_simple==1.2.1", "werkzeug", "psutil", "scipy"),
 )
+_NOTEBOOKS = ("sagemaker-headless-execution-driver", "ipykernel")
+"""What the tests of NotebookJob install into AWS's image."""
 _TOOLKITS = ("sagemaker-training", "sagemaker-pytorch-training==3.0.0", "sagemaker-inference")
 """AWS's own, of its images; without what they ask for, which is for older Pythons."""
 
@@ -32,11 +35,12 @@ def python(folder: Path, version: int) -> Path:
     done = venv / "complete"
     if not done.exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
-        wanted = [SDK[version], *_BOTH]
+        wanted = [SDK[version], *_BOTH, *_NOTEBOOKS]
         for what in (wanted, ["--no-deps", *_TOOLKITS]):
             command = [found, "-m", "pip", "install", "--quiet", *what]
             subprocess.run(command, check=True, stdout=sys.stderr)
         packages = next(venv.glob("lib/python3.*/site-packages"))
         shutil.copytree(INSIDE / "torchvision", packages / "torchvision")
+        shutil.copy(INSIDE / "joblib_of_old.py", packages / "sklearn/externals/joblib.py")
         done.touch()
     return found

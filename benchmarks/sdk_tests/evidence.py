@@ -107,7 +107,7 @@ class Watch:
 def executions(endpoint: Endpoint) -> list[str]:
     """ARNs of all executions, those of deleted pipelines, too."""
     found = []
-    for path in sorted(_state(endpoint).rglob("executions/*/execution.json")):
+    for path in _records(endpoint, "executions/*/execution.json"):
         with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
             found.append(json.loads(path.read_text())["answer"]["PipelineExecutionArn"])
     return found
@@ -116,7 +116,7 @@ def executions(endpoint: Endpoint) -> list[str]:
 def jobs(endpoint: Endpoint) -> list[dict[str, str]]:
     """``name``, ``kind``, ``arn``, ``status`` and ``reason`` of each job that was really run."""
     found = []
-    for path in sorted(_state(endpoint).rglob("jobs/*/job.json")):
+    for path in _records(endpoint, "jobs/*/job.json"):
         with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
             document = json.loads(path.read_text())
             kind, record = document["kind"], document["describe"]
@@ -132,5 +132,7 @@ def jobs(endpoint: Endpoint) -> list[dict[str, str]]:
     return found
 
 
-def _state(endpoint: Endpoint) -> Path:
-    return Path(endpoint.env["AWS_CONFIG_FILE"]).parent
+def _records(endpoint: Endpoint, pattern: str) -> list[Path]:
+    """Of every region; nothing deeper is looked into, for jobs come and go there."""
+    state = Path(endpoint.env["AWS_CONFIG_FILE"]).parent
+    return sorted([*state.glob(pattern), *state.glob(f"regions/*/{pattern}")])

@@ -28,6 +28,8 @@ class Verdict:
 
 def judge(test: str, passed: bool, error: str, evidence: dict[str, Any]) -> Verdict:
     """``test``: its id; ``error``: the end of a red test's output."""
+    if passed and re.search(r"=+ [^\n]*\b1 skipped[^\n]*\Z", error.strip()):
+        return Verdict("not here", "AWS's own tests skip it")
     faults = list(_faults(test, evidence)) if passed else []
     if passed and not faults:
         return Verdict("works", _done(evidence))

@@ -48,3 +48,9 @@ def test_verdicts(test: str, passed: bool, found: dict[str, Any], verdict: str):
 def test_the_reason_of_a_red_test_is_the_failed_steps():
     found = evidence(step="Failed", job="Failed")
     assert judge("test_x", False, "E   assert 1 == 2", found).reason == "step Train: why"
+
+
+def test_what_awss_own_tests_skip_is_no_work_of_ours():
+    none = evidence(executions=[], jobs=[])
+    found = judge("test_x", True, "x SKIPPED\n===== 1 skipped, 1 warning in 0.75s =====\n", none)
+    assert found.verdict == "not here"

@@ -7,7 +7,11 @@ emulator; any other image is refused rather than guessed, unless the user maps i
 
 import fnmatch
 import os
+from collections.abc import Mapping
+from pathlib import Path
 
+PACKAGES = Path(__file__).parent.parent / "algorithms/image"
+"""What stands in for packages of AWS's own that only the images have."""
 VARIABLE = "TRAINYARD_EMULATOR_IMAGES"
 """More patterns (fnmatch, on the image's URI), separated by commas or spaces."""
 
@@ -44,6 +48,14 @@ def is_xgboost(image: str) -> bool:
     name = repository(image)
     first = name == "xgboost" and image.partition(".dkr.ecr.")[0] in _FIRST_XGBOOST
     return first or name == "sagemaker-xgboost"
+
+
+def own_packages(image: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """``environment``'s PYTHONPATH with what users' scripts import from ``image`` alone."""
+    if not is_xgboost(image):
+        return {}
+    parts = [environment.get("PYTHONPATH", ""), str(PACKAGES)]
+    return {"PYTHONPATH": os.pathsep.join(filter(None, parts))}
 
 
 def repository(image: str) -> str:

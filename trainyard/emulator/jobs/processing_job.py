@@ -71,6 +71,7 @@ class ProcessingJob(Job):
         node.environment |= {
             "PROCESSING_JOB_NAME": self.name,
             "PROCESSING_JOB_ARN": self.arn,
+            **images.own_packages(spec["ImageUri"], node.environment),
             **self.request.get("Environment", {}),
         }
 

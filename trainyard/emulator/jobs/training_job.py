@@ -100,9 +100,11 @@ class TrainingJob(Job):
         self._download_checkpoints(node)
         self._write_config(node, hosts)
         node.command = self._command()
+        image = self.request["AlgorithmSpecification"]["TrainingImage"]
         node.environment |= {
             "TRAINING_JOB_NAME": self.name,
             "TRAINING_JOB_ARN": self.arn,
+            **images.own_packages(image, node.environment),
             **self._toolkit(),
             **self.request.get("Environment", {}),
         }
@@ -258,11 +260,12 @@ class TrainingJob(Job):
         if algorithms.without_script(self.request):
             return {"SAGEMAKER_BASE_DIR": "/opt/ml"}
         image = self.request["AlgorithmSpecification"]["TrainingImage"]
-        plain = images.is_xgboost(image) or images.repository(image) == "sagemaker-scikit-learn"
-        module = {"SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main"}
+        plain = images.repository(image) == "sagemaker-scikit-learn"  # it only runs the script
+        package = f"sagemaker_{'xgboost' if images.is_xgboost(image) else 'pytorch'}_container"
+        module = {"SAGEMAKER_TRAINING_MODULE": f"{package}.training:main"}
         return {
             "SAGEMAKER_BASE_DIR": "/opt/ml",
-            **({} if plain else module),  # those containers only run the script
+            **({} if plain else module),
             "SM_STUDIO_LOCAL_MODE": "true",  # else it waits for DNS of its peers for a minute
         }
 

@@ -3,10 +3,12 @@
 import io
 import pickle
 import re
+import sys
 import tarfile
 import tempfile
 import warnings
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import botocore.exceptions
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from tests.trainyard.emulator.harness import Cloud, channel, cloud, training
+from trainyard.emulator.algorithms.image.sagemaker_xgboost_container import training as in_image
 from trainyard.emulator.algorithms.xgboost import data, facts, hyperparameters, metrics, train
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
 from trainyard.emulator.jobs import training_job
@@ -187,7 +190,10 @@ def test_what_is_not_done_here_is_refused_before_the_job_starts(aws: Cloud) -> N
 
 @pytest.mark.parametrize(
     ("image", "module"),
-    [(IMAGE.format("1.7-1"), ""), (PYTORCH, "sagemaker_pytorch_container.training:main")],
+    [
+        (IMAGE.format("1.7-1"), "sagemaker_xgboost_container.training:main"),
+        (PYTORCH, "sagemaker_pytorch_container.training:main"),
+    ],
 )
 def test_a_script_is_run_by_the_toolkit_of_the_image(
     aws: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str, module: str
@@ -197,9 +203,44 @@ def test_a_script_is_run_by_the_toolkit_of_the_image(
     train.chmod(0o755)
     monkeypatch.setattr(training_job, "toolkit", lambda python: train)
     values = {"sagemaker_program": "train.py", "num_round": "x"}
-    name = f"script-{len(module)}"
+    name = f"script-{module[10:13]}"
     assert run(aws, name, image, HyperParameters=values)["TrainingJobStatus"] == "Completed"
     assert aws.log("Training", name) == [f"module={module}"]
+
+
+@pytest.mark.parametrize("form", ["csv", "libsvm"])
+def test_a_script_reads_its_data_by_the_images_own_package(
+    aws: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    train = tmp_path / "train"
+    train.write_text(f"""#!{sys.executable}
+from sagemaker_xgboost_container.data_utils import get_dmatrix
+rows = get_dmatrix("/opt/ml/input/data/train", "{form}")
+print(rows.num_row(), rows.num_col(), f"{{rows.get_label()[0]:.4f}}")
+""")
+    train.chmod(0o755)
+    monkeypatch.setattr(training_job, "toolkit", lambda python: train)
+    name, folder = f"reads-{form}", "csv" if form == "csv" else "svm"
+    more = {"InputDataConfig": [channel("train", f"s3://bkt/{folder}/train/")]}
+    done = run(aws, name, HyperParameters={"sagemaker_program": "train.py"}, **more)
+    assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
+    assert aws.log("Training", name) == [f"{ROWS} 4 {table(1)[0, 0]:.4f}"]
+
+
+def test_a_script_of_an_xgboost_image_may_be_named_as_a_module(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran = []
+    job = SimpleNamespace(
+        user_entry_point="abalone", module_dir="s3://b/s.tar.gz",
+        to_cmd_args=lambda: ["--eta", "1"], to_env_vars=dict,
+    )  # fmt: skip
+    toolkit = ModuleType("sagemaker_training")
+    toolkit.entry_point = SimpleNamespace(run=lambda *arguments: ran.append(arguments))
+    toolkit.environment = SimpleNamespace(Environment=lambda: job)
+    monkeypatch.setitem(sys.modules, "sagemaker_training", toolkit)
+    in_image.main()
+    assert ran == [("s3://b/s.tar.gz", "abalone.py", ["--eta", "1"], {})]
 
 
 # hyperparameters

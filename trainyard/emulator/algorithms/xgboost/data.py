@@ -37,7 +37,7 @@ class Rows:
 
 
 def read(folder: Path, form: str, weighted: bool) -> Rows | None:
-    """All rows of the files below ``folder``; None when there are none. Raises UserError."""
+    """All rows of ``folder``, or of that file; None when there are none. Raises UserError."""
     files = [path for path in _files(folder) if path.stat().st_size]
     if not files:
         return None
@@ -54,7 +54,7 @@ def read(folder: Path, form: str, weighted: bool) -> Rows | None:
 
 def _files(folder: Path) -> Iterator[Path]:
     """Data files, by path: no hidden ones, nor markers such as ``_SUCCESS``."""
-    for path in sorted(folder.rglob("*")):
+    for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
         inner = path.relative_to(folder).parts
         if path.is_file() and len(inner) <= DEPTH and not path.name.startswith((".", "_")):
             yield path

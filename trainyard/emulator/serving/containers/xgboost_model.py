@@ -11,6 +11,7 @@ import io
 import json
 import os
 import pickle
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,9 @@ from typing import Any
 import http_front  # type: ignore[import-not-found]
 import numpy as np
 import xgboost
-from scipy import sparse
+
+sys.path.append(str(Path(__file__).parents[2] / "algorithms/image"))
+from sagemaker_xgboost_container import encoder  # type: ignore[import-not-found]  # noqa: E402
 
 CSV, JSON, LINES = "text/csv", "application/json", "application/jsonlines"
 ACCEPTED = (JSON, LINES, CSV)
@@ -67,13 +70,40 @@ class Model:
 
 
 def _load(path: Path) -> xgboost.Booster:
-    """A pickle, or XGBoost's own format."""
+    """A pickle, or XGBoost's own format. Raises ValueError for what this XGBoost cannot read."""
+    data = path.read_bytes()
+    for read in (pickle.loads, _of_an_old_pickle):
+        try:
+            return read(data)
+        except Exception:  # noqa: BLE001, S112 - it fails with whatever its first bytes mean
+            continue
     try:
-        return pickle.loads(path.read_bytes())
-    except Exception:  # noqa: BLE001 - a pickle fails with whatever its first bytes happen to mean
         with warnings.catch_warnings():  # that the name has no suffix
             warnings.simplefilter("ignore", UserWarning)
             return xgboost.Booster(model_file=path)
+    except (UnicodeDecodeError, xgboost.core.XGBoostError):
+        raise ValueError(
+            f"{path.name}: XGBoost {xgboost.__version__} reads it neither as a pickle nor as JSON "
+            "or UBJSON. Versions before 2.1 wrote a binary format, which 3.1 and later no longer "
+            "read: pip install 'xgboost-cpu<3.1' for the interpreter that --python names"
+        ) from None
+
+
+class _OldBooster:
+    """The state of a booster that a version before 1.0 has pickled: the model in its format."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.raw = state["handle"]
+
+
+class _OldPickle(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        known = (module, name) == ("xgboost.core", "Booster")
+        return _OldBooster if known else super().find_class(module, name)
+
+
+def _of_an_old_pickle(data: bytes) -> xgboost.Booster:
+    return xgboost.Booster(model_file=bytearray(_OldPickle(io.BytesIO(data)).load().raw))
 
 
 def parse(body: bytes, content_type: str) -> xgboost.DMatrix:
@@ -82,9 +112,9 @@ def parse(body: bytes, content_type: str) -> xgboost.DMatrix:
     text = body.decode(errors="replace").strip()
     try:
         if kind in ("csv", CSV):
-            return xgboost.DMatrix(_csv_rows(text))
+            return encoder.csv_to_dmatrix(text)
         if kind in LIBSVM or not kind:
-            return xgboost.DMatrix(_libsvm_rows(text))
+            return encoder.libsvm_to_dmatrix(text)
     except (ValueError, csv.Error) as error:
         name = "csv" if kind in ("csv", CSV) else "libsvm"
         raise Refused(
@@ -98,26 +128,6 @@ def parse(body: bytes, content_type: str) -> xgboost.DMatrix:
 def decoded(body: bytes | str, content_type: str) -> xgboost.DMatrix:
     """What a user's ``predict_fn`` gets where there is no ``input_fn``."""
     return parse(body if isinstance(body, bytes) else body.encode(), content_type)
-
-
-def _csv_rows(text: str) -> np.ndarray:
-    found = csv.Sniffer().sniff(text.split("\n")[0][:512]).delimiter
-    separator = "," if found.isalnum() or found == "." else found
-    rows = [[cell or "nan" for cell in line.split(separator)] for line in text.split("\n")]
-    return np.array(rows).astype(float)
-
-
-def _libsvm_rows(text: str) -> sparse.csr_matrix:
-    """Indices that count from 1 are shifted: the server does that, the training does not."""
-    entries = [
-        (row, int(index), float(value))
-        for row, line in enumerate(text.split("\n"))
-        for index, colon, value in (item.partition(":") for item in line.split())
-        if colon
-    ]
-    rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
-    columns = columns - 1 if columns.min() >= 1 else columns
-    return sparse.csr_matrix((values, (rows, columns)))
 
 
 def accepted(header: str) -> str:

@@ -69,8 +69,13 @@ def test_the_first_images_put_all_into_one_line_and_a_transform_one_a_line(
     assert answer(served, booster, TWO, Content_Type="csv")[1].count("\n") == 2
 
 
-def test_libsvm_that_counts_from_one_is_the_same_row(served: ModuleType) -> None:
+def test_libsvm_that_counts_from_one_is_the_same_row_from_3_0_on(
+    served: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     booster = trained("reg:squarederror", Y)
+    older = answer(served, booster, "1:0.1 2:0.2 3:0.3", Content_Type="text/libsvm")
+    assert (older[0], "1 extra" in older[1] or "column" in older[1]) == (400, True), older
+    monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("3.0-5"))
     from_0 = answer(served, booster, "0:0.1 1:0.2 2:0.3", Content_Type="text/libsvm")
     from_1 = answer(served, booster, "1:0.1 2:0.2 3:0.3", Content_Type="text/x-libsvm")
     assert from_0 == from_1
@@ -120,6 +125,25 @@ def test_boosters_of_several_files_are_averaged(served: ModuleType) -> None:
     rows = xgboost.DMatrix(TWO_ROWS)
     expected = (one.predict(rows) + other.predict(rows)) / 2
     np.testing.assert_allclose(served.Model(folder).predict(rows), expected, rtol=1e-6)
+
+
+def test_a_pickle_of_before_1_0_is_read_where_xgboost_knows_its_format(served: ModuleType) -> None:
+    booster = trained("reg:squarederror", Y)
+    state = {"handle": bytearray(booster.save_raw()), "feature_names": None}
+    reduce = lambda _: (object.__new__, (xgboost.Booster,), state)  # noqa: E731
+    data = io.BytesIO()
+    pickler = pickle.Pickler(data, 2)
+    pickler.dispatch_table = {xgboost.Booster: reduce}
+    pickler.dump(booster)
+    path = Path(served.http_front.MODEL) / "xgboost-model"
+    path.write_bytes(data.getvalue())
+    with pytest.raises(xgboost.core.XGBoostError):
+        pickle.loads(data.getvalue())
+    rows = xgboost.DMatrix(TWO_ROWS)
+    np.testing.assert_array_equal(served._load(path).predict(rows), booster.predict(rows))
+    path.write_bytes(b"binf" + bytes(range(256)))
+    with pytest.raises(ValueError, match="pip install 'xgboost-cpu<3.1'"):
+        served._load(path)
 
 
 # as endpoints

@@ -1,0 +1,27 @@
+"""Training data as a matrix: ``get_dmatrix``, by the reader of the emulator's own XGBoost job."""
+
+from pathlib import Path
+
+import xgboost
+
+from trainyard.emulator.algorithms.xgboost.data import read
+from trainyard.emulator.algorithms.xgboost.facts import format_of
+from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError
+
+
+def get_dmatrix(
+    data_path: str, content_type: str, csv_weights: int = 0, is_pipe: bool = False
+) -> xgboost.DMatrix | None:
+    """The labelled rows of ``data_path``, a file or folder; None when it holds none.
+
+    ``content_type``: ``csv``, ``libsvm``, ``parquet`` or their media types; ``csv_weights`` 1: the
+    second column of CSV is the weight. Raises UserError, also for Pipe mode.
+    """
+    form = format_of(content_type)
+    if is_pipe or form not in ("csv", "libsvm", "parquet"):
+        what = "Pipe mode" if is_pipe else f"content type {content_type!r}"
+        raise UserError(f"get_dmatrix: {what} is not read here: use csv, libsvm or parquet files")
+    rows = read(Path(data_path), form, bool(csv_weights))
+    if rows is None:
+        return None
+    return xgboost.DMatrix(rows.features, label=rows.label, weight=rows.weight)

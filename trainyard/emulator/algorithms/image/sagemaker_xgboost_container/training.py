@@ -1,0 +1,16 @@
+"""What the toolkit's ``train`` does in these images: it runs the user's module, not a file.
+
+``entry_point="abalone"`` is ``python -m abalone`` there, and so is ``abalone.py``.
+"""
+
+from pathlib import PurePath
+
+
+def main() -> None:
+    """Runs ``sagemaker_program``. Raises the toolkit's own errors."""
+    from sagemaker_training import entry_point, environment  # type: ignore[import-not-found]
+
+    job = environment.Environment()
+    program = PurePath(job.user_entry_point)
+    name = str(program if program.suffix else program.with_suffix(".py"))
+    entry_point.run(job.module_dir, name, job.to_cmd_args(), job.to_env_vars())
