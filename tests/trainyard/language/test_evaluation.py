@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.dag.definition import Definition
+from trainyard.emulator.dag.definition import Definition, Step
 from trainyard.emulator.dag.scope import ExecutionScope
 from trainyard.language.document import Document
 from trainyard.language.evaluation import Scope, Start, Unknown, evaluate, join, unknowns
@@ -76,7 +76,8 @@ def emulator() -> ExecutionScope:
     steps = {"Shard": {"Metadata": {}}}
     record = {"parameters": PARAMETERS, "answer": answer, "pipeline": "mine", "steps": steps}
     describe = lambda _: evaluate(SHARD, scope) | JOB  # noqa: E731
-    scope = ExecutionScope(record, Definition({}, {}), describe, None, {})
+    shard = Step("Shard", "Processing", SHARD, {"Name": "Shard", "Type": "Processing"})
+    scope = ExecutionScope(record, Definition({}, {"Shard": shard}), describe, None, {})
     return scope
 
 

@@ -80,7 +80,9 @@ class ExecutionScope:
     def _document(self, step: str) -> dict[str, Any]:
         """A step's, or that of the body step that a loop's child is of."""
         steps = self._definition.steps
-        found = steps.get(step) or steps[step.rpartition("-")[0]]
+        found = steps.get(step) or steps.get(step.rpartition("-")[0])
+        if found is None:
+            raise ExpressionError(f"there is no step {step!r}")
         return found.document
 
     def property_file(self, step: str, name: str, path: str) -> Any:

@@ -33,7 +33,9 @@ _ALWAYS = frozenset(
     "x-amz-date x-amz-content-sha256 x-amz-security-token x-amz-decoded-content-length "
     "x-amz-trailer x-amz-te x-amz-expected-bucket-owner x-amz-sdk-checksum-algorithm "
     # what changes nothing here: nobody pays, and no object is being restored
-    "x-amz-request-payer x-amz-user-agent x-amz-optional-object-attributes".split()
+    "x-amz-request-payer x-amz-user-agent x-amz-optional-object-attributes "
+    # what AWS's C++ SDK, and pyarrow with it, says of its own model
+    "x-amz-api-version".split()
 )
 _SIGNING = frozenset({"AWSAccessKeyId", "Signature", "Expires", "x-id"})
 _CONDITIONS = frozenset(
