@@ -17,7 +17,7 @@ from typing import Protocol
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.runtime.internet import way
 from trainyard.emulator.runtime.interpreter import OWN
-from trainyard.emulator.runtime.layer import add_layer
+from trainyard.emulator.runtime.layer import add_layer, keep_path
 from trainyard.emulator.runtime.node import Node
 from trainyard.emulator.runtime.relocation import Relocation
 
@@ -95,6 +95,7 @@ class Namespaces:
             (node.home / "python").symlink_to(prefix)
             path = node.environment["PATH"].replace(f"{prefix}/", "/opt/home/python/")
             node.environment["PATH"] = path
+        keep_path(node)
 
 
 def unfit(path: str | Path) -> bool:

@@ -9,6 +9,7 @@ and their pip installs there, too.
 import functools
 import json
 import os
+import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,12 @@ def add_layer(node: Node, home: str) -> None:
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_ROOT_USER_ACTION": "ignore",
     }
+
+
+def keep_path(node: Node) -> None:
+    """Gives login shells (``bash -l``, as notebook jobs) the node's PATH, not this machine's."""
+    path = shlex.quote(node.environment["PATH"])
+    (node.home / ".profile").write_text(f"PATH={path}\nexport PATH\n")
 
 
 def packages_of(node: Node) -> Path:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from trainyard.emulator.runtime.layer import NAME, add_layer, packages_of
+from trainyard.emulator.runtime.layer import NAME, add_layer, keep_path, packages_of
 from trainyard.emulator.runtime.node import Node
 
 HERE = Path(__file__).parent
@@ -57,6 +57,7 @@ class Relocation:
         shutil.copyfile(HERE / "relocated_imports.py", packages_of(node) / "sitecustomize.py")
         shims = _shims(node, self._port)
         node.environment["PATH"] = f"{shims}:{node.environment['PATH']}"
+        keep_path(node)
 
 
 def relocate(text: str, ml: Path) -> str:

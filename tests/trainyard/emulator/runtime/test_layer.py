@@ -98,3 +98,10 @@ def test_a_librarys_own_path_below_opt_ml_is_the_jobs(aws: Cloud, way: str) -> N
     assert done["FailureReason"] == "AlgorithmError: said by a library, exit code: 1"
     assert not Path("/opt/ml/output").exists()
     assert "customized" in aws.log("Training", f"fails-{way}")
+
+
+def test_a_login_shell_has_the_jobs_programs(aws: Cloud, way: str) -> None:
+    name = f"login-{way}"
+    done = aws.train(name, 'echo "$PATH"; bash -l -c \'echo "$PATH"\'; sh -l -c \'echo "$PATH"\'')
+    assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
+    assert len(set(aws.log("Training", name))) == 1
