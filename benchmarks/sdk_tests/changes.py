@@ -65,10 +65,8 @@ NOT_HERE: dict[str, str] = {
     "v3-pipeline-execution-example": "a text with blanks for the ARNs of the reader's pipeline",
     "test_one_step_data_wrangler_processing_pipeline": "needs Data Wrangler's closed image",
     "test_one_step_ingestion_pipeline": "needs Data Wrangler's closed image",
-    "test_mxnet_model_registration": "needs MXNet",
     "test_decorator_with_conda_env": "builds an environment with conda from the internet",
     "test_tensorflow_training_step_with_parameterized_code_input": "needs TensorFlow's image",
-    "test_training_job_with_debugger_and_profiler": "needs Debugger's closed images",
     "test_step_decorator_with_include_local_workdir": "installs scipy 1.13.0 from the internet",
     "test_with_user_and_workdir_set_in_the_image": "installs scipy 1.13.0 from the internet",
     "test_tensorflow_model_register_and_deploy_with_runtime_repack": "needs TensorFlow Serving",
@@ -104,6 +102,7 @@ REFUSED = {
 
 EXPECTED_FAILURES: dict[str, str] = {
     "parallelism_config_override": "fit() has no channel, so the script finds no file to read",
+    "test_mxnet_model_registration": "the model is a local path, which is no S3 URI on AWS either",
     "test_decorator_step_failed": "the function raises, and the test asks for its error",
     "test_decorator_step_checksum_mismatch": "the test tampers with the function's code",
     "test_with_user_and_workdir_set_in_the_image_client_error_case": "the function raises",

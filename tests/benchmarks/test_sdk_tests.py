@@ -31,7 +31,7 @@ def evidence(step: str = "Succeeded", job: str = "Completed", **other: Any) -> d
         ("test_decorator_step_failed", True, evidence(step="Failed", job="Failed"), "works"),
         ("test_x", True, evidence(pretended=["CreateTransformJob"]), "vacuous"),
         ("test_x", False, evidence(), "ours"),
-        ("test_mxnet_model_registration", False, evidence(), "not here"),
+        ("test_clarify_e2e", False, evidence(), "not here"),
         (
             "test_emr_x",
             False,

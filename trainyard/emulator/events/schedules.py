@@ -83,12 +83,12 @@ class Schedules:
             if name in self._kept.all:
                 text = f"Schedule {request['Name']} already exists."
                 raise ApiError("ConflictException", text, 409)
-            return self._put(request, {"CreationDate": time.time()})
+            return self._put(request)
 
     def update(self, request: dict) -> dict:
         with self._lock:
             old = self._find(request)
-            return self._put(request, {"CreationDate": old["CreationDate"]})
+            return self._put(request, old["CreationDate"])
 
     def delete(self, request: dict) -> dict:
         with self._lock:
@@ -148,17 +148,20 @@ class Schedules:
 
     # inside
 
-    def _put(self, request: dict, made: dict[str, Any]) -> dict:
+    def _put(self, request: dict, created: float | None = None) -> dict:
         name, group = _valid(request["Name"]), request.get("GroupName", DEFAULT)
         self._group(group)
         if why := targets.refusal(request["Target"]["Arn"]):
             raise _invalid(why)
         now = time.time()
         schedule = {key: _plain(request[key]) for key in _OWN if request.get(key) is not None}
-        schedule |= {"name": self._key(request), "short": name, "group": group, **made}
+        schedule |= {"name": self._key(request), "short": name, "group": group}
+        schedule["CreationDate"] = created or now
         schedule |= {"LastModificationDate": now, "State": request.get("State", "ENABLED")}
         schedule.setdefault("ScheduleExpressionTimezone", "UTC")
         schedule["next"] = _next(schedule, now)
+        if created is None and _at_once(schedule):
+            schedule["next"] = now
         self._kept.put(schedule)
         return {"ScheduleArn": _arn(group, name)}
 
@@ -226,6 +229,12 @@ def _next(schedule: dict, now: float) -> float | None:
     found = expression.next(max(now, start - 1 if start else 0), anchor)
     end = schedule.get("EndDate")
     return None if found is None or (end and found > end) else found
+
+
+def _at_once(schedule: dict) -> bool:
+    """Whether it fires as soon as it is made: a rate without StartDate ("Schedule types" in
+    EventBridge Scheduler's user guide)."""
+    return schedule["ScheduleExpression"].startswith("rate(") and "StartDate" not in schedule
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.events.test_restart import failing, in_seconds, schedule
 from tests.trainyard.emulator.harness import (
+    ROLE,
     Cloud,
     cloud,
     until,
@@ -192,6 +194,24 @@ def test_a_target_that_nothing_is_delivered_to_is_refused(bus: Bus, arn: str) ->
         bus.events.put_rule(Name="x", EventPattern=json.dumps({"source": [{"like": "x"}]}))
     with pytest.raises(ClientError, match="does not implement CreateArchive"):
         bus.events.create_archive(ArchiveName="a", EventSourceArn=arn)
+
+
+def test_a_rate_without_a_start_fires_at_once_and_then_by_its_rate(aws: Cloud, bus: Bus) -> None:
+    for name, more in (("at-once", {}), ("later", {"StartDate": time.time() + 3600})):
+        target = {"Arn": aws.create(name, failing()), "RoleArn": ROLE}
+        bus.scheduler.create_schedule(
+            Name=name, ScheduleExpression="rate(1 hour)", FlexibleTimeWindow={"Mode": "OFF"},
+            Target=target, **more,
+        )  # fmt: skip
+    ask = lambda name: aws.sm.list_pipeline_executions(PipelineName=name)  # noqa: E731
+    assert len(until(lambda: ask("at-once")["PipelineExecutionSummaries"])) == 1
+    bus.scheduler.update_schedule(
+        Name="at-once", ScheduleExpression="rate(2 hours)", FlexibleTimeWindow={"Mode": "OFF"},
+        Target={"Arn": target["Arn"], "RoleArn": ROLE},
+    )  # fmt: skip
+    time.sleep(1.5)
+    assert ask("later")["PipelineExecutionSummaries"] == []
+    assert len(ask("at-once")["PipelineExecutionSummaries"]) == 1
 
 
 def test_a_schedule_starts_a_pipeline_with_its_parameters(aws: Cloud, bus: Bus) -> None:

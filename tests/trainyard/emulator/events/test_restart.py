@@ -23,8 +23,10 @@ def failing() -> list[dict]:
 
 
 def schedule(scheduler: Any, name: str, expression: str, arn: str, **more: Any) -> None:
+    later = {"StartDate": time.time() + 3600} if expression.startswith("rate") else {}
     scheduler.create_schedule(
         Name=name,
+        **later,  # without it a rate fires at once
         ScheduleExpression=expression,
         FlexibleTimeWindow={"Mode": "OFF"},
         Target={"Arn": arn, "RoleArn": ROLE, **more},
