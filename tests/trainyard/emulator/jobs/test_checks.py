@@ -183,3 +183,13 @@ def test_nothing_can_be_asked_of_an_unknown_value(ask: Any) -> None:
     with pytest.raises(UndecidedError):
         ask(Unknown(GET))
     assert repr(Unknown(GET)) == repr(GET)
+
+
+def test_a_channel_that_names_a_file_is_the_jobs_to_refuse(pipelines: Pipelines) -> None:
+    """AWS's own tests register such a model, and only the execution fails."""
+    for uri, expected in (("/home/me/model.tar.gz", ""), ("https://b/k", "is not an S3 URI")):
+        source = {"S3DataSource": S3 | {"S3Uri": uri}}
+        step = train(InputDataConfig=[{"ChannelName": "c", "DataSource": source}])
+        found = create(pipelines, [step])
+        assert expected in found
+        assert bool(expected) == bool(found), found
