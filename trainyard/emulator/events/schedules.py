@@ -160,7 +160,7 @@ class Schedules:
         schedule |= {"LastModificationDate": now, "State": request.get("State", "ENABLED")}
         schedule.setdefault("ScheduleExpressionTimezone", "UTC")
         schedule["next"] = _next(schedule, now)
-        if created is None and _at_once(schedule):
+        if created is None and _at_once(schedule, now):
             schedule["next"] = now
         self._kept.put(schedule)
         return {"ScheduleArn": _arn(group, name)}
@@ -231,10 +231,11 @@ def _next(schedule: dict, now: float) -> float | None:
     return None if found is None or (end and found > end) else found
 
 
-def _at_once(schedule: dict) -> bool:
-    """Whether it fires as soon as it is made: a rate without StartDate ("Schedule types" in
-    EventBridge Scheduler's user guide)."""
-    return schedule["ScheduleExpression"].startswith("rate(") and "StartDate" not in schedule
+def _at_once(schedule: dict, now: float) -> bool:
+    """Whether it fires as soon as it is made: a rate whose StartDate, its first occurrence, is not
+    to come or not there ("Schedule types" in EventBridge Scheduler's user guide)."""
+    begun = schedule.get("StartDate", now) <= now
+    return begun and schedule["ScheduleExpression"].startswith("rate(")
 
 
 def _plain(value: Any) -> Any:

@@ -197,14 +197,17 @@ def test_a_target_that_nothing_is_delivered_to_is_refused(bus: Bus, arn: str) ->
 
 
 def test_a_rate_without_a_start_fires_at_once_and_then_by_its_rate(aws: Cloud, bus: Bus) -> None:
-    for name, more in (("at-once", {}), ("later", {"StartDate": time.time() + 3600})):
+    starts = {"at-once": {}, "now": {"StartDate": time.time()}}
+    starts["later"] = {"StartDate": time.time() + 3600}
+    for name, more in starts.items():
         target = {"Arn": aws.create(name, failing()), "RoleArn": ROLE}
         bus.scheduler.create_schedule(
             Name=name, ScheduleExpression="rate(1 hour)", FlexibleTimeWindow={"Mode": "OFF"},
             Target=target, **more,
         )  # fmt: skip
     ask = lambda name: aws.sm.list_pipeline_executions(PipelineName=name)  # noqa: E731
-    assert len(until(lambda: ask("at-once")["PipelineExecutionSummaries"])) == 1
+    for name in ("at-once", "now"):
+        assert len(until(lambda n=name: ask(n)["PipelineExecutionSummaries"])) == 1
     bus.scheduler.update_schedule(
         Name="at-once", ScheduleExpression="rate(2 hours)", FlexibleTimeWindow={"Mode": "OFF"},
         Target={"Arn": target["Arn"], "RoleArn": ROLE},
