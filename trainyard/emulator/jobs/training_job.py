@@ -65,7 +65,7 @@ class TrainingJob(Job):
         for check in self.checks(request, place.python):
             check()
         for channel in request.get("InputDataConfig", []):
-            _refuse_path(channel)
+            _refuse_channel(channel, pipeline=False)
         if algorithms.without_script(request):
             spec = request["AlgorithmSpecification"]
             own = {"MetricDefinitions": algorithms.metric_definitions()}
@@ -351,28 +351,19 @@ def _refuse_pipe(request: dict, channel: dict) -> None:
         raise _invalid(f"{_where(channel)}: InputMode Pipe is not run here: use File or FastFile")
 
 
-def _refuse_channel(channel: dict) -> None:
-    where = _where(channel)
+def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
+    """``pipeline``: as CreatePipeline, which takes a file's path; AWS's own tests rest on that."""
     if channel.get("CompressionType", "None") != "None":
-        raise _invalid(f"{where}: CompressionType Gzip is not run here: store it uncompressed")
+        what = "CompressionType Gzip is not run here: store it uncompressed"
+        raise _invalid(f"{_where(channel)}: {what}")
     try:
         if "FileSystemDataSource" in channel["DataSource"]:
             file_system(channel)
         elif "S3DataSource" in channel["DataSource"]:
-            uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
-            if uri.startswith("https:"):
+            if "://" in (uri := channel["DataSource"]["S3DataSource"]["S3Uri"]) or not pipeline:
                 split_uri(uri)
         else:
             raise ClientFault("expected an S3DataSource or a FileSystemDataSource")
-    except ClientFault as fault:
-        raise _invalid(f"{where}: {fault}") from None
-
-
-def _refuse_path(channel: dict) -> None:
-    """What is no address at all: CreatePipeline takes it, and AWS's own tests rest on that."""
-    try:
-        if source := channel["DataSource"].get("S3DataSource"):
-            split_uri(source["S3Uri"])
     except ClientFault as fault:
         raise _invalid(f"{_where(channel)}: {fault}") from None
 
