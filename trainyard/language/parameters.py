@@ -8,6 +8,8 @@ from trainyard.language.expressions import Value
 
 TYPES = {"String": (str,), "Integer": (int,), "Float": (int, float), "Boolean": (bool,)}
 """Parameter type → Python types of its values. ``True`` is an int in Python, not in JSON."""
+UNTYPED = "String"
+"""The type of a parameter that has none, by AWS's JSON schema of definitions."""
 
 
 def _float(text: str) -> float:
@@ -59,7 +61,7 @@ def values(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, A
         ValueError: a given one is not of the parameter's type.
     """
     return {
-        name: parse(given[name], entry.get("Type", "String"))
+        name: parse(given[name], entry.get("Type", UNTYPED))
         if name in given
         else entry.get("DefaultValue")
         for name, entry in declared(document).items()

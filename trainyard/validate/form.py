@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.document import VERSION, Document
-from trainyard.language.parameters import TYPES, is_a
+from trainyard.language.parameters import TYPES, UNTYPED, is_a
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.language.steps import entries, steps_of
 from trainyard.validate.findings import Finding
@@ -17,7 +17,7 @@ from trainyard.validate.shapes import service_shapes
 TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")
 """Top-level members that SDK 3.27's ``Pipeline.definition`` writes."""
 SDK_FORM = "SDK 3.27: Pipeline.definition"
-PARAMETER_KEYS = ("Name", "Type", "DefaultValue", "EnumValues")
+PARAMETER_KEYS = ("Name", "Type", "DefaultValue", "EnumValues", "Description")
 ROOT = Place(None, "$")
 
 
@@ -143,7 +143,7 @@ def _parameter(entry: dict, place: Place) -> Iterator[Finding]:
     for key in entry:
         if key not in PARAMETER_KEYS:
             yield odd_member(place.at(key), "a parameter", key, list(PARAMETER_KEYS), SDK_FORM)
-    kind = entry.get("Type")
+    kind = entry.get("Type", UNTYPED)
     if kind not in list(TYPES):
         yield place.at("Type").error(
             "parameter-type",

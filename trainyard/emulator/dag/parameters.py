@@ -5,7 +5,7 @@ from typing import Any
 
 from trainyard.emulator.api import ApiError
 from trainyard.language.expressions import Value
-from trainyard.language.parameters import TYPES, is_a, parse
+from trainyard.language.parameters import TYPES, UNTYPED, is_a, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ def parse_parameter(entry: Any) -> Parameter:
     name = entry.get("Name") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not name:
         raise _invalid(f"parameter {entry!r} has no Name")
-    kind = entry.get("Type")
+    kind = entry.get("Type", UNTYPED)
     if kind not in list(TYPES):  # a list compares whatever stands there
         raise _invalid(f"parameter {name!r} has Type {kind!r}: expected one of {list(TYPES)}")
     parameter = Parameter(

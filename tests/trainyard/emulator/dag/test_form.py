@@ -82,6 +82,15 @@ def test_the_top_of_a_definition_is_checked_too(pipelines, said: str, more: dict
     assert said in create(pipelines, json.dumps(pipeline([fail_step("f", "x")], **more)))
 
 
+def test_a_parameter_without_a_type_is_a_string_and_may_be_described(pipelines):
+    """AWS's JSON schema of definitions: StringParameter requires its Name alone."""
+    steps = [fail_step("f", {"Get": "Parameters.Where"})]
+    entry = {"Name": "Where", "DefaultValue": "s3://b/k", "Description": "the raw data"}
+    assert create(pipelines, json.dumps(pipeline(steps, Parameters=[entry]))) == ""
+    number = {**entry, "DefaultValue": 5}
+    assert "DefaultValue: 5" in create(pipelines, json.dumps(pipeline(steps, Parameters=[number])))
+
+
 def test_a_text_that_is_too_long_deep_or_no_text_is_refused(pipelines):
     long = json.dumps(pipeline([fail_step("f", "x" * 5_000_000)]))
     assert "at most 1048576 are taken" in create(pipelines, long)
