@@ -6,7 +6,6 @@ The container's contract is AWS's: "How Amazon SageMaker AI Provides Training In
 
 import contextlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from trainyard.emulator.cloudwatch.sources import training
 from trainyard.emulator.jobs import algorithms, images
 from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.continuous import ContinuousUpload
+from trainyard.emulator.jobs.file_systems import file_system
 from trainyard.emulator.jobs.job import Job, Place
 from trainyard.emulator.jobs.metrics import Metrics
 from trainyard.emulator.jobs.transfers import (
@@ -35,8 +35,6 @@ from trainyard.emulator.jobs.transfers import (
 from trainyard.emulator.runtime.cluster import Outcome
 from trainyard.emulator.runtime.node import LOOPBACK, Node
 
-FILE_SYSTEMS = "TRAINYARD_EMULATOR_FILE_SYSTEMS"
-"""``fs-0123=/local/directory,...``: what stands in for an FSx or EFS file system."""
 CHECKPOINTS = "/opt/ml/checkpoints"
 TENSORBOARD = "/opt/ml/output/tensorboard"
 GROUP = "homogeneousCluster"  # AWS's name for the only instance group
@@ -101,6 +99,7 @@ class TrainingJob(Job):
             node.make_directories(self._tensorboard())
         self._download_checkpoints(node)
         self._write_config(node, hosts)
+        self._say_what_is_ignored(node)
         node.command = self._command()
         image = self.request["AlgorithmSpecification"]["TrainingImage"]
         node.environment |= {
@@ -110,6 +109,14 @@ class TrainingJob(Job):
             **self._toolkit(),
             **self.request.get("Environment", {}),
         }
+
+    def _say_what_is_ignored(self, node: Node) -> None:
+        """SDK v2 asks for a profiler rule with every job, so they are no reason to refuse it."""
+        for member in ("DebugRuleConfigurations", "ProfilerRuleConfigurations"):
+            if self.request.get(member):
+                self.say(
+                    node.name, f"{member}: no rule is evaluated here, none will find anything."
+                )
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
         """Checkpoints, and TensorBoard's files to ``<S3OutputPath>/<job>/tensorboard-output``."""
@@ -366,20 +373,6 @@ def _refuse_channel(channel: dict, pipeline: bool = True) -> None:
             raise ClientFault("expected an S3DataSource or a FileSystemDataSource")
     except ClientFault as fault:
         raise _invalid(f"{_where(channel)}: {fault}") from None
-
-
-def file_system(channel: dict) -> Path:
-    """The local directory that stands in for the channel's FSx or EFS file system."""
-    source = channel["DataSource"]["FileSystemDataSource"]
-    pairs = [pair.partition("=") for pair in os.environ.get(FILE_SYSTEMS, "").split(",")]
-    mapped = {name.strip(): directory.strip() for name, _, directory in pairs}
-    wanted = source["FileSystemId"]
-    if not Path(mapped.get(wanted, "")).is_absolute() or not Path(mapped[wanted]).is_dir():
-        raise ClientFault(
-            f"{source['FileSystemType']} file system {wanted} does not exist on this machine: set "
-            f"{FILE_SYSTEMS}={wanted}=/a/local/directory to what {source['DirectoryPath']} holds"
-        )
-    return Path(mapped[wanted])
 
 
 def toolkit(python: Path) -> Path | None:

@@ -236,6 +236,17 @@ def test_what_cannot_run_is_refused_at_once(aws: Cloud, change: dict, message: s
         aws.sm.describe_training_job(TrainingJobName="refused")
 
 
+def test_the_log_says_that_rules_are_not_evaluated(aws: Cloud) -> None:
+    rule = {"RuleConfigurationName": "ProfilerReport", "RuleEvaluatorImage": "rules:latest"}
+    aws.train("ruled", "true", ProfilerRuleConfigurations=[rule])
+    streams = aws.logs.describe_log_streams(logGroupName="/aws/sagemaker/TrainingJobs")
+    [name] = [s["logStreamName"] for s in streams["logStreams"] if "ruled/" in s["logStreamName"]]
+    events = aws.logs.get_log_events(
+        logGroupName="/aws/sagemaker/TrainingJobs", logStreamName=name, startFromHead=True
+    )
+    assert any("no rule is evaluated here" in event["message"] for event in events["events"])
+
+
 def test_names_are_unique_and_jobs_are_listed(aws: Cloud) -> None:
     aws.train("listed", "true", Tags=[{"Key": "team", "Value": "nlp"}])
     with pytest.raises(botocore.exceptions.ClientError, match="ResourceInUse"):
