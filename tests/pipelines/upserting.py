@@ -47,7 +47,11 @@ def definition(value: str, tags: dict[str, str] | None = None) -> CompiledPipeli
             "Name": name,
             "Type": "Processing",
             "Arguments": {
-                "AppSpecification": {"ImageUri": IMAGE, "ContainerArguments": [code.uri]},
+                "AppSpecification": {
+                    "ImageUri": IMAGE,
+                    "ContainerEntrypoint": ["echo"],
+                    "ContainerArguments": [code.uri],
+                },
                 "ProcessingResources": {
                     "ClusterConfig": {
                         "InstanceType": "ml.m5.large",
