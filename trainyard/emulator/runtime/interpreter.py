@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
 
-OWN = Path(sys.executable)
+OWN = Path(sys.executable).absolute()  # relative where PATH is, and jobs start elsewhere
 ASK = (
     "import sys; from importlib.util import find_spec\n"
     "print(*(name for name in sys.argv[1:] if not find_spec(name)))"

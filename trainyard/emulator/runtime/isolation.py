@@ -24,7 +24,7 @@ from trainyard.emulator.runtime.relocation import Relocation
 VARIABLE = "TRAINYARD_EMULATOR_ISOLATION"
 """``namespaces`` or ``relocate`` forces one way; unset: namespaces where they work."""
 HERE = Path(__file__).parent
-PYTHON = [sys.executable, "-I", "-S"]  # isolated, no site: starts in some 15 ms
+PYTHON = [str(OWN), "-I", "-S"]  # isolated, no site: starts in some 15 ms
 JOB = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--mount", "--mount-proc"]
 NODE = ["unshare", "--mount", "--uts", "--"]
 

@@ -10,10 +10,10 @@ import re
 import shlex
 import shutil
 import socket
-import sys
 import tempfile
 from pathlib import Path
 
+from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.runtime.layer import NAME, add_layer, keep_path, packages_of
 from trainyard.emulator.runtime.node import Node
 
@@ -35,7 +35,7 @@ class Relocation:
         self._port = _free_port()
 
     def supervisor(self, spec: Path) -> list[str]:
-        return [sys.executable, "-I", str(HERE / "supervisor.py"), str(spec)]
+        return [str(OWN), "-I", str(HERE / "supervisor.py"), str(spec)]
 
     def setup(self, job: Path) -> list[list[str]]:
         return []
