@@ -27,21 +27,12 @@ from benchmarks.sdk_tests.changes import (
 )
 from benchmarks.sdk_tests.evidence import Watch
 from trainyard.emulator.environment import applied
+from trainyard.emulator.own_role import TRUST
 from trainyard.emulator.server import Endpoint, serve
 
 INSIDE = Path(__file__).parent / "inside"
 LEFT = 120  # seconds for what a test leaves running
 TAIL = 6000  # characters of a test's output that are kept
-_POLICY = {
-    "Version": "2012-10-17",
-    "Statement": [
-        {
-            "Effect": "Allow",
-            "Principal": {"Service": "sagemaker.amazonaws.com"},
-            "Action": "sts:AssumeRole",
-        }
-    ],
-}
 
 
 def run(specification: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +67,7 @@ def _settle(watch: Watch) -> None:
 def _prepare(specification: dict[str, Any]) -> None:
     """What AWS's accounts have before the test begins: role, default buckets, public data."""
     boto3.client("iam").create_role(
-        RoleName="SageMakerRole", AssumeRolePolicyDocument=json.dumps(_POLICY)
+        RoleName="SageMakerRole", AssumeRolePolicyDocument=json.dumps(TRUST)
     )
     bucket, _, key = ABALONE.removeprefix("s3://").partition("/")
     s3 = boto3.client("s3")

@@ -12,7 +12,7 @@ from trainyard.emulator.api import ACCOUNT
 NAME = "AmazonSageMaker-ExecutionRole"
 ARN = f"arn:aws:iam::{ACCOUNT}:role/{NAME}"
 _NAMED = re.compile(rf"{NAME}(&|$)|Action=(ListRoles|GetAccountAuth)".encode())
-_TRUST = {
+TRUST = {
     "Version": "2012-10-17",
     "Statement": [
         {
@@ -22,6 +22,7 @@ _TRUST = {
         }
     ],
 }
+"""Who may assume it: SageMaker, as of any role for its jobs."""
 
 
 def wanted(body: bytes) -> bool:
@@ -36,4 +37,4 @@ def load() -> None:
     backend = iam_backends[ACCOUNT]["aws"]
     if not any(role.name == NAME for role in backend.roles.values()):
         description = "Who you are in the embedded AWS"
-        backend.create_role(NAME, json.dumps(_TRUST), "/", None, description, [], "3600")
+        backend.create_role(NAME, json.dumps(TRUST), "/", None, description, [], "3600")
