@@ -71,6 +71,10 @@ class WorkloadSpec:
     sketched: bool = False
     """Whether its examples have sketches, by which nearly equal ones are found."""
 
+    base_differences: Callable[[Any, Mapping[str, Any]], list[str]] | None = None
+    """(settings, a Hugging Face config.json) → what makes them another model, in words; an empty
+    list where the training can begin with its weights. None: it takes no such model."""
+
     folder_slice: str | None = None
     """The one of the slices that is the first folder of the raw data; ``shard.by_folder`` keeps
     folders apart."""

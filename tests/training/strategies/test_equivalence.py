@@ -126,3 +126,25 @@ def test_a_training_goes_on_under_another_strategy_and_world_size(data, alone, t
         assert went_on == [2, 4, 6][: resumes_at // 2], name
         assert list(losses(root)) == list(range(1, STEPS + 1)), name
         assert off(root, alone) < EXACT, name
+
+
+OTHER = {
+    **{"context_length": 32, "layers": 2, "heads": 4, "kv_heads": 2, "dim": 32, "head_dim": 12},
+    **{"tie_embeddings": False, "attention_bias": "all", "vocabulary": 264},
+}
+"""What the default model has not: shared keys, an embedding of its own for the logits, biases."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [False, True])
+def test_shared_keys_and_untied_embeddings_are_split_like_any_other(data, tmp_path, tied):
+    settings = {"workload_config": json.dumps(OTHER | {"tie_embeddings": tied})}
+    alone = run_here(container(data, tmp_path / "alone"), micro_batch=16, **settings)
+    names = ["tensor × 2", "pipeline × 2", "FSDP2 × 2"]
+    roots = {name: container(data, tmp_path / name) for name in names}
+    cases = {root: SHORT | CASES[name][1] | settings for name, root in roots.items()}
+    worlds.train_and_resume(cases, 2, STEPS)
+    for name, root in roots.items():
+        assert off(root, alone) < EXACT, name
+        first, again = ((root / n / "model.safetensors").read_bytes() for n in ("first", "model"))
+        assert first == again, name

@@ -2,9 +2,11 @@
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from training.workloads import WorkloadSpec
+from training.workloads.language_model import hugging_face
+from training.workloads.language_model.rope import RopeScaling
 
 
 class LanguageModelConfig(BaseModel):
@@ -27,12 +29,67 @@ class LanguageModelConfig(BaseModel):
     dim: int = Field(default=128, ge=2)
     """Width of the residual stream; each head has ``dim / heads`` of it."""
 
+    kv_heads: int | None = Field(default=None, ge=1)
+    """Heads of keys and values, each shared by ``heads / kv_heads`` heads of queries (Ainslie et
+    al. 2023, GQA). None: as many as heads."""
+
+    head_dim: int | None = Field(default=None, ge=2)
+    """Width of a head where it is not ``dim / heads``; even."""
+
+    hidden_dim: int | None = Field(default=None, ge=1)
+    """Hidden units of the feed-forward layers. None: 8/3 × dim, up to a multiple of 16."""
+
+    tie_embeddings: bool = True
+    """Whether the logits are products with the embedding's own weight (Press & Wolf 2017)."""
+
+    vocabulary: int | None = Field(default=None, ge=1)
+    """Rows of the embedding where they are more than the tokenizer's tokens. None: as many."""
+
+    rope_theta: FiniteFloat = Field(default=10_000.0, gt=1)
+    """Base of the rotary positions' frequencies."""
+
+    rope_scaling: RopeScaling | None = None
+    """How the frequencies were stretched for a longer context. None: not."""
+
+    norm_eps: FiniteFloat | None = Field(default=None, gt=0)
+    """What RMSNorm adds to the mean square. None: the type's machine epsilon, 1.2e-7 in float32."""
+
+    attention_bias: Literal["none", "qkv", "all"] = "none"
+    """Biases of the attention. qkv: of queries, keys and values (Qwen2). all: of the output,
+    too."""
+
+    qk_norm: bool = False
+    """Whether each head's query and key are normalised before they are turned (Qwen3)."""
+
+    @property
+    def groups(self) -> int:
+        """Heads of keys and values."""
+        return self.kv_heads or self.heads
+
+    @property
+    def head_width(self) -> int:
+        """Width of each head."""
+        return self.head_dim or self.dim // self.heads
+
+    @property
+    def hidden(self) -> int:
+        """Hidden units of a feed-forward layer: 8/3 × dim makes as many weights as 4 × dim with
+        GELU (Shazeer 2020)."""
+        return self.hidden_dim or 16 * -(-self.dim * 8 // (3 * 16))
+
     @model_validator(mode="after")
-    def _heads_divide_dim(self) -> Self:
-        if self.dim % (2 * self.heads):
+    def _heads_fit(self) -> Self:
+        if self.head_dim is None and self.dim % (2 * self.heads):
             raise ValueError(
                 f"dim {self.dim} must be a multiple of 2 × heads ({2 * self.heads}): every head "
                 "has an even width, because rotary positions turn pairs"
+            )
+        if self.head_width % 2:
+            raise ValueError(f"head_dim {self.head_dim} is odd; rotary positions turn pairs")
+        if self.heads % self.groups:
+            raise ValueError(
+                f"kv_heads {self.groups} do not divide heads {self.heads}: each is shared by "
+                "equally many of them"
             )
         return self
 
@@ -41,6 +98,13 @@ def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str
     """Why the model cannot be split over so many ranks and stages; None when it can."""
     if config.heads % tensor:
         return f"heads {config.heads} cannot be shared by tensor_parallel {tensor} ranks evenly"
+    if config.groups % tensor:
+        return f"kv_heads {config.groups} cannot be shared by tensor_parallel {tensor} ranks evenly"
+    if config.qk_norm and tensor > 1:
+        return (
+            f"qk_norm cannot be combined with tensor_parallel {tensor}: each rank would train the "
+            "heads' common norms by its own heads alone; use strategy fsdp"
+        )
     if config.layers < pipeline:
         return f"layers {config.layers} are too few for pipeline_parallel {pipeline} stages"
     return None
@@ -62,4 +126,5 @@ SPEC = WorkloadSpec(
     compared_in=("bits_per_byte", "loss", "next_token_accuracy"),
     slices=lambda config: ("source",),
     folder_slice="source",
+    base_differences=hugging_face.differences,
 )

@@ -1,6 +1,7 @@
-"""A decoder-only transformer: RMSNorm, rotary positions, causal attention, SwiGLU, tied embeddings.
+"""A decoder-only transformer: RMSNorm, rotary positions, causal attention, SwiGLU.
 
-As in Llama (Touvron et al. 2023), small enough to read at one go.
+As in Llama (Touvron et al. 2023) and, where the settings say so, Qwen2 and Qwen3; small enough to
+read at one go.
 """
 
 from typing import TYPE_CHECKING
@@ -12,12 +13,17 @@ from torch.nn import functional as F
 if TYPE_CHECKING:
     from training.workloads.language_model.config import LanguageModelConfig
 
-ROPE_BASE = 10_000.0  # Su et al. 2021, RoFormer, section 3.2.2
 
+def rotary_angles(config: "LanguageModelConfig") -> tuple[Tensor, Tensor]:
+    """Cosine and sine of position × frequency, each of shape (context_length, width / 2).
 
-def rotary_angles(length: int, width: int) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of position × frequency, each of shape (length, width / 2)."""
-    frequencies = ROPE_BASE ** (-torch.arange(0, width, 2, dtype=torch.float32) / width)
+    The frequencies are theta^(-2i / width) (Su et al. 2021, RoFormer, section 3.2.2).
+    """
+    length, width = config.context_length, config.head_width
+    frequencies = config.rope_theta ** (-torch.arange(0, width, 2, dtype=torch.float32) / width)
+    if config.rope_scaling is not None:
+        stretched = [config.rope_scaling.stretched(one) for one in frequencies.tolist()]
+        frequencies = torch.tensor(stretched, dtype=torch.float32)
     angles = torch.outer(torch.arange(length, dtype=torch.float32), frequencies)
     return angles.cos(), angles.sin()
 
@@ -32,31 +38,40 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Causal self-attention with rotary positions."""
+    """Causal self-attention with rotary positions; keys and values may be shared by heads."""
 
-    def __init__(self, dim: int, heads: int) -> None:
+    def __init__(self, config: "LanguageModelConfig") -> None:
         super().__init__()
-        self.head_width = dim // heads
-        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
-        self.out = nn.Linear(dim, dim, bias=False)
+        self.head_width, groups, bias = config.head_width, config.groups, config.attention_bias
+        self.shared = config.heads // groups  # heads of queries to one of keys and values
+        rows = groups * (self.shared + 2) * self.head_width
+        self.qkv = nn.Linear(config.dim, rows, bias=bias != "none")
+        self.out = nn.Linear(config.heads * self.head_width, config.dim, bias=bias == "all")
+        if config.qk_norm:
+            self.q_norm = nn.RMSNorm(self.head_width, config.norm_eps)
+            self.k_norm = nn.RMSNorm(self.head_width, config.norm_eps)
+        else:
+            self.q_norm = self.k_norm = nn.Identity()
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """x and the result: (batch, t, dim)."""
         batch, length, _ = x.shape
-        # Head by head, so that a tensor-parallel rank's rows of the weight are whole heads.
-        qkv = self.qkv(x).view(batch, length, -1, 3, self.head_width)
-        q, k, v = qkv.permute(3, 0, 2, 1, 4)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        # Group by group, so that a tensor-parallel rank's rows of the weight are whole groups.
+        qkv = self.qkv(x).view(batch, length, -1, self.shared + 2, self.head_width)
+        parts = qkv.split((self.shared, 1, 1), dim=3)
+        q, k, v = (part.flatten(2, 3).transpose(1, 2) for part in parts)
+        q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
+        if self.shared > 1:
+            k, v = (part.repeat_interleave(self.shared, dim=1) for part in (k, v))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(batch, length, -1))
 
 
 class FeedForward(nn.Module):
-    """SwiGLU (Shazeer 2020), 8/3 × dim hidden units: as many weights as 4 × dim with GELU."""
+    """SwiGLU (Shazeer 2020)."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
-        hidden = 16 * -(-dim * 8 // (3 * 16))
         self.gate = nn.Linear(dim, hidden, bias=False)
         self.up = nn.Linear(dim, hidden, bias=False)
         self.down = nn.Linear(hidden, dim, bias=False)
@@ -68,12 +83,12 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """Attention, then feed-forward, each on the normalised stream and added to it."""
 
-    def __init__(self, dim: int, heads: int) -> None:
+    def __init__(self, config: "LanguageModelConfig") -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(dim)
-        self.attention = Attention(dim, heads)
-        self.feed_forward_norm = nn.RMSNorm(dim)
-        self.feed_forward = FeedForward(dim)
+        self.attention_norm = nn.RMSNorm(config.dim, config.norm_eps)
+        self.attention = Attention(config)
+        self.feed_forward_norm = nn.RMSNorm(config.dim, config.norm_eps)
+        self.feed_forward = FeedForward(config.dim, config.hidden)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x), cos, sin)
@@ -91,11 +106,13 @@ class Transformer(nn.Module):
         super().__init__()
         self.first = self.last = True
         self.embedding = nn.Embedding(vocabulary, config.dim)
-        blocks = {str(n): Block(config.dim, config.heads) for n in range(config.layers)}
+        blocks = {str(n): Block(config) for n in range(config.layers)}
         self.blocks = nn.ModuleDict(blocks)  # by name, so that a stage's have the model's names
-        self.norm = nn.RMSNorm(config.dim)
+        self.norm = nn.RMSNorm(config.dim, config.norm_eps)
+        tied = config.tie_embeddings
+        self.unembedding = None if tied else nn.Linear(config.dim, vocabulary, bias=False)
         self.head = F.linear
-        cos, sin = rotary_angles(config.context_length, config.dim // config.heads)
+        cos, sin = rotary_angles(config)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
         self._initialise(config.layers)
@@ -107,12 +124,17 @@ class Transformer(nn.Module):
             x = self.embedding(x)
         for block in self.blocks.values():
             x = block(x, cos, sin)
+        if not self.last:
+            return x
         # Tied, Press & Wolf 2017: the embedding's weight, read the other way round.
-        return self.head(self.norm(x), self.embedding.weight) if self.last else x
+        scored = self.embedding if self.unembedding is None else self.unembedding
+        return self.head(self.norm(x), scored.weight)
 
     def _initialise(self, layers: int) -> None:
         """Normal(0, 0.02), the layers that add to the stream scaled by 1/√(2 × layers) (GPT-2)."""
         for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
             if parameter.dim() < 2:
                 continue
             adds_to_stream = name.endswith(("out.weight", "down.weight"))

@@ -20,6 +20,8 @@ def tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
     """
     vocabulary = RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())
     parallelize_module(model, mesh, {"embedding": vocabulary})
+    if model.unembedding is not None:
+        parallelize_module(model, mesh, {"unembedding": ColwiseParallel()})
     for block in model.blocks.values():
         plan = {
             "attention.qkv": ColwiseParallel(),
@@ -42,7 +44,7 @@ def vocabulary_parallel(x: Tensor, weight: DTensor) -> Tensor:
 def stage(model: Transformer, index: int, count: int) -> Transformer:
     """Cut the model down to the blocks of stage ``index`` of ``count``, in place.
 
-    The first stage embeds, the last one norms and scores; both hold the tied embedding.
+    The first stage embeds, the last one norms and scores; both hold the embedding where it is tied.
     """
     model.first, model.last = index == 0, index == count - 1
     names = list(model.blocks)
@@ -50,8 +52,9 @@ def stage(model: Transformer, index: int, count: int) -> Transformer:
         *names[len(names) * index // count : len(names) * (index + 1) // count]
     }:
         del model.blocks[name]
-    if not (model.first or model.last):
+    if not (model.first or (model.last and model.unembedding is None)):
         del model.embedding
     if not model.last:
         del model.norm
+        model.unembedding = None
     return model

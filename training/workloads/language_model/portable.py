@@ -1,19 +1,18 @@
-"""The transformer's weights as the rest of the world names them: Hugging Face's Llama.
+"""The transformer's weights as the rest of the world names them: Hugging Face's Llama or Qwen.
 
-The model is a Llama, so that its artifact loads with ``AutoModelForCausalLM.from_pretrained`` and
-whatever else reads that format, without a line of ours.
+The model is a Llama, with biases of queries, keys and values a Qwen2, with norms of queries and
+keys a Qwen3; so its artifact loads with ``AutoModelForCausalLM.from_pretrained`` and whatever else
+reads that format, without a line of ours; and theirs load here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from training.workloads.language_model.config import LanguageModelConfig
-from training.workloads.language_model.model import ROPE_BASE
 
-OUTSIDE = {"embedding.weight": "model.embed_tokens.weight", "norm.weight": "model.norm.weight"}
 INSIDE = {
     "attention_norm.weight": "input_layernorm.weight",
     "attention.out.weight": "self_attn.o_proj.weight",
@@ -22,19 +21,52 @@ INSIDE = {
     "feed_forward.up.weight": "mlp.up_proj.weight",
     "feed_forward.down.weight": "mlp.down_proj.weight",
 }
-"""Our names → theirs, outside and inside of a block; q, k and v are one matrix of ours."""
-QKV = tuple(f"self_attn.{letter}_proj.weight" for letter in "qkv")
+"""Our names → theirs inside of a block; q, k and v are one matrix of ours."""
+QKV = tuple(f"self_attn.{letter}_proj" for letter in "qkv")
+NORMS = {f"attention.{x}_norm.weight": f"self_attn.{x}_norm.weight" for x in "qk"}
+
+
+def names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
+    """(our name, theirs) of each weight that is one on both sides."""
+    yield "embedding.weight", "model.embed_tokens.weight"
+    yield "norm.weight", "model.norm.weight"
+    inside = INSIDE | (NORMS if config.qk_norm else {})
+    if config.attention_bias == "all":
+        inside |= {"attention.out.bias": "self_attn.o_proj.bias"}
+    for block in range(config.layers):
+        ours, theirs = f"blocks.{block}.", f"model.layers.{block}."
+        yield from ((ours + here, theirs + there) for here, there in inside.items())
+    if not config.tie_embeddings:
+        yield "unembedding.weight", "lm_head.weight"
+
+
+def joined(config: LanguageModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(our ``attention.qkv``'s weight or bias, theirs of q, k and v)."""
+    kinds = ("weight",) if config.attention_bias == "none" else ("weight", "bias")
+    for block in range(config.layers):
+        for kind in kinds:
+            theirs = tuple(f"model.layers.{block}.{name}.{kind}" for name in QKV)
+            yield f"blocks.{block}.attention.qkv.{kind}", theirs
+
+
+def take_apart(config: LanguageModelConfig, qkv: Tensor) -> list[Tensor]:
+    """q, k and v of (kv_heads × (heads / kv_heads + 2) × width, …)."""
+    shared = config.heads // config.groups
+    whole = qkv.unflatten(0, (config.groups, shared + 2, -1))
+    return [part.flatten(0, 2) for part in whole.split((shared, 1, 1), dim=1)]
+
+
+def put_together(config: LanguageModelConfig, parts: list[Tensor]) -> Tensor:
+    """What ``take_apart`` was given."""
+    split = [part.unflatten(0, (config.groups, -1, config.head_width)) for part in parts]
+    return torch.cat(split, 1).flatten(0, 2)
 
 
 def export(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Llama's names → weights; ``attention.qkv`` (heads × 3 × width, dim) is taken apart."""
-    found = {theirs: weights[ours] for ours, theirs in OUTSIDE.items()}
-    for block in range(config.layers):
-        ours, theirs = f"blocks.{block}.", f"model.layers.{block}."
-        found |= {theirs + there: weights[ours + here] for here, there in INSIDE.items()}
-        qkv = weights[f"{ours}attention.qkv.weight"]
-        parts = qkv.view(config.heads, 3, -1, qkv.shape[1]).unbind(1)
-        found |= {theirs + n: part.flatten(0, 1) for n, part in zip(QKV, parts, strict=True)}
+    """Their names → weights; ``attention.qkv`` is taken apart."""
+    found = {theirs: weights[ours] for ours, theirs in names(config)}
+    for ours, theirs in joined(config):
+        found |= zip(theirs, take_apart(config, weights[ours]), strict=True)
     return found
 
 
@@ -44,36 +76,45 @@ def restore(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[
     Raises:
         KeyError: a weight is missing.
     """
-    found = {ours: weights[theirs] for ours, theirs in OUTSIDE.items()}
-    for block in range(config.layers):
-        ours, theirs = f"blocks.{block}.", f"model.layers.{block}."
-        found |= {ours + here: weights[theirs + there] for here, there in INSIDE.items()}
-        parts = [weights[theirs + name].unflatten(0, (config.heads, -1)) for name in QKV]
-        found[f"{ours}attention.qkv.weight"] = torch.stack(parts, 1).flatten(0, 2)
+    found = {ours: weights[theirs] for ours, theirs in names(config)}
+    for ours, theirs in joined(config):
+        found[ours] = put_together(config, [weights[name] for name in theirs])
     return found
+
+
+def family(config: LanguageModelConfig) -> tuple[str, str]:
+    """(``model_type``, class) that transformers reads the model with."""
+    if config.qk_norm:
+        return "qwen3", "Qwen3ForCausalLM"
+    if config.attention_bias == "qkv":
+        return "qwen2", "Qwen2ForCausalLM"
+    return "llama", "LlamaForCausalLM"
 
 
 def describe(
     config: LanguageModelConfig, weights: Mapping[str, Tensor], end: int
 ) -> dict[str, Any]:
-    """Llama's config.json of exported weights; ``end`` is the token that ends a text."""
+    """Their config.json of exported weights; ``end`` is the token that ends a text."""
     vocabulary, dim = weights["model.embed_tokens.weight"].shape
-    hidden, _ = weights["model.layers.0.mlp.gate_proj.weight"].shape
+    model_type, name = family(config)
+    scaling = config.rope_scaling.model_dump() if config.rope_scaling else None
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "architectures": [name],
+        "model_type": model_type,
         "vocab_size": vocabulary,
         "hidden_size": dim,
-        "intermediate_size": hidden,
+        "intermediate_size": config.hidden,
         "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads,
-        "num_key_value_heads": config.heads,
+        "num_key_value_heads": config.groups,
+        "head_dim": config.head_width,
         "max_position_embeddings": config.context_length,
-        "rms_norm_eps": torch.finfo(torch.float32).eps,  # nn.RMSNorm's own default
-        "rope_theta": ROPE_BASE,
+        "rms_norm_eps": config.norm_eps or torch.finfo(torch.float32).eps,  # nn.RMSNorm's default
+        "rope_theta": config.rope_theta,
+        **({"rope_scaling": scaling} if scaling else {}),
         "hidden_act": "silu",
-        "attention_bias": False,
-        "tie_word_embeddings": True,
+        "attention_bias": config.attention_bias == "all",
+        "tie_word_embeddings": config.tie_embeddings,
         "bos_token_id": end,
         "eos_token_id": end,
     }

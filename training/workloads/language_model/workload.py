@@ -15,6 +15,7 @@ from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.near import sketches
 from training.workloads.language_model.packing import Packing
 from training.workloads.language_model.scores import documents, metrics, padding, scores
+from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -38,7 +39,17 @@ class Workload:
         return self.packing.files()
 
     def model(self) -> nn.Module:
-        return Transformer(self.config, self.tokenizer.size)
+        return Transformer(self.config, self._rows())
+
+    def _rows(self) -> int:
+        """Of the embedding: the tokenizer's tokens, and what the settings fill them up to."""
+        size, wanted = self.tokenizer.size, self.config.vocabulary
+        if wanted is not None and wanted < size:
+            raise TrainingError(
+                f"workload_config.vocabulary: is {wanted}, and the tokenizer has {size} tokens; "
+                "raise it, or take the tokenizer that belongs to the model"
+            )
+        return wanted or size
 
     def units(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The number of predicted tokens, padding left out."""
@@ -56,13 +67,17 @@ class Workload:
         return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED)
 
     def flops(self, model: nn.Module) -> float:
-        """Forward and backward of a token: 6 a weight, 12 × layers × dim × t for attention.
+        """Forward and backward of a token: 6 a weight, 12 × layers × heads × t for attention.
 
-        Chowdhery et al. 2022 (PaLM), appendix B; the embedding counts once, for the logits.
+        Chowdhery et al. 2022 (PaLM), appendix B; heads by their width. The embedding counts once,
+        for the logits, and one that is not tied not at all: it is looked up.
         """
         weights = sum(parameter.numel() for parameter in model.parameters())
+        if not self.config.tie_embeddings:
+            weights -= model.embedding.weight.numel()
         config = self.config
-        return 6 * weights + 12 * config.layers * config.dim * config.context_length
+        attended = config.layers * config.heads * config.head_width * config.context_length
+        return 6 * weights + 12 * attended
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         return list(model.blocks.values())
@@ -78,7 +93,7 @@ class Workload:
         return parallel.stage(model, index, count)
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
-        """As Hugging Face's Llama."""
+        """As Hugging Face's Llama, Qwen2 or Qwen3."""
         found = portable.export(self.config, weights)
         return found, portable.describe(self.config, found, self.tokenizer.end)
 

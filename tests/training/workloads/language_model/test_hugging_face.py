@@ -1,0 +1,163 @@
+"""Llama and Qwen models of transformers' own making: ours computes the same, and gives them back.
+
+transformers is the judge. Figures of 40 runs: logits differ by 3e-6 of the largest at most.
+"""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from training.workloads import load
+from training.workloads.language_model import hugging_face
+from training.workloads.language_model.config import LanguageModelConfig, refuse_split
+from training.workloads.language_model.model import Transformer
+from trainyard.common.errors import TrainingError
+
+SHAPE = {
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 272,  # more rows than there are tokens
+    "max_position_embeddings": 64,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+CASES = {
+    "llama": LlamaConfig(**SHAPE, rms_norm_eps=1e-5),
+    "llama 3, tied": LlamaConfig(**SHAPE, rope_parameters=LLAMA3, tie_word_embeddings=True),
+    "llama, biases": LlamaConfig(**SHAPE, attention_bias=True, head_dim=12),
+    "llama, longer": LlamaConfig(
+        **SHAPE, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
+    ),
+    "mistral": MistralConfig(**SHAPE, sliding_window=None),
+    "qwen 2": Qwen2Config(**SHAPE, rope_parameters={"rope_type": "default", "rope_theta": 1e6}),
+    "qwen 3, tied": Qwen3Config(**SHAPE, head_dim=16, tie_word_embeddings=True),
+}
+
+
+@pytest.fixture(params=CASES)
+def theirs(request):
+    """A model whose weights are all drawn, those that begin at 0 and 1 too."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(CASES[request.param]).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def described(model) -> dict:
+    return json.loads(model.config.to_json_string(use_diff=False))
+
+
+def ours_of(model):
+    """(workload, our model with its weights)."""
+    workload = load("language_model", hugging_face.settings(described(model)))
+    ours = workload.model()
+    ours.load_state_dict(workload.restore(model.state_dict()))
+    return workload, ours.eval()
+
+
+@torch.inference_mode()
+def assert_equal_logits(one, other) -> None:
+    tokens = torch.randint(0, 257, (3, 50), generator=torch.Generator().manual_seed(1))
+    first, second = one(tokens), other(tokens)
+    first, second = (getattr(found, "logits", found) for found in (first, second))
+    assert float((first - second).abs().max() / second.abs().max()) < 2e-5
+
+
+def test_their_weights_give_their_logits_here(theirs):
+    assert_equal_logits(ours_of(theirs)[1], theirs)
+
+
+def test_what_is_exported_again_is_theirs(theirs, tmp_path):
+    workload, ours = ours_of(theirs)
+    found, config = workload.export(ours.state_dict())
+    save_file({n: t.contiguous().clone() for n, t in found.items()}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    again, told = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(told[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert_equal_logits(again.eval(), theirs)
+    there = theirs.state_dict()
+    assert all(torch.equal(tensor, there[name]) for name, tensor in found.items())
+    assert hugging_face.differences(workload.config, config) == []
+
+
+def test_frequencies_are_the_settings(theirs):
+    config = theirs.config.rope_parameters
+    ours = ours_of(theirs)[1]
+    angles = torch.atan2(ours.sin, ours.cos)[1]  # of position 1
+    torch.testing.assert_close(angles, theirs.model.rotary_emb.inv_freq, msg=str(config))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"model_type": "gpt2"}, "model_type is 'gpt2'"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"mlp_bias": True}, "mlp_bias is True"),
+        ({"sliding_window": 4096}, "sliding_window is 4096"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_type is 'yarn'"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is"),
+    ],
+)
+def test_what_our_decoder_is_not_is_refused_by_name(change, expected):
+    description = CASES["llama"].to_dict() | change
+    with pytest.raises(TrainingError, match=expected):
+        hugging_face.settings(description)
+    with pytest.raises(TrainingError, match="num_hidden_layers is missing"):
+        hugging_face.settings({n: v for n, v in SHAPE.items() if n != "num_hidden_layers"} | {
+            "model_type": "llama"
+        })  # fmt: skip
+
+
+def test_each_difference_from_the_base_is_named():
+    description = CASES["llama 3, tied"].to_dict()
+    right = hugging_face.settings(description)
+    assert hugging_face.differences(LanguageModelConfig(**right), description) == []
+    shorter = LanguageModelConfig(**right | {"context_length": 8})
+    assert hugging_face.differences(shorter, description) == []
+    wrong = LanguageModelConfig(
+        **right | {"kv_heads": 4, "tie_embeddings": False, "context_length": 65}
+    )
+    assert hugging_face.differences(wrong, description) == [
+        "workload.config.kv_heads is 4, the base has 2",
+        "workload.config.tie_embeddings is False, the base has True",
+        "workload.config.context_length is 65, the base knows 64 positions",
+    ]
+
+
+def test_a_vocabulary_too_small_for_the_tokenizer_is_refused():
+    with pytest.raises(TrainingError, match="vocabulary: is 200, and the tokenizer has 257"):
+        load("language_model", {"vocabulary": 200}).model()
+
+
+def test_what_cannot_be_split_is_refused_with_the_reason():
+    config = LanguageModelConfig(heads=4, kv_heads=2)
+    assert refuse_split(config, 2, 2) is None
+    assert refuse_split(config, 4, 1).startswith("kv_heads 2 cannot be shared")
+    assert "qk_norm" in refuse_split(LanguageModelConfig(qk_norm=True), 2, 1)
+    assert refuse_split(LanguageModelConfig(qk_norm=True), 1, 2) is None
+
+
+def test_no_bias_is_decayed_and_fresh_ones_are_0():
+    config = LanguageModelConfig(attention_bias="all", layers=1)
+    biases = {n: p for n, p in Transformer(config, 257).named_parameters() if n.endswith("bias")}
+    assert len(biases) == 2 and not any(bias.any() for bias in biases.values())
