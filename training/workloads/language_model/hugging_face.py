@@ -10,12 +10,9 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainyard.common.errors import TrainingError
-
-if TYPE_CHECKING:
-    from training.workloads.language_model.config import LanguageModelConfig
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 ROPE = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
@@ -65,8 +62,11 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
         raise TrainingError(f"config.json of the base: {error.args[0]} is missing") from None
 
 
-def differences(config: "LanguageModelConfig", description: Mapping[str, Any]) -> list[str]:
+def differences(config: Any, description: Mapping[str, Any]) -> list[str]:
     """What of a recipe's settings makes another model than the config.json, in words.
+
+    Args:
+        config: a LanguageModelConfig, whose module imports this one.
 
     Raises:
         TrainingError: the config.json is of a model that our decoder is not.
@@ -86,7 +86,7 @@ def differences(config: "LanguageModelConfig", description: Mapping[str, Any]) -
     return found
 
 
-def _shape(config: "LanguageModelConfig") -> dict[str, Any]:
+def _shape(config: Any) -> dict[str, Any]:
     """All that shapes the model, its defaults worked out."""
     worked = {"kv_heads": config.groups, "head_dim": config.head_width, "hidden_dim": config.hidden}
     known = config.model_dump(mode="json", exclude={"tokenizer", "context_length"}) | worked
