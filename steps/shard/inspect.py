@@ -15,7 +15,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from training.data.dataset import Dataset
-from training.data.manifest import row_dtype
 from training.data.verify import Damage, litter, verify
 from trainyard.common.errors import DataError, TrainyardError
 
@@ -99,7 +98,7 @@ def show_samples(dataset: Dataset, count: int) -> None:
 
 def look(dataset: Dataset) -> dict[str, np.ndarray]:
     """Samples spread evenly over the split, some 64 MiB of them at most."""
-    most = max(1, LOOKED_AT // row_dtype(dataset.fields).itemsize)
+    most = max(1, LOOKED_AT * len(dataset) // int(dataset.merged.bytes.sum()))
     chosen = np.linspace(0, len(dataset) - 1, min(most, len(dataset)), dtype=np.int64)
     return dataset.read(chosen)
 

@@ -76,7 +76,10 @@ class Plan:
             "format": FORMAT,
             "workload": [self.workload, self.config, self.packing.info],
             "fields": [[n, f.dtype, f.shape] for n, f in self.packing.fields.items()],
-            "columns": [[n, c.kind, c.required, str(c.limit)] for n, c in self.columns.items()],
+            "columns": [
+                [n, c.kind, c.required, str(c.limit), *([c.length] if c.length else [])]
+                for n, c in self.columns.items()
+            ],
             "split": [self.key, self.validation_share, self.test_share],
             "shard_bytes": self.shard_bytes,
             "identity": self.identity,

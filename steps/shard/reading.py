@@ -113,11 +113,14 @@ class Records:
 
 
 def _sizes(records: pa.RecordBatch) -> np.ndarray:
-    """Bytes of each record's content, whatever holds it: of its strings, and 8 for a number."""
+    """Bytes of each record's content, whatever holds it: of strings and bytes, 8 for a number."""
     sizes = np.zeros(len(records), np.uint32)
     for column in records.columns:
-        if pa.types.is_floating(column.type):
+        if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
             sizes += 8
+        elif pa.types.is_list(column.type):
+            widths = pc.list_value_length(column).fill_null(0)
+            sizes += 8 * widths.to_numpy(zero_copy_only=False).astype(np.uint32)
         elif pa.types.is_dictionary(column.type):
             lengths = pc.binary_length(column.dictionary).take(column.indices)
             sizes += lengths.fill_null(0).to_numpy().astype(np.uint32)

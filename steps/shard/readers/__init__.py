@@ -18,6 +18,12 @@ text      a string
 category  a string, integer or boolean; given as text (``7``, ``true``)
 number    a number, given as float64; what is not finite (NaN, Infinity, 1e999) is missing, what
           the samples cannot hold (``Column.limit``) makes the record bad
+bytes     base64 in JSON Lines, CSV and TSV; binary in Parquet, or an Image or Audio of Hugging
+          Face's datasets (a struct with ``bytes``)
+list      a JSON array of numbers in JSON Lines, and as text in CSV and TSV; a list in Parquet;
+          given as float64. An element that is no finite number makes the record bad
+timestamp ISO 8601, without an offset in UTC; in Parquet also a timestamp or a date; given as
+          int64, microseconds since 1970 in UTC
 
 A missing value is null where its column is not required, and makes the record bad where it is. A
 bad record costs only itself. What leaves no trust in the file (cut off, UTF-16, no such column)
@@ -64,9 +70,9 @@ FORMATS = dict(_formats())
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     """The file's records in its order, in batches of about 4 MiB of raw data, or one record.
 
-    ``records`` of a batch has the columns that are declared, in that order, as ``pa.string()``
-    (text), a dictionary of strings (category) and ``pa.float64()`` (number). A dictionary may hold
-    values of no record. A file without records gives no batch.
+    ``records`` of a batch has the columns that are declared, in that order, in the types of
+    ``batch.TYPES``. A category's dictionary may hold values of no record. A file without records
+    gives no batch.
 
     Raises:
         DataError: a suffix that is not known (at once); a file that cannot be read as a whole, or

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
 EXCERPT_CHARACTERS = 200
 CATEGORY = pa.dictionary(pa.int32(), pa.string())
-TYPES = {"text": pa.string(), "category": CATEGORY, "number": pa.float64()}
+TYPES = {
+    "text": pa.string(),
+    "category": CATEGORY,
+    "number": pa.float64(),
+    "bytes": pa.binary(),
+    "list": pa.list_(pa.float64()),
+    "timestamp": pa.int64(),
+}
 
 
 @dataclass(frozen=True)
@@ -53,11 +60,11 @@ def schema(columns: Mapping[str, "Column"]) -> pa.Schema:
 
 
 def parsed_schema(columns: Mapping[str, "Column"]) -> pa.Schema:
-    """The same for parsers: categories as strings, which are ``encoded`` later.
+    """The same for parsers: all but numbers as strings, which become what they are later.
 
     pyarrow's CSV parser can give dictionaries by itself; it takes longer than both together.
     """
-    plain = [pa.string() if kind == CATEGORY else kind for kind in schema(columns).types]
+    plain = [kind if kind == pa.float64() else pa.string() for kind in schema(columns).types]
     return pa.schema(zip(columns, plain, strict=True))
 
 
@@ -82,7 +89,10 @@ def row_excerpt(records: pa.RecordBatch, row: int) -> str:
     shown = []
     for name, array in zip(records.schema.names, records.columns, strict=True):
         raw = plain(array[row : row + 1])
-        if raw.type == pa.string():
+        if raw.type == pa.binary():
+            value = raw[0].as_py()
+            value = value and value[:EXCERPT_CHARACTERS]
+        elif raw.type == pa.string():
             value = raw.cast(pa.binary())[0].as_py()
             value = value and value[: 4 * EXCERPT_CHARACTERS].decode("utf-8", "backslashreplace")
         else:

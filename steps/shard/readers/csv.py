@@ -46,12 +46,13 @@ from steps.shard.readers.raw import (
     too_long,
     windows,
 )
+from steps.shard.readers.scalars import BadRecord
 from steps.shard.readers.text import refuse_nul
 from steps.shard.readers.values import (
-    BadRecord,
     csv_row,
     lacks_required,
     row_batch,
+    typed,
     without_empty,
     without_infinities,
 )
@@ -229,10 +230,12 @@ class Table:
             table = self._parse(data, start, stop, _skipper(bad, number) if skip else None)
         except ValueError:  # pa.ArrowInvalid, or its message is not UTF-8
             return None
-        arrays = [
-            encoded(_completed(in_one(table[name])), column.kind)
-            for name, column in self.columns.items()
-        ]
+        arrays = []
+        for name, column in self.columns.items():
+            array, reasons = typed(name, column, _completed(in_one(table[name])))
+            if reasons:
+                return None
+            arrays.append(encoded(array, column.kind))
         records = pa.RecordBatch.from_arrays(arrays, schema=schema(self.columns))
         if lacks_required(records, self.columns):
             return None

@@ -14,16 +14,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from steps.shard.readers.batch import Bad, Batch, encoded, excerpt, in_one, parsed_schema, schema
+from steps.shard.readers.batch import (
+    TYPES,
+    Bad,
+    Batch,
+    encoded,
+    excerpt,
+    in_one,
+    parsed_schema,
+    schema,
+)
 from steps.shard.readers.raw import CR, Block
+from steps.shard.readers.scalars import BadRecord, Integer, decoded
 from steps.shard.readers.text import read_lines, refuse_nul
 from steps.shard.readers.values import (
-    BadRecord,
-    Integer,
-    decoded,
     json_row,
     lacks_required,
+    list_reasons,
     row_batch,
+    typed,
     without_infinities,
 )
 
@@ -82,7 +91,7 @@ def _object_lines(block: Block) -> np.ndarray | None:
 
 def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     """By pyarrow, as one block; ``ValueError`` when anything is amiss."""
-    wanted = parsed_schema(columns)
+    wanted = _parsed(columns)
     table = pyarrow.json.read_json(
         pa.BufferReader(block.buffer),
         pyarrow.json.ReadOptions(use_threads=False, block_size=len(block.codes) + 1),
@@ -93,9 +102,25 @@ def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     arrays = []
     for field in wanted:
         array = in_one(table[field.name]).cast(field.type)
+        column = columns[field.name]
         array = without_infinities(array) if field.type == pa.float64() else array
-        arrays.append(encoded(array, columns[field.name].kind))
+        array, reasons = typed(field.name, column, array)
+        if column.kind == "list":
+            reasons = list_reasons(field.name, array, column.length)
+        if reasons:
+            raise ValueError("a record is bad")
+        arrays.append(encoded(array, column.kind))
     return pa.RecordBatch.from_arrays(arrays, schema=schema(columns))
+
+
+def _parsed(columns: Mapping[str, "Column"]) -> pa.Schema:
+    """What to parse as; an array is one already."""
+    wanted = parsed_schema(columns)
+    for name, column in columns.items():
+        if column.kind == "list":
+            kind = TYPES["list"]
+            wanted = wanted.set(wanted.get_field_index(name), pa.field(name, kind))
+    return wanted
 
 
 def _as_written(block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
@@ -103,7 +128,7 @@ def _as_written(block: Block, columns: Mapping[str, "Column"]) -> pa.Schema:
 
     Its first value tells; where others differ, pyarrow refuses the block.
     """
-    wanted = parsed_schema(columns)
+    wanted = _parsed(columns)
     for name, value in _first_values(block, columns).items():
         if isinstance(value, Integer):
             wanted = wanted.set(wanted.get_field_index(name), pa.field(name, pa.int64()))

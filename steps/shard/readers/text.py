@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from steps.shard.readers.batch import Bad, Batch, bad_batch, encoded, excerpt, merged, schema
 from steps.shard.readers.raw import FANOUT, PIECE_BYTES, Block, line_blocks
-from steps.shard.readers.values import BadRecord, decoded
+from steps.shard.readers.scalars import BadRecord, decoded
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
         DataError: ``text`` is not declared as text or category; another column is required; what
             ``raw.windows`` raises.
     """
-    if COLUMN not in columns or columns[COLUMN].kind == "number":
+    if COLUMN not in columns or columns[COLUMN].kind not in ("text", "category"):
         raise DataError(
             f"{path}: plain text has one column, 'text', of kind text or category; the workload "
             f"reads {', '.join(map(repr, columns))}: give it JSON Lines, CSV or Parquet"

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from steps.shard.readers.batch import schema
+from steps.shard.readers import scalars
+from steps.shard.readers.batch import TYPES, schema
+from steps.shard.readers.scalars import BadRecord, Integer, decoded, shown
 
 if TYPE_CHECKING:
     from training.workloads import Column
@@ -22,16 +24,6 @@ DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 NOT_FINITE = re.compile(r"[+-]?(?:inf(?:inity)?|nan(?:\([a-z0-9_]*\))?)", re.ASCII | re.IGNORECASE)
 
 
-class BadRecord(ValueError):
-    """Why a record cannot be used. Stays inside the readers: it becomes a ``Bad``."""
-
-
-class Integer(str):
-    """An integer as JSON writes it: it may have any number of digits."""
-
-    __slots__ = ()
-
-
 def json_row(found: Mapping[str, Any], columns: Mapping[str, "Column"]) -> list[Any]:
     """The declared columns of a JSON object, as the types that the record batch has.
 
@@ -39,7 +31,7 @@ def json_row(found: Mapping[str, Any], columns: Mapping[str, "Column"]) -> list[
         BadRecord: a value has the wrong type, or a required one is missing.
     """
     return [
-        _present(name, column, _JSON[column.kind](name, found.get(name)))
+        _present(name, column, _json_value(name, column, found.get(name)))
         for name, column in columns.items()
     ]
 
@@ -65,31 +57,62 @@ def _present(name: str, column: "Column", value: Any) -> Any:
     return value
 
 
-def _csv_value(name: str, column: "Column", field: bytes) -> str | float | None:
+def _csv_value(name: str, column: "Column", field: bytes) -> Any:
     text = decoded(field, f"column {name!r} is")
     if column.kind != "number":
-        return text or None
+        return from_text(name, column, text) if text else None
     token = text.strip(" \t")
     if token in NULL_TOKENS or NOT_FINITE.fullmatch(token):
         return None
     if not DECIMAL.fullmatch(token):
-        raise BadRecord(f"column {name!r} is {_shown(text)}, expected a number")
+        raise BadRecord(f"column {name!r} is {shown(text)}, expected a number")
     return _finite(float(token))
 
 
-def decoded(raw: bytes, what: str = "the record is") -> str:
-    """The text; ``BadRecord`` where it is not UTF-8."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BadRecord(f"{what} not UTF-8 (at byte {error.start + 1})") from None
+def from_text(name: str, column: "Column", text: str) -> Any:
+    """The value that a text stands for; of text and category it is the text.
+
+    Raises:
+        BadRecord: it stands for none.
+    """
+    match column.kind:
+        case "bytes":
+            return scalars.content(name, text)
+        case "timestamp":
+            return scalars.moment(name, text)
+        case "list":
+            return scalars.array(name, column.length, text)
+    return text
+
+
+def typed(name: str, column: "Column", texts: pa.StringArray) -> tuple[pa.Array, dict[int, str]]:
+    """Texts as the column's type, and why not: row → reason; such a row is null."""
+    if texts.type != pa.string() or column.kind in ("text", "category"):
+        return texts, {}
+    values, reasons = texts.to_pylist(), {}
+    for row, text in enumerate(values):
+        try:
+            values[row] = None if text is None else from_text(name, column, text)
+        except BadRecord as error:
+            values[row], reasons[row] = None, str(error)
+    return pa.array(values, TYPES[column.kind]), reasons
+
+
+def _json_value(name: str, column: "Column", value: Any) -> Any:
+    if column.kind in _JSON or value is None:
+        return _JSON.get(column.kind, _json_text)(name, value)
+    if column.kind != "list":
+        return from_text(name, column, _json_text(name, value) or "")
+    if type(value) is not list:  # an object is a list of pairs here
+        raise BadRecord(f"column {name!r} is {shown(value)}, expected an array of numbers")
+    return scalars.numbers(name, column.length, value)
 
 
 def _json_text(name: str, value: Any) -> str | None:
     if value is None:
         return None
     if type(value) is not str:
-        raise BadRecord(f"column {name!r} is {_shown(value)}, expected a string")
+        raise BadRecord(f"column {name!r} is {shown(value)}, expected a string")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -106,7 +129,7 @@ def _json_category(name: str, value: Any) -> str | None:
     if value is None or type(value) is str:
         return _json_text(name, value)
     raise BadRecord(
-        f"column {name!r} is {_shown(value)}, expected a string, an integer, true or false"
+        f"column {name!r} is {shown(value)}, expected a string, an integer, true or false"
     )
 
 
@@ -114,7 +137,7 @@ def _json_number(name: str, value: Any) -> float | None:
     if value is None:
         return None
     if not isinstance(value, float | Integer):
-        raise BadRecord(f"column {name!r} is {_shown(value)}, expected a number")
+        raise BadRecord(f"column {name!r} is {shown(value)}, expected a number")
     return _finite(float(value))
 
 
@@ -123,12 +146,6 @@ _JSON = {"text": _json_text, "category": _json_category, "number": _json_number}
 
 def _finite(value: float) -> float | None:
     return value if isfinite(value) else None
-
-
-def _shown(value: Any) -> str:
-    """The value, in few characters and without any that cannot be encoded."""
-    shown = str(value) if isinstance(value, float | Integer) else ascii(value)
-    return shown if len(shown) <= 40 else f"{shown[:40]}…"
 
 
 def row_batch(rows: Sequence[Sequence[Any]], columns: Mapping[str, "Column"]) -> pa.RecordBatch:
@@ -155,6 +172,24 @@ def without_empty(texts: pa.StringArray) -> pa.StringArray:
     present = pa.py_buffer(np.packbits(full, bitorder="little"))
     content = pa.py_buffer(np.ascontiguousarray(bounds)), texts.buffers()[2]
     return pa.StringArray.from_buffers(len(texts), *content, present)
+
+
+def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int, str]:
+    """Row → why a list of float64 makes its record bad."""
+    found = lists.flatten().to_numpy(zero_copy_only=False)
+    widths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(widths)
+    reasons = {}
+    if length is not None:
+        present = lists.is_valid().to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(present & (widths != length)):
+            reasons[int(row)] = scalars.wrong_length(name, int(widths[row]), length)
+    for at in reversed(np.flatnonzero(~np.isfinite(found)).tolist()):
+        row = int(np.searchsorted(ends, at, side="right"))
+        place = at - int(ends[row] - widths[row])
+        value = lists[row].as_py()[place]
+        reasons[row] = scalars.no_number(name, place, value)
+    return reasons
 
 
 def lacks_required(records: pa.RecordBatch, columns: Mapping[str, "Column"]) -> bool:
