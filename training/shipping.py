@@ -52,6 +52,7 @@ WITHOUT_EFFECT = frozenset(
     for name in (
         *("clock", "devices", "metric_line", "profiler", "reports", "scaling", "trackers"),
         *("restart", "watchdog", "inference", "serving", "scores", "shipping", "formats"),
+        *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
     )
 )
 """What travels with the training and measures, reports, restarts or serves: no weight depends on

@@ -1,0 +1,166 @@
+"""Others' samplers and loaders give each step the samples that our loader gives it."""
+
+import itertools
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from accelerate.data_loader import BatchSamplerShard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
+
+from tests.training.data.test_dataset import FIELDS, make
+from tests.training.trainings import write_dataset
+from training.data.dataset import Dataset
+from training.data.loader import Loader
+from training.data.order import uniform, windowed
+from training.data.torch_dataset import Batch, ShardDataset, collate
+from trainyard.common.errors import DataError
+
+SAMPLES, SEED = 101, 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("dataset")
+    write_dataset(folder, make(SAMPLES), FIELDS)
+    return folder
+
+
+def native(folder: Path, steps: int, batch: int, shuffle: str = "uniform") -> list[list[float]]:
+    """The weights (each sample has another) of each global batch of the native loop, sorted."""
+    data = Dataset(folder)
+    order = (
+        uniform(data.fingerprint, SEED, len(data))
+        if shuffle == "uniform"
+        else windowed(data.fingerprint, SEED, data.merged.samples, 20)
+    )
+    with Loader(data, order, global_batch=batch, micro_batch=batch) as loader:
+        return [sorted(next(loader)["weight"].tolist()) for _ in range(steps)]
+
+
+def accelerates(train: ShardDataset, micro: int, rank: int, world: int) -> list[list[int]]:
+    batches = BatchSampler(range(len(train)), micro, drop_last=True)
+    return list(BatchSamplerShard(batches, world, rank))
+
+
+def lightnings(train: ShardDataset, micro: int, rank: int, world: int) -> list[list[int]]:
+    sampler = DistributedSampler(train, world, rank, shuffle=False)
+    return list(BatchSampler(sampler, micro, drop_last=True))
+
+
+def ours(train: ShardDataset, micro: int, rank: int, world: int) -> list[list[int]]:
+    return list(train.loader(micro, rank=rank, world=world).batch_sampler)
+
+
+@settings(max_examples=40)
+@given(
+    share=st.sampled_from([accelerates, lightnings, ours]),
+    phases=st.lists(st.sampled_from([(1, 1), (2, 2), (3, 1), (4, 3)]), min_size=1, max_size=3),
+    steps=st.integers(1, 12),
+)
+def test_each_step_has_the_native_samples_whoever_shares_them_however_often_resumed(
+    folder, share, phases, steps
+):
+    """A phase is (ranks, micro-batches of a rank in a step); each takes up the other's state."""
+    micro, seen, expected, state = 3, [], [], {"position": 0}
+    for world, accumulated in phases:
+        batch = micro * world * accumulated
+        train = ShardDataset(folder, seed=SEED, samples=steps * batch)
+        train.load_state_dict(state)
+        ranks = [share(train, micro, rank, world) for rank in range(world)]
+        assert {len(batches) for batches in ranks} == {steps * accumulated}
+        for step in range(steps):
+            window = slice(step * accumulated, (step + 1) * accumulated)
+            taken = [train.__getitems__(b) for batches in ranks for b in batches[window]]
+            seen += sorted(w for part in taken for w in part.tensors["weight"].tolist())
+            train.advance(batch)
+        state = train.state_dict()
+        expected += [batch] * steps
+    endless = iter(itertools.chain.from_iterable(native(folder, sum(expected), 1)))
+    for batch in expected:
+        assert sorted(itertools.islice(endless, batch)) == seen[:batch]
+        del seen[:batch]
+    assert state == {"position": sum(expected)}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("shuffle", ["uniform", "windowed"])
+def test_a_loader_gives_the_native_batches_with_any_number_of_workers(folder, workers, shuffle):
+    train = ShardDataset(folder, seed=SEED, samples=160, shuffle=shuffle, window_samples=20)
+    train.load_state_dict({"position": 3 * 8})
+    options = {"num_workers": workers, "persistent_workers": workers > 0}
+    given = [sorted(b["weight"].tolist()) for b in train.loader(8, **options)]
+    assert given == native(folder, 23, 8, shuffle)[3:]
+
+
+def test_a_pass_over_a_loader_draws_no_random_number(folder):
+    before = torch.get_rng_state()
+    next(iter(ShardDataset(folder).loader(4)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_second_pass_goes_on_where_the_training_stands(folder):
+    train = ShardDataset(folder, seed=SEED, samples=40)
+    for epoch in range(2):
+        train.set_epoch(epoch)
+        given = [sorted(b["weight"].tolist()) for b in train.loader(8)]
+        assert given == native(folder, 10, 8)[epoch * 5 : epoch * 5 + 5]
+        train.advance(40)
+
+
+def test_a_second_pass_of_a_loop_that_does_not_count_is_refused(folder):
+    train = ShardDataset(folder, samples=40)
+    train.set_epoch(0)
+    with pytest.raises(DataError, match=r"pass 1 would give .* again; call advance"):
+        train.set_epoch(1)
+
+
+def test_a_shuffling_sampler_is_named(folder):
+    train = ShardDataset(folder)
+    loader = DataLoader(train, 16, sampler=RandomSampler(train), collate_fn=collate)
+    with pytest.raises(DataError, match=r"random order already.*shuffle=False"):
+        next(iter(loader))
+
+
+def test_an_evaluation_reads_the_shards_in_their_order_and_its_end_may_be_filled_up(folder):
+    plain, data = ShardDataset(folder, shuffle=None), Dataset(folder)
+    assert len(plain) == SAMPLES
+    found = plain.__getitems__([SAMPLES - 1, 0]).tensors["weight"].tolist()
+    assert found == data.read([SAMPLES - 1, 0])["weight"].tolist()
+
+
+def test_samples_of_a_batch_are_those_read_one_by_one(folder):
+    train = ShardDataset(folder, seed=SEED)
+    batch = train.__getitems__(range(9))
+    assert isinstance(batch, Batch) and len(batch) == len(batch[:]) == 9
+    for index, sample in enumerate(batch):
+        alone = train[index]
+        assert sample.keys() == alone.keys() == FIELDS.keys()
+        assert all(torch.equal(sample[name], alone[name]) for name in FIELDS)
+    assert torch.equal(batch[-1]["text"], batch[8]["text"])
+    with pytest.raises(IndexError):
+        batch[9]
+
+
+def test_a_transform_sees_the_batch_in_stored_types_and_others_may_collate_it(folder):
+    def transform(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        assert batch["tokens"].dtype == torch.uint16
+        return {"input_ids": batch["tokens"].long()}
+
+    train = ShardDataset(folder, transform=transform)
+    batch = train.__getitems__(range(5))
+    stacked = collate(list(batch))["input_ids"]
+    assert torch.equal(stacked, collate(batch)["input_ids"])
+    assert torch.equal(stacked, torch.utils.data.default_collate(list(batch))["input_ids"])
+
+
+def test_a_copy_in_another_process_opens_the_shards_itself(folder):
+    train = ShardDataset(folder, seed=SEED)
+    train.load_state_dict({"position": 5})
+    copy = pickle.loads(pickle.dumps(train))
+    assert copy.data is not train.data
+    assert np.array_equal(copy[0]["tokens"], train[0]["tokens"])

@@ -1,0 +1,112 @@
+"""Hugging Face's Trainer on a ``ShardDataset``: its position is saved with each checkpoint.
+
+train = ShardDataset(os.environ["SM_CHANNEL_TRAIN"], samples=max_steps * global_batch)
+arguments = TrainingArguments(..., train_sampling_strategy="sequential", ignore_data_skip=True)
+trainer = Trainer(model, arguments, data_collator=collate, train_dataset=train,
+                  callbacks=[KeepPosition(train)])
+trainer.train(resume_from_checkpoint=newest_checkpoint(arguments.output_dir))
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from training.data.torch_dataset import ShardDataset
+from trainyard.common.errors import TrainingError
+
+KEY = "ShardDataset"
+"""Where the position stands among a checkpoint's ``stateful_callbacks``."""
+
+STATE = "trainer_state.json"
+"""The file that Trainer writes last into a checkpoint."""
+
+
+class KeepPosition(TrainerCallback):
+    """Counts what was trained on, and lets a resumed training go on with the next sample.
+
+    The position stands in the checkpoint's trainer_state.json, so there is no checkpoint without.
+    """
+
+    def __init__(self, train: ShardDataset) -> None:
+        self.train = train
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: DataLoader | None = None,
+        **_: Any,
+    ) -> None:
+        """Take up the position of the checkpoint that was loaded, if one was.
+
+        Raises:
+            TrainingError: an argument would shuffle or skip samples, or cut batches short; or the
+                checkpoint was saved without this callback.
+        """
+        self._check(args)
+        if state.global_step and KEY not in state.stateful_callbacks:
+            raise TrainingError(
+                f"the checkpoint of step {state.global_step} does not say where in the data it "
+                "was: it was saved without KeepPosition; start afresh, or set "
+                "ignore_data_skip=False and leave KeepPosition out"
+            )
+        self.train.load_state_dict(state.stateful_callbacks.get(KEY, {"position": 0}))
+        # A resumed training begins one pass more than one that was never interrupted: a pass must
+        # draw none of the random numbers that Trainer restores, or the next dropout is another.
+        loader = getattr(train_dataloader, "base_dataloader", train_dataloader)
+        if loader is not None and loader.generator is None:
+            loader.generator = torch.Generator()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self.train.advance(global_batch(args))
+        state.stateful_callbacks[KEY] = self.train.state_dict()
+
+    def _check(self, args: TrainingArguments) -> None:
+        wanted = {"train_sampling_strategy": "sequential", "ignore_data_skip": True}
+        for name, value in wanted.items():
+            if getattr(args, name) != value:
+                raise TrainingError(
+                    f"TrainingArguments.{name}: is {getattr(args, name)!r}; a ShardDataset with "
+                    f"KeepPosition wants {value!r}: order and position are its own"
+                )
+        if len(self.train) % (batch := global_batch(args)):
+            raise TrainingError(
+                f"ShardDataset(samples={len(self.train)}): is no multiple of the global batch, "
+                f"{batch}; give it max_steps × {batch}"
+            )
+
+
+def global_batch(args: TrainingArguments) -> int:
+    """Samples of an optimizer step over all ranks."""
+    return args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+
+
+def newest_checkpoint(folder: Path | str) -> str | None:
+    """The newest checkpoint below Trainer's output folder that was written to its end, if any.
+
+    ``transformers.trainer_utils.get_last_checkpoint`` takes the newest, also when the process was
+    killed while it was writing it.
+    """
+    found = {int(m[1]): path for path in Path(folder).glob("checkpoint-*") if (m := _number(path))}
+    whole = (str(found[number]) for number in sorted(found, reverse=True) if _whole(found[number]))
+    return next(whole, None)
+
+
+def _number(path: Path) -> re.Match[str] | None:
+    return re.fullmatch(r"checkpoint-(\d+)", path.name)
+
+
+def _whole(checkpoint: Path) -> bool:
+    try:
+        json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return False
+    return True

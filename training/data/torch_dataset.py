@@ -1,0 +1,214 @@
+"""The shards as a ``torch.utils.data`` dataset in the training's order, for others' loops.
+
+Others' samplers count upwards, each rank its part of the numbers. So item ``i`` is the ``i``-th
+sample of the order from where the training stands, and nothing has to know ranks or workers: a
+sampler that does not shuffle gives each optimizer step the samples that the native loop gives it.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import Dataset as TorchDataset
+
+from training.data.dataset import Dataset
+from training.data.order import Order, uniform, windowed
+from trainyard.common.errors import DataError
+
+Sample = dict[str, Tensor]
+"""Field → tensor; of one sample, or of several (``Batch.tensors``)."""
+
+
+class Batch(Sequence[Sample]):
+    """Samples that were read at once: a sequence, as collate functions take it, without copies."""
+
+    def __init__(self, tensors: Sample, count: int) -> None:
+        self.tensors, self._count = tensors, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Sample]: ...
+    def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return {name: self._one(name, index) for name in self.tensors if not self._bounds(name)}
+
+    def _one(self, name: str, index: int) -> Tensor:
+        offsets = self.tensors.get(f"{name}_offsets")
+        if offsets is None:
+            return self.tensors[name][index]
+        start, stop = offsets[index % len(self) :][:2].tolist()
+        return self.tensors[name][start:stop]
+
+    def _bounds(self, name: str) -> bool:
+        """Whether it says where another field's values begin and end."""
+        return name.endswith("_offsets") and name.removesuffix("_offsets") in self.tensors
+
+
+class ShardDataset(TorchDataset[Sample]):
+    """A split's samples in the order of a training, from any position of it on.
+
+    The order is the native loop's, a function of (the data's fingerprint, seed, position), and it
+    has no end: epoch follows epoch, each shuffled anew. Its whole state is ``position``, the number
+    of samples that all ranks together have trained on. A loader reads ahead, so the loop counts:
+    ``advance`` after each optimizer step. With another number of ranks or DataLoader workers, or
+    with another batch, a training goes on from there with the very next sample.
+
+    Args:
+        folder: a split's shards, such as ``os.environ["SM_CHANNEL_TRAIN"]``; or an S3 prefix.
+        seed: another one is another order.
+        samples: how many a pass of a loader gives: ``max_steps`` × global batch, so that the
+            framework sees a single epoch and cuts no batch short. None: the split's, once.
+        shuffle: uniform and windowed as ``train.loop.shuffle``; None: in the order of the shards,
+            as for an evaluation.
+        window_samples: as ``train.loop.window_samples``. Each worker process holds two windows.
+        transform: field → tensor of n samples, in stored types, to what the model takes of them.
+
+    Raises:
+        DataError: the folder holds no dataset, or a damaged one.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        seed: int = 0,
+        samples: int | None = None,
+        shuffle: Literal["uniform", "windowed"] | None = "uniform",
+        window_samples: int = 65536,
+        transform: Callable[[Sample], Sample] | None = None,
+    ) -> None:
+        self.folder, self.seed, self.shuffle = folder, seed, shuffle
+        self.position = 0
+        """Samples that all ranks together have trained on since the training began."""
+        self._begin = 0  # the position of item 0
+        self._pass: int | None = None
+        self._window, self._transform = window_samples, transform
+        self._opened = self._open()
+        self._samples = len(self.data) if samples is None else samples
+
+    @property
+    def data(self) -> Dataset:
+        """The split itself, opened anew in each process: no worker shares another one's files."""
+        return self._here()[1]
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """A batch at once; PyTorch's loaders ask for it where it is there.
+
+        Raises:
+            DataError: the indices do not ascend, so somebody has shuffled or wrapped them around;
+                or a shard is missing or damaged.
+        """
+        read = self._read(np.asarray(indices, np.int64) + self._begin)
+        tensors = {name: torch.from_numpy(array) for name, array in read.items()}
+        return Batch(self._transform(tensors) if self._transform else tensors, len(indices))
+
+    def _read(self, positions: np.ndarray) -> Mapping[str, np.ndarray]:
+        _, data, order = self._here()
+        if order is None:
+            return data.read(positions)
+        if (np.diff(positions) <= 0).any():
+            raise DataError(
+                f"{self.folder}: asked for the samples {(positions - self._begin).tolist()[:8]}…, "
+                "which do not ascend: they are in a random order already, so the sampler must not "
+                "shuffle (Trainer: train_sampling_strategy='sequential'; DataLoader: "
+                "shuffle=False), and the last batch must not be filled up (drop_last=True)"
+            )
+        if data.in_memory:
+            data.hold(order.shards_from(int(positions[0])))
+        return data.read(order.at(positions))
+
+    def advance(self, samples: int) -> None:
+        """Say that all ranks together have trained on so many more."""
+        self.position += samples
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Go on from there: item 0 is the sample at ``position``; for loaders not yet iterated."""
+        self.position = self._begin = int(state["position"])
+        self._pass = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """A pass begins where the training stands; Accelerate calls it before each.
+
+        Raises:
+            DataError: nobody has counted in the pass before: it would come again.
+        """
+        another = self._pass not in (None, epoch)
+        if another and self.position == self._begin and self.shuffle:
+            raise DataError(
+                f"{self.folder}: pass {epoch} would give the samples of the one before again; call "
+                "advance(global batch) after each optimizer step"
+            )
+        self._begin, self._pass = self.position, epoch
+
+    def loader(
+        self, batch_size: int, *, rank: int = 0, world: int = 1, **options: Any
+    ) -> "ShardLoader":
+        """A DataLoader over it, with a state, that does not draw from torch's random numbers.
+
+        Args:
+            batch_size: samples of one rank.
+            rank, world: only where nothing else shares the samples among the ranks; Accelerate's
+                ``prepare`` and Lightning's Trainer do.
+            options: as DataLoader takes them (num_workers, pin_memory, …).
+        """
+        sampler = range(rank, len(self) - len(self) % world, world) if world > 1 else None
+        fixed = {"drop_last": True, "collate_fn": collate, "generator": torch.Generator()}
+        return ShardLoader(self, batch_size, sampler=sampler, **fixed | options)
+
+    def _here(self) -> tuple[int, Dataset, Order | None]:
+        if self._opened[0] != os.getpid():
+            self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> tuple[int, Dataset, Order | None]:
+        data = Dataset(self.folder, loaded=self.shuffle == "windowed")
+        return os.getpid(), data, self._order(data)
+
+    def _order(self, data: Dataset) -> Order | None:
+        if self.shuffle == "windowed":
+            return windowed(data.fingerprint, self.seed, data.merged.samples, self._window)
+        if self.shuffle == "uniform":
+            return uniform(data.fingerprint, self.seed, len(data))
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is open, for workers that are spawned."""
+        return self.__dict__ | {"_opened": (-1, None, None)}
+
+
+class ShardLoader(DataLoader[Sample]):
+    """A DataLoader whose state is its dataset's: Lightning saves and restores it by that."""
+
+    dataset: ShardDataset
+
+    def state_dict(self) -> dict[str, int]:
+        return self.dataset.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        self.dataset.load_state_dict(state)
+
+
+def collate(samples: Sequence[Sample]) -> Sample:
+    """A batch as it was read; samples that were not read together as PyTorch puts them together."""
+    return samples.tensors if isinstance(samples, Batch) else default_collate(list(samples))
