@@ -17,7 +17,8 @@ CHECKOUT = Path(__file__).parent.parent
 LONG = """
 benchmarks infra pipelines/compiling/test_assets.py pipelines/deploying pipelines/rules
 pipelines/verify pipelines/approval pipelines/test_definition.py pipelines/test_start.py
-pipelines/test_upsert.py pipelines/test_validate.py steps/shard/test_determinism.py
+pipelines/test_export.py pipelines/test_upsert.py pipelines/test_validate.py
+steps/shard/test_determinism.py
 steps/shard/test_inspect.py steps/shard/test_job.py steps/shard/test_pool.py
 steps/test_evaluate_job.py steps/test_gate_scores.py steps/test_jobs.py steps/train/test_support.py
 training/data/test_columns.py training/data/test_dataset.py training/data/test_permutation.py
