@@ -61,6 +61,26 @@ class Slice:
     passed: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstBaseline:
+    """The model and a baseline on the same examples. For gate.json; it decides nothing."""
+
+    baseline: str
+    metric: str
+    direction: Direction
+    """Which values of the metric are better."""
+    model: float
+    other: float
+    """The baseline's value."""
+    value: float
+    """By how much the model is better, in the metric's unit; negative where it is worse."""
+    low: float | None
+    """One-sided limits, each at ``confidence``, as of a comparison with a champion."""
+    high: float | None
+    confidence: float
+    effective_groups: float
+
+
 def measured(evaluation: Any, *path: str) -> float | None:
     """The finite number at ``path``; None when there is none."""
     for key in path:

@@ -29,6 +29,8 @@ class Known(TypedDict, total=False):
     """The fields of ``conditions.check.Slice``, the worst slice of each metric first."""
     champion_artifact_sha256: str | None
     """It names the champion's model.tar.gz, as its table of scores says."""
+    against_baselines: list[dict[str, Any]]
+    """The fields of ``conditions.check.AgainstBaseline``, of each baseline that has scores."""
 
 
 class Gate(Known):

@@ -27,6 +27,8 @@ SLICE_BLOCKS = 2**9
 """Each slice's groups are folded into so few: there may be many slices."""
 MAX_SLICES = 1000
 """Values of all slice columns together: 8 KB a metric each."""
+BASELINE = "baseline-"
+"""How the name of a baseline's table of scores begins."""
 NO_VALUE = "(none)"
 """The slice of the examples without a value."""
 
@@ -42,8 +44,17 @@ class Wanted:
     """Metrics that are compared with the champion's."""
     champion: str | None
     """ARN of the champion; None where there is none, and only the challenger is read."""
+    baseline: str | None = None
+    """A baseline's name, whose scores are then read in the place of a champion's."""
     slices: bool = False
     calibration: bool = False
+
+    @property
+    def other(self) -> str | None:
+        """The table of scores that is read beside the challenger's."""
+        if self.baseline is not None:
+            return f"{BASELINE}{self.baseline}"
+        return "champion" if self.champion is not None else None
 
 
 @dataclass(slots=True)

@@ -1,14 +1,15 @@
 """All checks of the scores of single examples: read them, compare, judge."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from conditions.champion import NONE, UNRESOLVED
-from conditions.check import Check, Slice, measured
+from conditions.check import AgainstBaseline, Check, Direction, Slice, measured, number
 from conditions.demands import Demands
 from conditions.evidence import Compared, Evidence
-from conditions.group_sums import GroupSums, Wanted
+from conditions.group_sums import BASELINE, GroupSums, Wanted
 from conditions.paired import improvement
 from conditions.score_reader import read
 from conditions.table import GateCheck, compared_metrics, rows_of
@@ -27,6 +28,7 @@ class ScoreChecks:
     examples: int | None = None
     groups: int | None = None
     champion_artifact_sha256: str | None = None
+    baselines: list[AgainstBaseline] = field(default_factory=list)
 
 
 def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
@@ -43,6 +45,7 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         _refuse_other_champion(evaluation, demands)
         sums = read(folder, _wanted(demands))
         _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
+        baselines = list(_against_baselines(folder, evaluation, sums, demands["confidence"]))
     except GateError as error:
         return _undecided(demands, str(error))
     evidence = Evidence(evaluation=evaluation, scores=sums)
@@ -52,6 +55,7 @@ def judge(folder: Path, evaluation: Any, demands: Demands) -> ScoreChecks:
         examples=sums.examples,
         groups=sums.groups,
         champion_artifact_sha256=_text(sums.champion_description.get("artifact_sha256")),
+        baselines=baselines,
     )
 
 
@@ -158,14 +162,18 @@ def _refuse_disagreement(evaluation: Any, sums: GroupSums, *, has_champion: bool
         if _text(scored) is None or scored != told:
             raise GateError(f"the scores are of {what} {scored}, the evaluation of {told}")
     if has_champion:
-        tested = sums.champion_description.get("test_fingerprint")
-        if tested != described["test_fingerprint"]:
-            raise GateError(f"the champion was scored on test split {tested}, not on this one")
+        _refuse_other_split("the champion", sums)
     for metric, (challenger, champion, weight) in sums.totals.items():
         _refuse_other_value(metric, challenger / weight, evaluation, "metrics", metric, "value")
         if has_champion:
             where = ("champion", "metrics", metric, "value")
             _refuse_other_value(f"the champion's {metric}", champion / weight, evaluation, *where)
+
+
+def _refuse_other_split(who: str, sums: GroupSums) -> None:
+    tested = sums.champion_description.get("test_fingerprint")
+    if tested != sums.description.get("test_fingerprint"):
+        raise GateError(f"{who} was scored on test split {tested}, not on this one")
 
 
 def _refuse_other_value(what: str, scored: float, evaluation: Any, *path: str) -> None:
@@ -174,6 +182,49 @@ def _refuse_other_value(what: str, scored: float, evaluation: Any, *path: str) -
     if not near:
         shown = "missing" if told is None else f"{told:.6g}"
         raise GateError(f"{what} is {scored:.6g} by the scores, but {shown} in evaluation.json")
+
+
+def _against_baselines(
+    folder: Path, evaluation: Any, scores: GroupSums, confidence: float
+) -> Iterator[AgainstBaseline]:
+    """The model beside each baseline that has scores, on every metric that they have.
+
+    The limits are those of a comparison with a champion. They are no look: they decide nothing.
+
+    Raises:
+        GateError: a baseline's scores are damaged, of other examples, or not what the evaluation
+            sums up.
+    """
+    directions = scores.description.get("metrics")
+    told = {
+        metric: direction
+        for metric, direction in (directions if isinstance(directions, dict) else {}).items()
+        if direction in ("lower", "higher")
+    }
+    for path in sorted(folder.glob(f"{BASELINE}*.parquet")):
+        name = path.stem.removeprefix(BASELINE)
+        sums = read(folder, Wanted(metrics=told, champion=None, baseline=name))
+        _refuse_other_split(f"baseline {name}", sums)
+        for metric in sums.metrics:
+            found = compared(sums, metric, confidence)
+            where = ("baselines", name, metric)
+            _refuse_other_value(f"{name}'s {metric}", found.champion, evaluation, *where)
+            yield _against(name, found, told[metric])
+
+
+def _against(name: str, found: Compared, direction: Direction) -> AgainstBaseline:
+    return AgainstBaseline(
+        baseline=name,
+        metric=found.metric,
+        direction=direction,
+        model=found.challenger,
+        other=found.champion,
+        value=found.improvement.value,
+        low=number(found.improvement.low),
+        high=number(found.improvement.high),
+        confidence=found.confidence,
+        effective_groups=found.improvement.effective_groups,
+    )
 
 
 def compared(sums: GroupSums, metric: str, confidence: float) -> Compared:

@@ -1,5 +1,7 @@
 """Read the scores of single examples, as Evaluate wrote them: two Parquet files, side by side.
 
+Beside the challenger's stands the champion's, or a baseline's, which is read in the same way.
+
 They are evidence from outside: whatever is missing, damaged, not finite or not of the same examples
 is a ``GateError``, which becomes a reason. They are read in batches and added up at once.
 """
@@ -23,15 +25,15 @@ BATCH = 2**17
 
 
 def read(folder: Path, wanted: Wanted) -> GroupSums:
-    """Read ``challenger.parquet``, and ``champion.parquet`` where there is a champion.
+    """Read ``challenger.parquet``, and the table of the champion or baseline that is wanted.
 
     Raises:
         GateError: a file is missing, damaged or not what ``Wanted`` says; the two hold other
             examples, in another order or of other weight; a number is missing or not finite.
     """
     scores = GroupSums(wanted)
-    names = ["challenger"] if wanted.champion is None else ["challenger", "champion"]
-    if wanted.champion is None and (folder / "champion.parquet").exists():
+    names = ["challenger", *([wanted.other] if wanted.other else [])]
+    if wanted.other is None and (folder / "champion.parquet").exists():
         raise GateError("champion.parquet: there are scores of a champion, but no champion")
     for name in names:
         if not (folder / f"{name}.parquet").is_file():
@@ -105,7 +107,7 @@ def _batches(
         _ahead(_rows(file, _columns(file, wanted if place == 0 else None, wanted.metrics)), threads)
         for place, file in enumerate(files)
     ]
-    for parts in _in_step(*streams):
+    for parts in _in_step(streams, wanted.other):
         yield _batch(parts, wanted)
 
 
@@ -164,7 +166,9 @@ def _ahead(
         yield batch
 
 
-def _in_step(*streams: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def _in_step(
+    streams: Sequence[Iterator[pa.RecordBatch]], other: str | None
+) -> Iterator[list[pa.RecordBatch]]:
     """Batches of equal lengths, however the files are cut.
 
     Raises:
@@ -180,13 +184,14 @@ def _in_step(*streams: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
         heads = [rest if len(rest) else next(stream, None) for stream, rest in pairs]
     if here:
         raise GateError(
-            "champion.parquet: holds another number of examples than challenger.parquet"
+            f"{other}.parquet: holds another number of examples than challenger.parquet"
         )
 
 
 def _batch(parts: Sequence[pa.RecordBatch], wanted: Wanted) -> Batch:
     first, other = parts[0], parts[-1]
-    _refuse_others(parts, ["example", "group", *(f"{metric}.weight" for metric in wanted.metrics)])
+    same = ["example", "group", *(f"{metric}.weight" for metric in wanted.metrics)]
+    _refuse_others(parts, same, wanted.other)
     metrics = {}
     for metric in wanted.metrics:
         weight = _floats(first, f"{metric}.weight")
@@ -204,13 +209,15 @@ def _batch(parts: Sequence[pa.RecordBatch], wanted: Wanted) -> Batch:
     return Batch(groups=groups, metrics=metrics, slices=slices, predictions=predictions)
 
 
-def _refuse_others(parts: Sequence[pa.RecordBatch], names: Sequence[str]) -> None:
+def _refuse_others(
+    parts: Sequence[pa.RecordBatch], names: Sequence[str], other: str | None
+) -> None:
     """Both models must have been scored on the same examples: same ids, groups and weights."""
     for part in parts[1:]:
         for name in names:
             if not part.column(name).equals(parts[0].column(name)):
                 raise GateError(
-                    f"champion.parquet: its column {name} differs from challenger.parquet's; the "
+                    f"{other}.parquet: its column {name} differs from challenger.parquet's; the "
                     "two models were not scored on the same examples"
                 )
 

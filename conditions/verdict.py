@@ -46,6 +46,7 @@ def verdict(evaluation: Any, checks: Sequence[Check], **known: Unpack[Known]) ->
         "groups": known.get("groups"),
         "slices": known.get("slices", []),
         "champion_artifact_sha256": known.get("champion_artifact_sha256"),
+        "against_baselines": known.get("against_baselines", []),
     }
 
 

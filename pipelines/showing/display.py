@@ -8,7 +8,7 @@ from rich.text import Text
 
 from conditions.documents import Gate
 from pipelines.showing.documents import read_gate
-from pipelines.showing.wording import demanded, limits, measured
+from pipelines.showing.wording import against, demanded, limits, measured
 from trainyard.runs.display import Display, Steps
 from trainyard.runs.execution import Execution
 from trainyard.runs.metrics import latest
@@ -43,10 +43,34 @@ def checks_table(gate: Gate) -> Table:
     return table
 
 
+def baselines_table(execution: Execution, steps: Steps) -> Table | None:
+    """Whether the model beats each baseline on the same rows; None where nobody can tell."""
+    if "Gate" not in steps or steps["Gate"].status != "Succeeded":
+        return None
+    gate = read_gate(execution, steps)
+    return against_table(gate) if gate and gate.get("against_baselines") else None
+
+
+def against_table(gate: Gate) -> Table:
+    """A row for each baseline and metric in gate.json that has limits."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("beats, on the same rows")
+    for name in ("metric", "model", "baseline", "better by", "limits"):
+        table.add_column(name, justify="left" if name == "metric" else "right")
+    table.add_column("")
+    for row in gate["against_baselines"]:
+        numbers = (f"{row[name]:.4f}" for name in ("model", "other"))
+        improvement = (f"{row['value']:+.4f}", limits(row))
+        table.add_row(row["baseline"], row["metric"], *numbers, *improvement, against(row))
+    return table
+
+
 def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
     """(optimizer steps done, all of them) of our training job; None before its first metric."""
     done, total = latest(job).get("train:step"), job.get("HyperParameters", {}).get("max_steps", "")
     return (done, int(total)) if done is not None and total.isdigit() else None
 
 
-DISPLAY = Display(watch="python -m pipelines.watch", tables=(gate_table,), progress=steps_done)
+DISPLAY = Display(
+    watch="python -m pipelines.watch", tables=(gate_table, baselines_table), progress=steps_done
+)

@@ -6,11 +6,11 @@ from typing import Any
 
 from pipelines.showing import gate_pictures, training_pictures
 from pipelines.showing.documents import read_evaluation, read_gate, read_training
-from pipelines.showing.wording import demanded, measured
+from pipelines.showing.wording import against, demanded, measured
 from trainyard.runs.sections import Section, templates
 
 Known = Mapping[str, Any]
-TEMPLATES = templates(Path(__file__).parent, demanded=demanded, measured=measured)
+TEMPLATES = templates(Path(__file__).parent, demanded=demanded, measured=measured, against=against)
 
 
 def _gate(known: Known) -> str:

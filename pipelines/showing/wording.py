@@ -44,6 +44,13 @@ def limits(row: Row) -> str:
     return f"{'-∞' if low is None else _number(low)} to {'∞' if high is None else _number(high)}"
 
 
+def against(row: Row) -> str:
+    """Whether the model beats a baseline, as far as the rows can tell (``AgainstBaseline``)."""
+    if row["low"] is not None and row["low"] > 0:
+        return "yes"
+    return "no, it is worse" if row["high"] is not None and row["high"] < 0 else "not shown"
+
+
 def _limit(row: Row) -> str | None:
     found = entry(row.get("kind"))
     return found.limit if found else None

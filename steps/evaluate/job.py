@@ -17,6 +17,7 @@ from conditions.champion import UNRESOLVED
 from steps.arguments import typed
 from steps.edge import run
 from steps.evaluate.archive import Trained, open_archive
+from steps.evaluate.baselines import baselines
 from steps.evaluate.champion import open_champion
 from steps.evaluate.document import Champion, Evaluation
 from steps.evaluate.latency import latency
@@ -45,7 +46,7 @@ def evaluate(options: argparse.Namespace) -> None:
     evaluation: Evaluation = {
         "metrics": metrics,
         "champion": champion,
-        "baselines": workload.baselines(train, test, options.baseline_units),
+        "baselines": baselines(options, description["workload"], workload, train, test),
         "dataset": _dataset(train, test)
         | {f"{name}_manifests_sha256": _manifests(inputs / name) for name in ("train", "test")},
         "leakage": leakage(workload, train, test),

@@ -63,6 +63,7 @@ def judge(options: argparse.Namespace) -> Gate:
         groups=of_scores.groups,
         slices=[asdict(part) for part in of_scores.slices],
         champion_artifact_sha256=of_scores.champion_artifact_sha256,
+        against_baselines=[asdict(found) for found in of_scores.baselines],
     )
 
 

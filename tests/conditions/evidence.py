@@ -30,6 +30,9 @@ class Evidence:
     seed: int = 0
     rows: int = 500
     """In a row group."""
+    baseline: float | None = None
+    """By how much the challenger's mean loss is lower than that of the baseline ``trees``, in each
+    group; None: the baseline has no scores."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """File → metadata that say something else."""
 
@@ -43,6 +46,9 @@ class Evidence:
         moved = source.normal(self.improvement, self.noise, self.groups)[self.group]
         moved = moved - self.bad_slice * (self.kind == "c")
         self.sums = {"champion": hard * self.weight, "challenger": (hard - moved) * self.weight}
+        if self.baseline is not None:
+            ahead = source.normal(self.baseline, self.noise, self.groups)[self.group]
+            self.sums["baseline-trees"] = self.sums["challenger"] + ahead * self.weight
         self.probability = source.uniform(0.01, 0.99, n).astype(np.float32)
         self.label = (source.uniform(size=n) < self.probability).astype(np.uint8)
 
@@ -51,12 +57,16 @@ class Evidence:
 
     @property
     def models(self) -> list[str]:
-        return ["challenger", "champion"] if self.champion else ["challenger"]
+        champion = ["champion"] if self.champion else []
+        return ["challenger", *champion, *(["baseline-trees"] if self.baseline is not None else [])]
 
     def evaluation(self) -> dict[str, Any]:
+        baselines = {"bigram": {"loss": 3.0}}
+        if self.baseline is not None:
+            baselines["trees"] = {"loss": self.mean("baseline-trees")}
         return {
             "metrics": {"loss": {"value": self.mean("challenger")}},
-            "baselines": {"bigram": {"loss": 3.0}},
+            "baselines": baselines,
             "dataset": {
                 "fingerprint": "both",
                 "train_fingerprint": "train",

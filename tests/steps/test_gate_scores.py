@@ -342,3 +342,60 @@ def test_near_duplicates_are_a_share_and_unknown_ones_are_refused(root: Path):
         counted = {"near_duplicates": {"examples": near, "checked_examples": 1200}}
         path.write_text(json.dumps(evaluation | counted))
         assert (gate(root, "--threshold", "max_loss", "9", *words)["verdict"] == "pass") == passed
+
+
+@pytest.mark.parametrize("champion", [CHAMPION, None])
+@pytest.mark.parametrize("ahead", [0.1, -0.1])
+def test_the_model_beside_a_baseline_has_the_limits_that_a_champion_would_have(
+    tmp_path: Path, champion: str | None, ahead: float
+):
+    evidence = Evidence(baseline=ahead, champion=champion)
+    arguments = ["--non_inferiority", "loss", "lower", "9", "--below_baseline", "bigram"]
+    found = gate(evidence.write(tmp_path / "it"), *arguments, champion=champion or "none")
+    [row] = found["against_baselines"]
+    assert (row["baseline"], row["metric"], row["direction"]) == ("trees", "loss", "lower")
+    assert row["model"] == pytest.approx(found["metrics"]["loss"])
+    assert row["other"] == pytest.approx(found["baselines"]["trees"]["loss"])
+    assert row["low"] < row["value"] < row["high"] and row["low"] * row["high"] > 0
+    evidence.sums["champion"], evidence.champion = evidence.sums["baseline-trees"], CHAMPION
+    root = evidence.write(tmp_path / "as a champion")
+    words = ["--non_inferiority", "loss", "lower", "9", "--confidence", str(1 - 0.05 / 0.9)]
+    [compared] = [c for c in gate(root, *words)["checks"] if c["kind"] == "non_inferiority"]
+    assert {n: row[n] for n in ("value", "low", "high")} == pytest.approx(
+        {n: compared[n] for n in ("value", "low", "high")}
+    )
+
+
+def spoilt_baseline(**changed) -> Evidence:
+    return Evidence(baseline=0.1, changes={"baseline-trees": changed})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda e: e.changes["baseline-trees"].update(test_fingerprint="other"), "baseline trees"),
+        (lambda e: e.changes["baseline-trees"].update(model="champion"), "no scores of the base"),
+        (lambda e: e.sums.update({"baseline-trees": e.sums["champion"] * np.nan}), "not finite"),
+    ],
+)
+def test_a_baselines_bad_scores_are_rejected(tmp_path: Path, spoil, reason: str):
+    evidence = spoilt_baseline()
+    spoil(evidence)
+    found = gate(evidence.write(tmp_path), "--superiority", "loss", "lower", "0")
+    assert found["verdict"] == "reject" and reason in found["reason"]
+    assert found["against_baselines"] == []
+
+
+def test_a_baseline_of_other_examples_or_of_other_values_is_rejected(tmp_path: Path):
+    root = spoilt_baseline().write(tmp_path)
+    path = root / "processing/input/scores/baseline-trees.parquet"
+    table = parquet.read_table(path)
+    parquet.write_table(table.slice(1), path)
+    found = gate(root, "--superiority", "loss", "lower", "0")
+    assert "baseline-trees.parquet: " in found["reason"] and found["verdict"] == "reject"
+    parquet.write_table(table, path)
+    told = root / "processing/input/evaluation/evaluation.json"
+    evaluation = json.loads(told.read_text())
+    evaluation["baselines"]["trees"]["loss"] += 1
+    told.write_text(json.dumps(evaluation))
+    assert "trees's loss is" in gate(root, "--superiority", "loss", "lower", "0")["reason"]

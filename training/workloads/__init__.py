@@ -50,6 +50,10 @@ class WorkloadSpec:
     baselines: tuple[str, ...]
     """Names of the baselines that the evaluation fits."""
 
+    baselines_scored: bool = False
+    """Whether the workload gives their scores of single examples (``Workload.baseline_scores``), so
+    that the gate can say how far the model is from each of them, and how sure that is."""
+
     packed_with: tuple[str, ...] | None = None
     """Settings that the samples depend on: a change of another one does not shard again. They
     must make a valid configuration by themselves. None: all settings."""
@@ -237,6 +241,15 @@ class Workload(Protocol):
         self, train: "Dataset", test: "Dataset", limit: int
     ) -> dict[str, dict[str, float]]:
         """Baseline → metric → value on the test split, fitted on ``limit`` units of train."""
+
+    def baseline_scores(
+        self, train: "Dataset", test: "Dataset", limit: int
+    ) -> "Mapping[str, Iterator[Block]]":
+        """Baseline → its rows instead of the model's: the ones that ``scores`` gives, in its order.
+
+        Optional: ``WorkloadSpec.baselines_scored`` says that it is there, and is asked instead of
+        ``baselines`` then.
+        """
 
     def answer(self, model: "torch.nn.Module", request: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to an endpoint's request, both JSON objects; optional (see serving).

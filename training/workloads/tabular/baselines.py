@@ -1,7 +1,7 @@
-"""What a model must beat: a logistic regression on the same features, and the base rate."""
+"""What a model must beat: boosted trees, a logistic regression on its features, the base rate."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -10,24 +10,25 @@ from sklearn.linear_model import LogisticRegression
 
 from training.data.dataset import Dataset
 from training.data.manifest import Samples
-from training.scores import Block
+from training.workloads.tabular.boosted_trees import BoostedTrees
+from training.workloads.tabular.held_out import held_out
 from training.workloads.tabular.model import Encoder, inputs
-from training.workloads.tabular.scores import columns, values
+from training.workloads.tabular.scores import columns
 from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)
 
 STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)  # C: the inverse of the L2 penalty
-BLOCKS, HELD_OUT_EVERY = 100, 5
 MAX_ITERATIONS = 1000
-SCORED = 65536  # samples at a time
+
+Logits = Callable[[Samples], np.ndarray]
+"""Samples → their logits, float64 (n,)."""
 
 
 class Regression:
     """Logistic regression on one-hot categories and normalised numbers.
 
-    C is the one of STRENGTHS that predicts a held-out fifth best: of the groups, if the rows have
-    any, else of BLOCKS blocks of neighbouring rows, since neighbours are often alike.
+    C is the one of STRENGTHS that predicts a held-out fifth best.
     """
 
     def __init__(self, encoder: Encoder, samples: Samples) -> None:
@@ -55,10 +56,8 @@ class Regression:
         return sparse.hstack((one_hot, dense), format="csr")
 
 
-def evaluate(
-    encoder: Encoder, train: Dataset, test: Dataset, limit: int
-) -> dict[str, dict[str, float]]:
-    """Baseline → metric → value, fitted on at most ``limit`` samples, spread evenly over train.
+def fitted(encoder: Encoder, train: Dataset, limit: int) -> Mapping[str, Logits]:
+    """Baseline → its logits, fitted on at most ``limit`` samples, spread evenly over train.
 
     Raises:
         TrainingError: those samples all have one label, or the regression does not converge.
@@ -71,46 +70,26 @@ def evaluate(
             f"the {count} training samples that the baselines may see all have the label "
             f"{int(positives > 0)}; raise evaluate.baseline_units, or check label_above"
         )
-    regression = Regression(encoder, samples)
     base_rate = np.log(positives / (count - positives))
-    predictions = {
-        "logistic_regression": regression.logits,
+    return {
+        "boosted_trees": BoostedTrees(encoder, samples).logits,
+        "logistic_regression": Regression(encoder, samples).logits,
         "base_rate": lambda part: np.full(len(part["label"]), base_rate),
     }
-    return {name: values(_blocks(test, logits)) for name, logits in predictions.items()}
-
-
-def _blocks(test: Dataset, logits: Callable[[Samples], np.ndarray]) -> Iterator[Block]:
-    """Values ask for no groups: all rows are one here."""
-    for passage in test.stream(SCORED):
-        yield _block(logits(passage.samples), passage.samples["label"])
-
-
-def _block(logits: np.ndarray, labels: np.ndarray) -> Block:
-    return {"group": np.zeros(len(labels), np.int64), **columns(logits, labels)}
 
 
 def _best_strength(rows: sparse.csr_array, samples: Samples) -> float:
-    labels = samples["label"]
-    block = np.arange(len(labels)) * BLOCKS // len(labels)
-    if "group" in samples:
-        block = np.unique(samples["group"], return_inverse=True)[1]
-    held_out = block % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    kept = ~held_out
-    if not (_has_both(labels[kept]) and _has_both(labels[held_out])):
+    labels, held = samples["label"], held_out(samples)
+    if held is None:
         log.warning("%d rows are too few to choose C on: it is 1", len(labels))
         return 1.0
 
     def loss(strength: float) -> float:
-        model = _fit(rows[kept], labels[kept], strength)
-        found = columns(model.decision_function(rows[held_out]), labels[held_out])
+        model = _fit(rows[~held], labels[~held], strength)
+        found = columns(model.decision_function(rows[held]), labels[held])
         return float(found["log_loss.sum"].mean())
 
     return min(STRENGTHS, key=loss)
-
-
-def _has_both(labels: np.ndarray) -> bool:
-    return len(np.unique(labels)) == 2
 
 
 def _fit(rows: sparse.csr_array, labels: np.ndarray, strength: float) -> LogisticRegression:

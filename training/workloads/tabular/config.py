@@ -28,7 +28,7 @@ class TabularConfig(BaseModel):
 
     group: str | None = None
     """Column whose equal values mark rows that are alike (flights of one day): standard errors
-    and the choice of the baseline's penalty count groups, not rows. None: each row by itself."""
+    and the choice of the baselines' settings count groups, not rows. None: each row by itself."""
 
     group_ordered: bool = False
     """Whether groups that follow each other are alike, as days are: the gate then compares models
@@ -76,7 +76,8 @@ SPEC = WorkloadSpec(
     config=TabularConfig,
     metrics={"log_loss": "lower", "auc": "higher", "accuracy": "higher", "brier": "lower"},
     primary_metric="log_loss",
-    baselines=("logistic_regression", "base_rate"),
+    baselines=("boosted_trees", "logistic_regression", "base_rate"),
+    baselines_scored=True,
     packed_with=("categories", "numbers", "label", "label_above", "group", "group_ordered"),
     compared_in=("log_loss", "accuracy", "brier"),
     slices=lambda config: config.categories,

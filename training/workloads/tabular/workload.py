@@ -13,10 +13,11 @@ from training.data.hashes import sample_hashes
 from training.data.manifest import Samples
 from training.scores import Block, Metrics
 from training.workloads.tabular import baselines, serving
+from training.workloads.tabular.baselines import Logits
 from training.workloads.tabular.features import FILE, Features
 from training.workloads.tabular.model import Classifier, Encoder, inputs
 from training.workloads.tabular.packing import Packing
-from training.workloads.tabular.scores import columns, metrics
+from training.workloads.tabular.scores import columns, metrics, values
 from training.workloads.tabular.statistics import MISSING
 from trainyard.common.errors import TrainingError
 
@@ -96,11 +97,13 @@ class Workload:
 
         A value that is too rare to have an embedding is ``other``, a missing one ``missing``.
         """
+        return self._scores(lambda samples: _logits(model, samples), test, slices)
+
+    def _scores(self, logits: Logits, test: Dataset, slices: Sequence[str]) -> Iterator[Block]:
         named = {name: self._names(name) for name in slices}
         for samples, identity in self._rows(test):
             found = {f"slice.{name}": names(samples) for name, names in named.items()}
-            logits = _logits(model, samples)
-            yield identity | found | columns(logits, samples["label"])
+            yield identity | found | columns(logits(samples), samples["label"])
 
     def metrics(self, blocks: Iterable[Block]) -> Metrics:
         """Log loss, AUC, accuracy and Brier score."""
@@ -137,10 +140,17 @@ class Workload:
         return names
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
-        """A logistic regression on the same features, and the training split's base rate."""
+        """Boosted trees, a logistic regression on the model's features, and train's base rate."""
+        scored = self.baseline_scores(train, test, limit)
+        return {name: values(blocks) for name, blocks in scored.items()}
 
+    def baseline_scores(
+        self, train: Dataset, test: Dataset, limit: int
+    ) -> Mapping[str, Iterator[Block]]:
+        """The same, row by row."""
         encoder = Encoder(self.features, self.config.clip)
-        return baselines.evaluate(encoder, train, test, limit)
+        found = baselines.fitted(encoder, train, limit)
+        return {name: self._scores(logits, test, ()) for name, logits in found.items()}
 
     def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
         """The probability that a record's label is 1."""

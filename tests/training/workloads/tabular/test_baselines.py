@@ -1,9 +1,10 @@
-"""The logistic regression is an honest one: all features, converged, C chosen on held-out rows."""
+"""The baselines are honest ones: all features, converged, settings chosen on held-out rows."""
 
 import logging
 
 import numpy as np
 import pytest
+import torch
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -11,8 +12,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
+from training.data.manifest import Samples
 from training.workloads import load
 from training.workloads.tabular import baselines
+from training.workloads.tabular.boosted_trees import BoostedTrees
 from trainyard.common.errors import TrainingError
 
 CALM = SETTINGS | {"min_count": 1, "clip": 100.0}
@@ -115,3 +118,65 @@ def test_too_few_rows_to_choose_on_are_said(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         evaluate(*datasets(tmp_path, train, table(100, 2)))
     assert "too few to choose C on" in caplog.text
+    assert "too few to choose the rounds on" in caplog.text
+
+
+def fitted_trees(folder, frame, settings=CALM) -> tuple[BoostedTrees, Samples]:
+    train = dataset(folder, settings, {"a": frame})
+    workload = load("tabular", settings)
+    workload.fit(train)
+    samples = train.read(np.arange(len(train)))
+    return BoostedTrees(workload.model().encoder, samples), samples
+
+
+def test_trees_see_what_no_straight_line_tells(tmp_path):
+    found = evaluate(*datasets(tmp_path, table(3000, 1), table(1000, 2)))
+    assert found["boosted_trees"]["accuracy"] > 0.9  # 5 % of the labels are wrong
+    assert found["boosted_trees"]["log_loss"] < found["logistic_regression"]["log_loss"] - 0.1
+
+
+def test_trees_are_the_same_with_one_thread_and_with_two(tmp_path):
+    frame, logits = table(3000, 1), []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            trees, samples = fitted_trees(tmp_path / str(threads), frame)
+            logits.append(trees.logits(samples))
+    finally:
+        torch.set_num_threads(before)
+    assert np.array_equal(*logits)
+
+
+def test_of_a_category_with_many_values_the_rarest_share_a_code(tmp_path):
+    random = np.random.default_rng(0)
+    values = np.where(np.arange(2000) < 1000, "common", random.integers(0, 400, 2000).astype(str))
+    frame = table(2000, 1).assign(colour=values)
+    frame["delay"] = np.where((values == "common") ^ (random.random(2000) < 0.05), 30.0, 15.0)
+    trees, samples = fitted_trees(tmp_path, frame)
+    codes = trees.design(samples)[:, 0]
+    assert codes.max() == 254 and (codes == 0).sum() == 1000
+    assert (trees.logits(samples)[codes == 0] > 0).all()
+
+
+def test_rounds_are_chosen_on_whole_groups(tmp_path):
+    """A day gives its label away, and tells nothing of another: the fewer rounds, the better."""
+    random = np.random.default_rng(0)
+    days = np.tile(np.arange(100), 20)
+    frame = table(2000, 1).assign(weight=days.astype(float), day=days.astype(str))
+    frame["delay"] = np.where((random.random(100) < 0.5)[days], 15.0, 30.0)
+    alone, _ = fitted_trees(tmp_path / "alone", frame)
+    grouped, _ = fitted_trees(tmp_path / "grouped", frame, CALM | {"group": "day"})
+    assert grouped.rounds <= 2 < alone.rounds
+
+
+def test_scores_of_a_baseline_stand_on_the_models_rows(tmp_path):
+    train, test = datasets(tmp_path, table(500, 1), table(300, 2))
+    workload = load("tabular", CALM)
+    workload.fit(train)
+    [ours] = workload.scores(workload.model().eval(), test)
+    for blocks in workload.baseline_scores(train, test, 500).values():
+        [theirs] = blocks
+        assert set(theirs) == set(ours)
+        for name in ("example", "group", "label", "log_loss.weight"):
+            assert np.array_equal(theirs[name], ours[name])
