@@ -24,9 +24,12 @@ class Quarantine:
 
     A line is ``{"source": …, "line": …, "reason": …, "excerpt": …}``. Without bad records there is
     no file. Without a folder they are only counted: another instance writes them down.
+    ``source`` is the raw object's name, or those of its files, of which each is a record.
     """
 
-    def __init__(self, folder: Path | None, unit: str, source: str, limit: float) -> None:
+    def __init__(
+        self, folder: Path | None, unit: str, source: str | Sequence[str], limit: float
+    ) -> None:
         self.count = 0
         self.reasons: list[str] = []
         self.path = None if folder is None else folder / f"{unit}.jsonl"
@@ -44,16 +47,24 @@ class Quarantine:
         self.count += len(bad)
         if records >= EARLY and self.count > max(0.5, self._limit) * records:
             raise DataError(
-                f"{self._source}: {self.count:,} of its first {records:,} records are bad "
+                f"{self._told}: {self.count:,} of its first {records:,} records are bad "
                 f"({'; '.join(self.reasons)}); is it of the kind that its name says?"
             )
 
+    @property
+    def _told(self) -> str:
+        return self._source if isinstance(self._source, str) else f"{self._source[0]} …"
+
     def _write(self, one: "Bad") -> None:
+        source, number = self._source, one.line
+        if not isinstance(source, str):
+            source, number = source[number - 1], 1
         if len(self.reasons) < REASONS:
-            self.reasons.append(f"line {one.line}: {one.reason}")
+            where = f"line {number}" if isinstance(self._source, str) else source
+            self.reasons.append(f"{where}: {one.reason}")
         if self.path is None:
             return
-        line = {"source": self._source, "line": one.line, "reason": one.reason}
+        line = {"source": source, "line": number, "reason": one.reason}
         if self._draft is None:
             self._draft = whole_file.Draft(self.path)
         self._draft.file.write(json.dumps(line | {"excerpt": one.excerpt}).encode() + b"\n")

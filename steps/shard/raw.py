@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainyard.common.errors import DataError
@@ -13,21 +13,33 @@ log = logging.getLogger(__name__)
 HIDDEN = (".", "_")
 """What the name of a file or folder begins with that is no raw data."""
 
+WHOLE = (
+    ".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff",
+    ".wav", ".flac", ".mp3", ".ogg",
+)  # fmt: skip
+"""Suffixes of files that are one record each; many of them are one raw object."""
+
+TOGETHER, TOGETHER_BYTES = 1000, 64 * 10**6
+"""So many of them at most, and no more bytes unless one alone has them: a run is made of each."""
+
 
 @dataclass(frozen=True, slots=True)
 class RawObject:
-    """One file of raw data."""
+    """One file of raw data, or neighbouring files that are a record each."""
 
     name: str
     """Its path below the input folder, with forward slashes: the same on every instance."""
     path: Path
+    """Of several files: the input folder."""
     bytes: int
     modified: int
-    """Nanoseconds since 1970."""
+    """Nanoseconds since 1970; of several files a hash of these, of their names and sizes."""
     unit: str
     """16 hex digits of its name and the settings; the names of its runs and records begin so."""
     own: bool = True
     """Whether this instance writes down what is bad in it: every instance reads every object."""
+    files: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Several files by their names below ``path``, or none."""
 
     @property
     def folder(self) -> str:
@@ -36,7 +48,8 @@ class RawObject:
 
 
 def find(folder: Path, settings: str) -> list[RawObject]:
-    """Every file below ``folder``, the largest first; links are followed.
+    """Every file below ``folder``, the largest first; links are followed. Files that are a record
+    each (``WHOLE``) are taken together.
 
     Names that begin with ``.`` or ``_`` are left out (``_SUCCESS``, ``.part-0.crc``): what writes
     data in parts names its own files so, and Spark, Hive and ``pyarrow.dataset`` skip them too.
@@ -56,7 +69,40 @@ def find(folder: Path, settings: str) -> list[RawObject]:
             found.append(_raw_object(path.relative_to(folder).as_posix(), path, settings))
     if skipped:
         log.info("%d files whose names begin with . or _ are no raw data", skipped)
+    whole = [one for one in found if one.name.lower().endswith(WHOLE)]
+    found = [one for one in found if not one.name.lower().endswith(WHOLE)]
+    found += [_together(folder, some, settings) for some in _neighbours(whole)]
     return sorted(found, key=lambda one: (-one.bytes, one.name))
+
+
+def _neighbours(found: list[RawObject]) -> Iterator[list[RawObject]]:
+    """Files of one first folder in the order of their names, as many as go together."""
+    some: list[RawObject] = []
+    size = 0
+    for one in sorted(found, key=lambda one: one.name):
+        full = len(some) == TOGETHER or size + one.bytes > TOGETHER_BYTES
+        if some and (full or _first(one) != _first(some[0])):
+            yield some
+            some, size = [], 0
+        some.append(one)
+        size += one.bytes
+    if some:
+        yield some
+
+
+def _first(one: RawObject) -> str:
+    """The first folder; "" for a file in none."""
+    return one.name.rpartition("/")[0].partition("/")[0]
+
+
+def _together(folder: Path, some: list[RawObject], settings: str) -> RawObject:
+    """As one raw object; its name tells the first and the last of them."""
+    names = tuple(one.name for one in some)
+    name = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} files)"
+    told = "".join(f"{one.name}\n{one.bytes} {one.modified}\n" for one in some)
+    changed = int.from_bytes(hashlib.sha256(told.encode()).digest()[:7])
+    size = sum(one.bytes for one in some)
+    return RawObject(name, folder, size, changed, stem(name, settings), files=names)
 
 
 def _files(folder: Path, within: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:

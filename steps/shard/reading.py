@@ -39,7 +39,7 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
         DataError: the object cannot be read, or is mostly bad. The message begins with its name.
     """
     folder = plan.output / "quarantine" if raw.own else None
-    quarantine = Quarantine(folder, raw.unit, raw.name, plan.max_bad_share)
+    quarantine = Quarantine(folder, raw.unit, raw.files or raw.name, plan.max_bad_share)
     limit, unique = min(RUN_BYTES, plan.shard_bytes), bool(plan.identity)
     writer = RunWriter(plan.scratch, raw.unit, limit=limit, unique=unique)
     records = Records(raw, plan, quarantine)
@@ -50,7 +50,8 @@ def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable
         runs = writer.close()
     except DataError as error:
         quarantine.discard()
-        raise DataError(str(error).replace(str(raw.path), raw.name)) from None
+        known = f"{raw.path}/" if raw.files else str(raw.path)
+        raise DataError(str(error).replace(known, "" if raw.files else raw.name)) from None
 
     def finish() -> None:
         quarantine.close()
@@ -86,7 +87,7 @@ class Records:
     def __iter__(self) -> Iterator[tuple[Keys, pa.RecordBatch]]:
         """(keys, columns of the packing with categories as plain strings)."""
         columns = self._plan.columns
-        for batch in read(self._raw.path, columns):
+        for batch in read(self._raw.path, columns, self._raw.files):
             self.count += len(batch.records) + len(batch.bad)
             self._quarantine.add(batch.bad, self.count)
             if len(batch.records):

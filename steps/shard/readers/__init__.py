@@ -1,4 +1,4 @@
-"""Read raw data: text, JSON Lines, CSV and Parquet become record batches, bad records are named.
+"""Read raw data of many formats: it becomes record batches, bad records are named.
 
 ========================= ============================ ==========================================
 suffix                    a record                     its number in ``Batch.lines``, ``Bad.line``
@@ -7,10 +7,13 @@ suffix                    a record                     its number in ``Batch.lin
 .jsonl .ndjson            a non-blank line             line, from 1
 .csv .tsv                 a row after the header       data record, from 1; blank lines not counted
 .parquet                  a row                        row, from 1
+.tar                      files of one name, as        sample, from 1
+                          WebDataset has them
+.jpg .png .webp .wav …    the file                     its place among those read together
 ========================= ============================ ==========================================
 
-All but Parquet may be compressed: ``.gz`` or ``.zst`` follows the suffix. Case does not matter.
-Text is UTF-8; a byte order mark at the start of a file is dropped.
+All but Parquet and whole files may be compressed: ``.gz`` or ``.zst`` follows the suffix. Case
+does not matter. Text is UTF-8; a byte order mark at the start of a file is dropped.
 
 What a value may be, in every format (``steps.shard.readers.values`` has the details):
 
@@ -19,7 +22,7 @@ category  a string, integer or boolean; given as text (``7``, ``true``)
 number    a number, given as float64; what is not finite (NaN, Infinity, 1e999) is missing, what
           the samples cannot hold (``Column.limit``) makes the record bad
 bytes     base64 in JSON Lines, CSV and TSV; binary in Parquet, or an Image or Audio of Hugging
-          Face's datasets (a struct with ``bytes``)
+          Face's datasets (a struct with ``bytes``); a whole file, or a member of a tar archive
 list      a JSON array of numbers in JSON Lines, and as text in CSV and TSV; a list in Parquet;
           given as float64. An element that is no finite number makes the record bad
 timestamp ISO 8601, without an offset in UTC; in Parquet also a timestamp or a date; given as
@@ -35,7 +38,7 @@ Clean data takes pyarrow's vectorised parsers. Only where they refuse a piece of
 again record by record; both ways take the same records and give the same values.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -44,6 +47,7 @@ from typing import TYPE_CHECKING
 from steps.shard.readers.batch import Bad, Batch
 from steps.shard.readers.limits import within
 from steps.shard.readers.raw import COMPRESSION
+from steps.shard.readers.whole_files import read_files
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -67,17 +71,20 @@ FORMATS = dict(_formats())
 """Reader of each suffix that is known."""
 
 
-def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
+def read(path: Path, columns: Mapping[str, "Column"], files: Sequence[str] = ()) -> Iterator[Batch]:
     """The file's records in its order, in batches of about 4 MiB of raw data, or one record.
 
     ``records`` of a batch has the columns that are declared, in that order, in the types of
     ``batch.TYPES``. A category's dictionary may hold values of no record. A file without records
-    gives no batch.
+    gives no batch. With ``files``, these below the folder ``path`` are read, each as a record
+    (``whole_files``).
 
     Raises:
         DataError: a suffix that is not known (at once); a file that cannot be read as a whole, or
             that lacks a declared column (while reading).
     """
+    if files:
+        return within(read_files(path, files, columns), columns)
     name = path.name.lower()
     for suffix, reader in FORMATS.items():
         if name.endswith(suffix):

@@ -31,7 +31,7 @@ def json_row(found: Mapping[str, Any], columns: Mapping[str, "Column"]) -> list[
         BadRecord: a value has the wrong type, or a required one is missing.
     """
     return [
-        _present(name, column, _json_value(name, column, found.get(name)))
+        present(name, column, _json_value(name, column, found.get(name)))
         for name, column in columns.items()
     ]
 
@@ -46,18 +46,24 @@ def csv_row(fields: Sequence[bytes], columns: Mapping[str, "Column"]) -> list[An
         BadRecord: a field is not UTF-8 or not a number, or a required one is missing.
     """
     return [
-        _present(name, column, _csv_value(name, column, field))
+        present(name, column, field_value(name, column, field))
         for (name, column), field in zip(columns.items(), fields, strict=True)
     ]
 
 
-def _present(name: str, column: "Column", value: Any) -> Any:
+def present(name: str, column: "Column", value: Any) -> Any:
+    """The value. Raises: BadRecord: it is missing, and required."""
     if value is None and column.required:
         raise BadRecord(f"column {name!r} is required and has no value")
     return value
 
 
-def _csv_value(name: str, column: "Column", field: bytes) -> Any:
+def field_value(name: str, column: "Column", field: bytes) -> Any:
+    """The value that a field of text stands for; None for an empty one.
+
+    Raises:
+        BadRecord: it stands for none.
+    """
     text = decoded(field, f"column {name!r} is")
     if column.kind != "number":
         return from_text(name, column, text) if text else None

@@ -1,6 +1,8 @@
 """Reading in the tests: write a file, read all of it; and the readers with small limits."""
 
 import gzip
+import io
+import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +41,18 @@ def write(folder: Path, name: str, content: bytes | str) -> Path:
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
+
+
+def tar(members: Mapping[str, bytes | str]) -> bytes:
+    """An archive of these files."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for name, content in members.items():
+            raw_content = content.encode() if isinstance(content, str) else content
+            entry = tarfile.TarInfo(name)
+            entry.size = len(raw_content)
+            archive.addfile(entry, io.BytesIO(raw_content))
+    return file.getvalue()
 
 
 def read_all(path: Path, columns: Mapping[str, Column] = TEXT) -> Reading:

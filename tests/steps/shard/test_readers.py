@@ -18,6 +18,7 @@ from tests.steps.shard.readings import (
     plain,
     read_all,
     reasons,
+    tar,
     write,
 )
 from trainyard.common.errors import DataError
@@ -37,6 +38,9 @@ CONTENT = {
 
 def content(suffix: str) -> bytes:
     """``TEXTS`` as a file of that suffix."""
+    if suffix.startswith(".tar"):
+        members = {f"{n:03d}.{end}": text for n, text in enumerate(TEXTS) for end in ("text", "z")}
+        return compressed(tar(members), suffix)
     if suffix == ".parquet":
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"z": [0] * len(TEXTS), "text": TEXTS}), sink)
@@ -61,7 +65,7 @@ def test_unknown_suffix_is_an_error_before_anything_is_read(tmp_path: Path, name
         read(tmp_path / name, TEXT)
 
 
-@pytest.mark.parametrize("suffix", [s for s in FORMATS if s != ".parquet"])
+@pytest.mark.parametrize("suffix", [s for s in FORMATS if s[:4] not in (".par", ".tar")])
 def test_a_file_without_a_byte_gives_no_batch(tmp_path: Path, suffix: str):
     assert list(read(write(tmp_path, f"a{suffix}", b""), TEXT)) == []
     assert list(read(write(tmp_path, f"b{suffix}", compressed(b"", suffix)), TEXT)) == []

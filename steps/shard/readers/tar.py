@@ -1,0 +1,142 @@
+"""Tar archives as WebDataset writes them: neighbours whose names differ in their end are a sample.
+
+``0001.jpg`` and ``0001.cls`` are one record, with the columns ``jpg`` and ``cls``, and ``__key__``,
+which is ``0001``: what stands before the first dot of the last part of a name, and its folder, is
+the key. A column ``jpg;png`` is the first of these that a sample has. A member is bytes, or text
+in UTF-8 of whatever kind is declared. A record's number is that of its sample, from 1.
+"""
+
+import re
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from steps.shard.readers import raw
+from steps.shard.readers.batch import Bad, Batch
+from steps.shard.readers.rows import Row, batches
+from steps.shard.readers.values import BadRecord, field_value, present
+from trainyard.common.errors import DataError
+
+if TYPE_CHECKING:
+    from training.workloads import Column
+
+SUFFIXES = (".tar",)
+COMPRESSED = True  # whether .gz or .zst may follow
+
+KEY = "__key__"
+NAME = re.compile(r"((?:.*/)?[^./][^.]*)\.([^/]*)")
+OURS = re.compile(r"(^|/)__[^/]*__($|/)")
+"""Members that are WebDataset's own, and no data."""
+END = bytes(512)  # after the last member (POSIX.1-2024, pax interchange format, has two of them)
+SEEN = 64 << 10  # bytes that are kept of what was read; tarfile reads a sixth of that ahead
+
+
+def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
+    """The samples in the archive's order.
+
+    Raises:
+        DataError: is no tar archive, cut off or damaged.
+    """
+    compression = raw.COMPRESSION.get(path.suffix.lower())
+    try:
+        with pa.input_stream(str(path), compression=compression) as stream:
+            tail = _Tail(stream)
+            with tarfile.open(fileobj=tail, mode="r|") as archive:
+                yield from batches(_rows(archive, columns), columns)
+            tail.check(archive.offset)
+    except (OSError, EOFError, pa.ArrowException, tarfile.TarError) as error:
+        raise DataError(
+            f"{path}: cannot be read as tar to its end ({error}); it was cut off or damaged: "
+            "make it again, or copy it again"
+        ) from error
+
+
+class _Tail:
+    """Passes a stream on, and knows what was read last: tarfile takes an archive that was cut off
+    between two members for whole, and one with a damaged header for one that ends before it."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream, self._tail, self._read = stream, b"", 0
+
+    def read(self, size: int) -> bytes:
+        found = self._stream.read(size)
+        self._read += len(found)
+        self._tail = (self._tail + found)[-SEEN:]
+        return found
+
+    def check(self, offset: int) -> None:
+        """Look whether the archive ends at ``offset``. Raises: EOFError: it does not."""
+        place = len(self._tail) - (self._read - offset)
+        if self._tail[place : place + len(END)] != END:
+            raise EOFError(f"no member and no end is at byte {offset}")
+        while self.read(raw.CHUNK_BYTES):
+            pass  # so that a checksum behind it is looked at
+
+
+@dataclass
+class Sample:
+    """The members of one key."""
+
+    key: str
+    found: dict[str, bytes] = field(default_factory=dict)
+    """End of the name → content, of those that are declared."""
+    names: list[str] = field(default_factory=list)
+    """All ends."""
+    reason: str = ""
+    """Why it is bad."""
+
+    def row(self, number: int, columns: Mapping[str, "Column"]) -> Row | Bad:
+        try:
+            if self.reason:
+                raise BadRecord(self.reason)
+            values = [self._value(name, column) for name, column in columns.items()]
+        except BadRecord as error:
+            return Bad(number, f"{error}; the sample has {', '.join(self.names)}", self.key)
+        return Row(number, values, sum(map(len, self.found.values())))
+
+    def add(self, end: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        """Add a member, whose content is read if ``end`` is declared."""
+        file = archive.extractfile(member)
+        if end in self.names:
+            self.reason = f"member {member.name!r} stands twice"
+        elif file and member.size <= raw.MAX_RECORD_BYTES:
+            self.found[end] = file.read()
+        else:
+            self.reason = f"member {member.name!r} is longer than {raw.MAX_RECORD_BYTES} bytes"
+
+    def _value(self, name: str, column: "Column") -> Any:
+        if name == KEY:
+            content: bytes | None = self.key.encode()
+        else:
+            content = next((self.found[e] for e in _ends(name) if e in self.found), None)
+        if content is None or column.kind == "bytes":
+            return present(name, column, content)
+        content = content.rstrip(b"\r\n") if column.kind == "text" else content.strip()
+        return present(name, column, field_value(name, column, content))
+
+
+def _rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Iterator[Row | Bad]:
+    wanted = {end for name in columns for end in _ends(name)}
+    sample, number = None, 0
+    for member in archive:
+        named = NAME.fullmatch(member.name)
+        if not member.isreg() or named is None or OURS.search(member.name):
+            continue
+        key, end = named[1], named[2].lower()
+        if sample is None or key != sample.key:
+            if sample is not None:
+                yield sample.row(number, columns)
+            sample, number = Sample(key), number + 1
+        if end in wanted:
+            sample.add(end, archive, member)
+        sample.names.append(end)
+    if sample is not None:
+        yield sample.row(number, columns)
+
+
+def _ends(column: str) -> list[str]:
+    return column.lower().split(";")

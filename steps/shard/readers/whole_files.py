@@ -1,0 +1,64 @@
+"""Folders of files, each a record: images and sounds as users of ImageFolder have them.
+
+A record has three columns: ``path`` (below data.input), ``bytes`` (all of the file) and ``label``
+(the first folder of the path; none for a file that lies in no folder). Its number is the file's
+place among those that are read together.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steps.shard.readers import raw
+from steps.shard.readers.batch import Bad, Batch
+from steps.shard.readers.names import check_names
+from steps.shard.readers.rows import Row, batches
+from steps.shard.readers.values import BadRecord, field_value, present
+from trainyard.common.errors import DataError
+
+if TYPE_CHECKING:
+    from training.workloads import Column
+
+COLUMNS = ("path", "bytes", "label")
+
+
+def read_files(
+    folder: Path, names: Sequence[str], columns: Mapping[str, "Column"]
+) -> Iterator[Batch]:
+    """These files below ``folder``.
+
+    Raises:
+        DataError: a declared column is none of ``COLUMNS``; a file cannot be read.
+    """
+    check_names(folder / names[0], COLUMNS, columns)
+    for name, column in columns.items():
+        if (column.kind == "bytes") != (name == "bytes"):
+            raise DataError(
+                f"{folder / names[0]}: column {name!r} is declared as {column.kind}; of a whole "
+                "file the column 'bytes' is bytes, and 'path' and 'label' are text or category"
+            )
+    rows = (_row(folder, number, name, columns) for number, name in enumerate(names, 1))
+    yield from batches(rows, columns)
+
+
+def _row(folder: Path, number: int, name: str, columns: Mapping[str, "Column"]) -> Row | Bad:
+    path = folder / name
+    try:
+        if not 0 < path.stat().st_size <= raw.MAX_RECORD_BYTES:
+            size = path.stat().st_size
+            return Bad(number, f"has {size} bytes, expected 1 to {raw.MAX_RECORD_BYTES}", name)
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error}; copy it again") from error
+    first, _, rest = name.partition("/")
+    found: dict[str, Any] = {"path": name.encode(), "label": first.encode() if rest else b""}
+    try:
+        values = [
+            content
+            if key == "bytes"
+            else present(key, column, field_value(key, column, found[key]))
+            for key, column in columns.items()
+        ]
+    except BadRecord as error:
+        return Bad(number, str(error), name)
+    return Row(number, values, len(content))
