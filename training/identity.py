@@ -23,6 +23,8 @@ from trainyard.common.hashes import json_sha256
 
 JOB = "steps/train/job.py"
 SHOWN = 3  # files in one message
+ADDED = ("mixture", "inputs")
+"""Parts that older trainings do not tell: without them a training is called as it was then."""
 
 
 class Parts(BaseModel):
@@ -49,10 +51,19 @@ class Parts(BaseModel):
     start: dict[str, Any] | None = None
     """What the weights begin with (``training.start``); None for fresh ones."""
 
+    mixture: list[dict[str, Any]] | None = None
+    """How much of each input is read from which step on (``training.mixture.told``); None for data
+    of one input."""
+
+    inputs: dict[str, str] | None = None
+    """Input of the mixture → fingerprint; None where it is not known yet."""
+
     @property
     def name(self) -> str:
         """The identity: only a checkpoint of the same one is resumed by itself."""
-        return json_sha256(self.model_dump(mode="json"))[:16]
+        told = self.model_dump(mode="json")
+        unsaid = {name for name in ADDED if told[name] is None}
+        return json_sha256({name: told[name] for name in told.keys() - unsaid})[:16]
 
     @property
     def code_sha256(self) -> str:
@@ -72,8 +83,9 @@ class Parts(BaseModel):
 
     def _flat(self) -> dict[str, Any]:
         inside = {f"workload_config.{name}": v for name, v in self.workload_config.items()}
-        rest = {name: getattr(self, name) for name in ("workload", "data", "torch", "start")}
-        return self.settings | inside | rest
+        inside |= {f"data.{name}": fingerprint for name, fingerprint in (self.inputs or {}).items()}
+        names = ("workload", "data", "torch", "start", "mixture")
+        return self.settings | inside | {name: getattr(self, name) for name in names}
 
 
 def parts(

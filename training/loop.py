@@ -5,9 +5,10 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,9 +18,11 @@ from training.clock import PARTS
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.order import Order, uniform, windowed
+from training.data.mixture import MixtureOrder
+from training.mixture import Mixture
 from training.optimizers import Average, learning_rate
 from training.profiler import Trace
+from training.sampling import order, validated
 from training.strategies import Strategy
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
@@ -27,14 +30,6 @@ from trainyard.common.errors import TrainingError
 log = logging.getLogger(__name__)
 
 Report = Callable[[dict[str, float]], None]
-
-
-def order(config: TrainConfig, train: Dataset) -> Order:
-    """The order of the samples that ``config.shuffle`` asks for."""
-    if config.shuffle == "windowed":
-        sizes = train.merged.samples
-        return windowed(train.fingerprint, config.seed, sizes, config.window_samples)
-    return uniform(train.fingerprint, config.seed, len(train))
 
 
 def fresh(config: TrainConfig, workload: Workload) -> nn.Module:
@@ -52,6 +47,7 @@ class Loop:
         keep: called on every rank before a checkpoint is saved.
         traces: folder for the trace of ``config.profile_steps``; None for no trace.
         model: what ``fresh`` gave; None to ask it here.
+        mixture: the weights of the inputs that the data come from; None for no weights.
     """
 
     def __init__(
@@ -65,9 +61,11 @@ class Loop:
         keep: Callable[[], None] = lambda: None,
         traces: Path | None = None,
         model: nn.Module | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         self.config, self.workload, self.strategy = config, workload, strategy
         self.checkpoints, self.report, self._keep = checkpoints, report, keep
+        self._mixture, self._order = mixture, None
         self.ranks = strategy.ranks
         self.micro_batches = config.micro_batches(self.ranks.world)
         model = model or fresh(config, workload)
@@ -108,9 +106,10 @@ class Loop:
 
     def _loader(self, train: Dataset) -> Loader:
         config, strategy = self.config, self.strategy
+        self._order = order(config, train, self._mixture)
         return Loader(
             train,
-            order(config, train),
+            self._order,
             global_batch=config.global_batch,
             micro_batch=config.micro_batch,
             rank=strategy.data_rank,
@@ -186,14 +185,14 @@ class Loop:
         if self.step % config.validation_interval == 0 or self.step == config.max_steps:
             began = time.perf_counter()
             with self._averaged():
-                loss = self._validate(validation)
+                loss, of_inputs = self._validate(validation)
             if not math.isfinite(loss):
                 raise TrainingError(
                     f"validation loss is {loss} after step {self.step}; nothing is saved: "
                     "lower learning_rate"
                 )
             self._validated = self.step, loss
-            self.report({"step": self.step, "validation_loss": loss})
+            self.report({"step": self.step, "validation_loss": loss, **of_inputs})
             self._began += time.perf_counter() - began  # not training time
         clock.skip()
         if self.step % config.checkpoint_interval == 0 or self.step == config.max_steps:
@@ -201,27 +200,39 @@ class Loop:
             clock.mark("checkpoint")
 
     @torch.no_grad()
-    def _validate(self, validation: Dataset) -> float:
-        """Mean loss over the first ``validation_samples``, shared by the ranks."""
-        strategy, config = self.strategy, self.config
-        count = min(len(validation), config.validation_samples)
-        totals = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
-        mine = range(strategy.data_rank, count, strategy.data_world)
+    def _validate(self, validation: Dataset) -> tuple[float, dict[str, float]]:
+        """Mean loss over what is looked at, shared by the ranks; and that of each input."""
+        strategy = self.strategy
+        looked_at = validated(self.config, validation, self._mixture)
         modes = {module: module.training for module in strategy.model.modules()}
         strategy.model.eval()
-        # Every rank runs the model equally often: with sharded weights they do it together.
-        for start in range(0, -(-count // strategy.data_world), config.micro_batch):
-            samples = mine[start : start + config.micro_batch]
-            read = validation.read(samples or range(1))
-            batch = self._on_device({n: torch.from_numpy(array) for n, array in read.items()})
-            loss = strategy.validate(batch)
-            if samples:
-                totals[0] += loss
-                totals[1] += self.workload.units(batch)
+        totals = [self._loss_of(validation, indices) for indices in looked_at.values()]
         for module, training in modes.items():  # a frozen BatchNorm was in eval before, too
             module.training = training
-        loss_sum, units = strategy.sum(totals).tolist()
-        return loss_sum / units
+        sums = strategy.sum(torch.stack(totals))
+        loss_sum, units = sums.sum(0).tolist()
+        of_inputs = {
+            f"validation_loss.{name}": one / counted
+            for name, (one, counted) in zip(looked_at, sums.tolist(), strict=True)
+            if name and counted
+        }
+        return loss_sum / units, of_inputs
+
+    def _loss_of(self, data: Dataset, indices: Sequence[int] | np.ndarray) -> Tensor:
+        """(sum of the losses, units) of this rank's share of these samples."""
+        strategy, config = self.strategy, self.config
+        totals = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
+        mine = indices[strategy.data_rank :: strategy.data_world]
+        # Every rank runs the model equally often: with sharded weights they do it together.
+        for start in range(0, -(-len(indices) // strategy.data_world), config.micro_batch):
+            samples = mine[start : start + config.micro_batch]
+            read = data.read(samples if len(samples) else range(1))
+            batch = self._on_device({n: torch.from_numpy(array) for n, array in read.items()})
+            loss = strategy.validate(batch)
+            if len(samples):
+                totals[0] += loss
+                totals[1] += self.workload.units(batch)
+        return totals
 
     def _log(self, loss: float, rate: float, norm: float, stalled: float) -> None:
         now = time.perf_counter()
@@ -241,11 +252,22 @@ class Loop:
             **{f"{part}_seconds": value / steps for part, value in seconds.items()},
             "data_stall": (stalled - self._stalled) / elapsed,
             "memory_mb": memory,
+            **self._seen(),
         }
         if self._peak:
             metrics["mfu"] = devices.utilisation(units, self._flops, world, self._peak)
         self.report(metrics)
         self._began, self._samples, self._units, self._stalled = now, 0, 0.0, stalled
+
+    def _seen(self) -> dict[str, float]:
+        """Samples of each input of a mixture that were taken so far, and how many epochs it is."""
+        if not isinstance(self._order, MixtureOrder):
+            return {}
+        counts = self._order.seen(self.step * self.config.global_batch).tolist()
+        found: dict[str, float] = {}
+        for one, count in zip(self._order.inputs, counts, strict=True):
+            found |= {f"samples.{one.name}": count, f"epochs.{one.name}": count / one.samples}
+        return found
 
     def _gathered(self) -> tuple[dict[str, float], float]:
         """(seconds of each part since the last line, mean over the ranks; the largest memory)."""

@@ -25,7 +25,8 @@ CHANNEL = "start"
 ARCHIVE = "model.tar.gz"
 PICKLED = "state.pt"
 """What the first checkpoints were."""
-DIFFERENT = {"code", "data", "torch", "workload", "workload_config", *TrainConfig.model_fields}
+DIFFERENT = {*("code", "data", "mixture", "torch", "workload", "workload_config"),
+             *TrainConfig.model_fields}  # fmt: skip
 """What ``may_differ`` may name."""
 URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S*[^\s/]"
 
@@ -42,7 +43,8 @@ class StartFrom(BaseModel):
 
     may_differ: tuple[str, ...] = ()
     """With checkpoint: in what this training may differ from that one. code, data, torch, workload,
-    workload_config, or a setting of the loop such as max_steps; anything else is an error."""
+    workload_config, mixture, or a setting of the loop such as max_steps; anything else is an error.
+    Weights of data.inputs that change only after the checkpoint's step are no difference."""
 
     model_package: str | None = Field(
         default=None, pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:model-package/\S+$"
@@ -198,6 +200,13 @@ def check_step(start: Start, config: TrainConfig) -> None:
         )
 
 
+def _until(parts: Parts, step: int) -> list[dict[str, Any]] | None:
+    """How much of each input was read in the first ``step`` steps; None without a mixture."""
+    if parts.mixture is None:
+        return None
+    return [phase for phase in parts.mixture if phase["step"] < step]
+
+
 def check_differences(start: Start, mine: Parts) -> dict[str, str]:
     """Part → how this training differs from the checkpoint's, in words.
 
@@ -209,6 +218,8 @@ def check_differences(start: Start, mine: Parts) -> dict[str, str]:
     found = mine.differences(start.lineage.parts)
     found.pop("start", None)  # that is what start_from says
     asked = start.asked.may_differ
+    if start.said and _until(mine, start.said.step) == _until(start.lineage.parts, start.said.step):
+        asked = (*asked, "mixture")  # the past is the same, and of the future nothing was made
     refused = {n: w for n, w in found.items() if n.partition(".")[0] not in asked}
     if refused:
         names = sorted({name.partition(".")[0] for name in refused})

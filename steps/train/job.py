@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from steps import edge
 from steps.arguments import add, read
 from training.config import TrainConfig
+from training.mixture import read_mixture, told
 from training.restart import Attempt, refuse_what_failed
 from training.start import CHANNEL, Start, check_differences, check_step, opened, read_start
 from training.workloads import read_settings
@@ -35,6 +36,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--workload", required=True)
     parser.add_argument("--workload_config", default="{}", help="the workload's settings as JSON")
     parser.add_argument("--start_from", default="", help="StartFrom as JSON; none: fresh weights")
+    parser.add_argument("--mixture", default="", help="Mixture as JSON; none: data of one input")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)  # SMP's; it reads them itself
     add(parser, TrainConfig)
@@ -64,9 +66,11 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     config = read_config(options)
     settings = read_settings(options.workload_config)
     start = _start(options.start_from, root / "input/data", config)
+    mixture = read_mixture(options.mixture)
 
     from training import artifact, begin
     from training.checkpoint import Checkpoints
+    from training.data.mixture import inputs
     from training.lineage import Lineage
     from training.loop import Loop, fresh
     from training.microbatches import settings_by_batch
@@ -84,6 +88,9 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     model = fresh(config, workload)
     shaping = settings_by_batch(config, workload, model)
     parts = _parts(config, options.workload, settings, fingerprint, start, shaping)
+    if mixture is not None:
+        fingerprints = {one.name: one.fingerprint for one in inputs(data["train"].merged).values()}
+        parts = parts.model_copy(update={"mixture": told(mixture), "inputs": fingerprints})
     name = parts.name
     differs = check_differences(start, parts) if start else {}
     if start and start.said is None:
@@ -127,6 +134,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
             keep=reports.keep,
             traces=traces,
             model=model,
+            mixture=mixture,
         )
         watch.step = lambda: loop.step
         if ranks.rank == 0 and (why := watch.previous()):

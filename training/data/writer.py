@@ -33,12 +33,13 @@ def write_dataset(
     host: str = "algo-1",
     split: str = "train",
     workload: Mapping[str, Any] | None = None,
+    unit: str | None = None,
 ) -> Manifest:
     """Samples in memory as one unit's shards, with the manifest of the instance ``host``."""
     writer = ShardWriter(folder, host, fields, shard_bytes)
     writer.add(samples)
     shards = writer.close()
-    source = Source(name=f"{host}.jsonl", records=writer.samples, samples=writer.samples)
+    source = Source(name=unit or f"{host}.jsonl", records=writer.samples, samples=writer.samples)
     manifest = Manifest(
         split=split, fields=fields, workload=workload or {}, sources=[source], shards=shards
     )

@@ -1,0 +1,202 @@
+"""The order of a mixture: its shares at every length, each input by itself, ranks and changes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.training.data.test_order import read
+from training.data.dataset import Dataset
+from training.data.manifest import Field
+from training.data.mixture import Input, MixtureOrder, chosen, inputs, table
+from training.data.order import uniform, windowed
+from training.data.writer import write_dataset
+from trainyard.common.errors import DataError
+
+shares = st.lists(st.integers(0, 60), min_size=1, max_size=7).filter(any)
+FIELDS = {"id": Field(dtype="uint32", shape=(1,))}
+
+
+def mixed(sizes: list[list[int]], phases, seed: int = 0, window: int | None = None) -> MixtureOrder:
+    """Of inputs of so many samples a shard; their shards lie one after another in turn."""
+    rows = [(number, size) for number, each in enumerate(sizes) for size in each]
+    rows.sort(key=lambda row: row[1])  # so those of an input do not lie side by side
+    begins = np.cumsum([0, *(size for _, size in rows)])
+    made, orders = [], []
+    for number in range(len(sizes)):
+        here = np.array([place for place, row in enumerate(rows) if row[0] == number])
+        each = np.array([rows[place][1] for place in here])
+        made.append(Input(f"{number}", f"f{number}", here, each, begins[here]))
+        order = (
+            uniform(f"f{number}", seed, int(each.sum()))
+            if window is None
+            else windowed(f"f{number}", seed, each, window)
+        )
+        orders.append(order)
+    return MixtureOrder(made, orders, phases)
+
+
+@st.composite
+def mixtures(draw) -> tuple[MixtureOrder, list]:
+    """A mixture of inputs of unequal sizes, of either kind, and its phases."""
+    count = draw(st.integers(1, 5))
+    sizes = [draw(st.lists(st.integers(1, 40), min_size=1, max_size=6)) for _ in range(count)]
+    weights = st.lists(st.integers(0, 9), min_size=count, max_size=count).filter(any)
+    starts = [0, *sorted(draw(st.sets(st.integers(1, 300), max_size=3)))]
+    phases = [(start, draw(weights)) for start in starts]
+    window = draw(st.none() | st.integers(1, 50))
+    return mixed(sizes, phases, draw(st.integers(0, 9)), window), phases
+
+
+def by_the_book(order: MixtureOrder, phases, stop: int) -> tuple[list[int], list[int]]:
+    """(input, sample) at every position, found by counting from the first one on."""
+    counts, sources, samples = [0] * len(order.inputs), [], []
+    for (start, weights), (end, _) in zip(phases, [*phases[1:], (stop, [])], strict=True):
+        round_, _ = table(weights)
+        for position in range(start, min(end, stop)):
+            source = int(round_[(position - start) % len(round_)])
+            own = int(order._orders[source].at(range(counts[source], counts[source] + 1))[0])
+            for first, size in zip(
+                order.inputs[source].firsts, order.inputs[source].sizes, strict=True
+            ):
+                if own < size:
+                    samples.append(int(first) + own)
+                    break
+                own -= int(size)
+            counts[source] += 1
+            sources.append(source)
+    return sources, samples
+
+
+@given(shares)
+def test_after_any_number_of_samples_each_share_is_exact_to_less_than_one(given_shares):
+    found, before = table(given_shares)
+    total, rounds = sum(given_shares), 3
+    whole = np.tile(found, rounds)
+    taken = np.arange(1, len(whole) + 1)
+    for number, share in enumerate(given_shares):
+        counts = np.cumsum(whole == number)
+        assert (np.abs(counts * total - taken * share) < total).all()
+        assert counts[-1] == rounds * share
+        assert before[found == number].tolist() == list(range(share))
+
+
+def test_a_table_of_the_largest_length_keeps_the_bound_too():
+    given_shares = [40_000, 25_000, 500, 35, 1]
+    found, _ = table(given_shares)
+    taken = np.arange(1, len(found) + 1)
+    for number, share in enumerate(given_shares):
+        lag = np.cumsum(found == number) * len(found) - taken * share
+        assert np.abs(lag).max() < len(found)
+
+
+@settings(max_examples=60)
+@given(mixtures(), st.data())
+def test_any_position_is_found_as_counting_from_the_first_one_finds_it(made, data):
+    order, phases = made
+    sources, samples = by_the_book(order, phases, 400)
+    assert order.at(range(400)).tolist() == samples
+    assert order.sources(range(400)).tolist() == sources
+    asked = data.draw(st.lists(st.integers(0, 399)).map(sorted))
+    assert order.at(np.array(asked, np.int64)).tolist() == np.array(samples)[asked].tolist()
+    position = data.draw(st.integers(0, 400))
+    counted = np.bincount(sources[:position], minlength=len(order.inputs))
+    assert order.seen(position).tolist() == counted.tolist()
+
+
+@settings(max_examples=60)
+@given(mixtures())
+def test_an_input_repeats_itself_only_when_all_of_it_was_seen(made):
+    """Across changes of the weights, too: nothing is skipped, and nothing comes twice too early."""
+    order, _ = made
+    stream, sources = order.at(range(700)), order.sources(range(700))
+    for number, one in enumerate(order.inputs):
+        own = stream[sources == number]
+        every = np.sort(one.first(one.samples))
+        for start in range(0, len(own), one.samples):
+            epoch = np.sort(own[start : start + one.samples])
+            if len(epoch) == one.samples:
+                assert epoch.tolist() == every.tolist()
+            assert len(set(epoch.tolist())) == len(epoch) and set(epoch) <= set(every)
+
+
+@settings(max_examples=60)
+@given(
+    mixtures(), st.integers(1, 16), st.integers(1, 6), st.integers(1, 4), st.integers(0, 300),
+    st.integers(1, 40),
+)  # fmt: skip
+def test_ranks_share_out_the_same_global_batches(made, world, share, batches, position, chunk):
+    order, _ = made
+    together = read(order, position, batches, world * share, world, chunk)
+    expected = order.at(range(position, position + batches * world * share))
+    assert together.ravel().tolist() == expected.tolist()
+
+
+@given(st.integers(1, 200), st.integers(0, 9))
+def test_what_comes_before_a_change_and_the_order_within_each_input_stay(start, seed):
+    """Other weights choose another input more often, but the next sample of each is the same."""
+    sizes = [[30, 20], [7], [1]]
+    plain = mixed(sizes, [(0, [7, 2, 1])], seed)
+    changed = mixed(sizes, [(0, [7, 2, 1]), (start, [1, 0, 1])], seed)
+    assert plain.at(range(start)).tolist() == changed.at(range(start)).tolist()
+    for number in range(3):
+        own = [
+            order.at(range(500))[order.sources(range(500)) == number] for order in (plain, changed)
+        ]
+        length = min(map(len, own))
+        assert own[0][:length].tolist() == own[1][:length].tolist()
+    after = changed.sources(range(start, start + 100))
+    assert np.bincount(after, minlength=3).tolist() == [50, 0, 50]
+
+
+def test_an_input_has_the_order_that_it_has_by_itself():
+    """What lies beside it, and how much of it is taken, does not matter."""
+    one = mixed([[10, 20], [50]], [(0, [1, 3])])
+    own = one.at(range(200))[one.sources(range(200)) == 0]
+    alone = mixed([[10, 20]], [(0, [5])]).at(range(50))
+    assert own.tolist() == alone.tolist()
+
+
+@settings(max_examples=60)
+@given(mixtures(), st.integers(0, 300))
+def test_the_shards_that_are_asked_for_hold_the_next_sample_of_every_input(made, position):
+    order, _ = made
+    needed = order.shards_from(position)
+    if needed is None:
+        return
+    assert len(set(needed.tolist())) == len(needed)
+    for one, count, own in zip(order.inputs, order.seen(position), order._orders, strict=True):
+        [sample] = own.at(range(int(count), int(count) + 1)).tolist()
+        slot = int(np.searchsorted(np.cumsum(one.sizes), sample, side="right"))
+        assert one.shards[slot] in needed
+
+
+def write(folder, **made) -> Dataset:
+    """A dataset of one unit for each name: ids from ``start`` to before ``stop``."""
+    for name, (start, stop) in made.items():
+        ids = np.arange(start, stop, dtype=np.uint32).reshape(-1, 1)
+        write_dataset(
+            folder, {"id": ids}, FIELDS, shard_bytes=200, host=f"algo-{name}", unit=f"{name}/0-of-1"
+        )
+    return Dataset(folder)
+
+
+def test_the_inputs_of_a_dataset_are_read_off_its_manifests(tmp_path):
+    data = write(tmp_path, web=(0, 300), code=(1000, 1100), tiny=(5000, 5001))
+    found = inputs(data.merged)
+    assert {name: one.samples for name, one in found.items()} == {
+        "code": 100,
+        "tiny": 1,
+        "web": 300,
+    }
+    for name, low, high in (("web", 0, 300), ("code", 1000, 1100), ("tiny", 5000, 5001)):
+        ids = data.read(found[name].first(10**6))["id"].ravel()
+        assert sorted(ids.tolist()) == list(range(low, high))
+        assert len(found[name].first(3)) == min(3, high - low)
+    assert len({one.fingerprint for one in found.values()}) == 3
+
+
+def test_an_input_without_a_sample_is_named(tmp_path):
+    data = write(tmp_path, web=(0, 30), empty=(0, 0))
+    with pytest.raises(DataError, match="has no sample of input 'empty', but of web; it is too"):
+        chosen(inputs(data.merged), ["web", "empty"], tmp_path)

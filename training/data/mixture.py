@@ -1,0 +1,208 @@
+"""The order of the samples of several inputs, each with a share: a pure function of the position.
+
+Which input a position belongs to is a table that repeats itself: of weights 7, 2 and 1 it has ten
+places. Within an input its own order goes on from where it was, by its own count and epochs, so
+that a small one is repeated while of a large one nothing is seen twice. Any position is found at
+once, behind a change of the weights, too.
+"""
+
+import functools
+import hashlib
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.data.merged_manifests import MergedManifests
+from training.data.order import Order
+from trainyard.common.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Those of a dataset's samples that come from one input."""
+
+    name: str
+    fingerprint: str
+    """SHA-256 over the hashes of its shards."""
+    shards: np.ndarray
+    """Their rows among all shards, ascending, int64."""
+    sizes: np.ndarray
+    """Samples in each, int64."""
+    firsts: np.ndarray
+    """Global index of the first sample of each, int64."""
+
+    @property
+    def samples(self) -> int:
+        return int(self.sizes.sum())
+
+    def first(self, count: int) -> np.ndarray:
+        """Global indices of its first samples, ``count`` at most, int64."""
+        ranges = zip(self.firsts.tolist(), self.sizes.tolist(), strict=True)
+        every = (index for first, size in ranges for index in range(first, first + size))
+        return np.fromiter(itertools.islice(every, count), np.int64)
+
+
+def inputs(merged: MergedManifests) -> dict[str, Input]:
+    """The inputs that the shards come from, by name, which their units' names begin with."""
+    names = [name.rpartition("/")[0] for name in merged.told["name"]]
+    folders = np.array(names, object)[merged.source]
+    firsts = np.cumsum(merged.samples) - merged.samples
+    found = {}
+    for name in sorted(set(folders)):
+        shards = np.flatnonzero(folders == name)
+        digest = hashlib.sha256(np.ascontiguousarray(merged.sha256[shards]))
+        found[name] = Input(
+            name, digest.hexdigest(), shards, merged.samples[shards], firsts[shards]
+        )
+    return found
+
+
+def chosen(found: Mapping[str, Input], names: Iterable[str], where: object) -> list[Input]:
+    """The inputs of these names, each with a sample.
+
+    Raises:
+        DataError: there is none of that name in the dataset.
+    """
+    missing = [name for name in names if name not in found or not found[name].samples]
+    if missing:
+        raise DataError(
+            f"{where}: has no sample of input {missing[0]!r}, but of {', '.join(found) or 'none'}; "
+            "it is too small for a sample of this split, or other inputs hold all of its records: "
+            "leave it out of data.inputs, or give it more data"
+        )
+    return [found[name] for name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Positions from ``start`` on with the same weights."""
+
+    start: int
+    shares: np.ndarray
+    """Of each input, whole numbers, int64."""
+    source: np.ndarray
+    """The input of each place of the table, int64 (sum of the shares,)."""
+    before: np.ndarray
+    """How many places before it in the table have the same input, int64."""
+    counts: np.ndarray
+    """Samples of each input before ``start``, int64."""
+
+    def seen(self, position: int) -> np.ndarray:
+        """Samples of each input before this position, int64."""
+        rounds, rest = divmod(position - self.start, len(self.source))
+        more = np.bincount(self.source[:rest], minlength=len(self.shares))
+        return self.counts + rounds * self.shares + more
+
+
+class MixtureOrder(Order):
+    """See the module.
+
+    Args:
+        inputs: they are numbered in this order.
+        orders: of each input's own samples, which count from 0.
+        phases: (position, share of each input); the first begins at 0.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        orders: Sequence[Order],
+        phases: Sequence[tuple[int, Sequence[int]]],
+    ) -> None:
+        self.inputs, self._orders = inputs, orders
+        self._phases: list[Phase] = []
+        for start, shares in phases:
+            counts = self.seen(start) if start else np.zeros(len(inputs), np.int64)
+            self._phases.append(Phase(start, np.array(shares, np.int64), *table(shares), counts))
+        self._starts = np.array([phase.start for phase in self._phases], np.int64)
+        self._ends = [np.cumsum(one.sizes) for one in inputs]
+        ends = zip(inputs, self._ends, strict=True)
+        self._shifts = [one.firsts - (end - one.sizes) for one, end in ends]
+
+    def at(self, positions: np.ndarray | range) -> np.ndarray:
+        positions = np.asarray(positions, np.int64)
+        source, place = self._places(positions)
+        out = np.empty(len(positions), np.int64)
+        for number in np.flatnonzero(np.bincount(source, minlength=len(self.inputs))):
+            here = np.flatnonzero(source == number)
+            own = self._orders[number].at(place[here])
+            slots = np.searchsorted(self._ends[number], own, side="right")
+            out[here] = own + self._shifts[number][slots]
+        return out
+
+    def shards_from(self, position: int) -> np.ndarray | None:
+        needed = []
+        for one, order, count in zip(self.inputs, self._orders, self.seen(position), strict=True):
+            shards = order.shards_from(int(count))
+            if shards is None:
+                return None
+            needed.append(one.shards[shards])
+        return np.concatenate(needed)
+
+    def seen(self, position: int) -> np.ndarray:
+        """Samples of each input before this position, int64."""
+        [phase] = [p for p in self._phases if p.start < position][-1:] or self._phases[:1]
+        return phase.seen(position)
+
+    def sources(self, positions: np.ndarray | range) -> np.ndarray:
+        """The input's number at ascending positions, int64."""
+        return self._places(np.asarray(positions, np.int64))[0]
+
+    def _places(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(input's number, position in its own order) at ascending positions."""
+        source = np.empty(len(positions), np.int64)
+        place = np.empty(len(positions), np.int64)
+        for phase, here in self._pieces(positions):
+            rounds, slots = np.divmod(positions[here] - phase.start, len(phase.source))
+            source[here] = numbers = phase.source[slots]
+            rounds *= phase.shares[numbers]
+            rounds += phase.counts[numbers]
+            rounds += phase.before[slots]
+            place[here] = rounds
+        return source, place
+
+    def _pieces(self, positions: np.ndarray) -> Iterator[tuple[Phase, slice]]:
+        """Ascending positions by the phase that they fall into."""
+        cuts = [*np.searchsorted(positions, self._starts).tolist(), len(positions)]
+        for phase, start, stop in zip(self._phases, cuts, cuts[1:], strict=False):
+            if start < stop:
+                yield phase, slice(start, stop)
+
+
+def table(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """(number at each place, how many equal ones stand before it) of one round, both int64.
+
+    Each number stands as often as its share says. Among the first n places of any number of rounds
+    it stands less than one time more or less than n × share / sum: R. Tijdeman 1980, "The chairman
+    assignment problem", shows that there is such an order. So each has to come between two places,
+    and of those that may come the one that has to come first is taken, which finds an order where
+    there is one (earliest deadline first, for jobs of one unit: Horn 1974).
+    """
+    found = np.array(_drawn(tuple(shares)), np.int64)
+    before = np.empty(len(found), np.int64)
+    for number in range(len(shares)):
+        here = np.flatnonzero(found == number)
+        before[here] = np.arange(len(here))
+    return found, before
+
+
+@functools.lru_cache(16)
+def _drawn(shares: tuple[int, ...]) -> tuple[int, ...]:
+    total = sum(shares)
+    later = [(0, number) for number, share in enumerate(shares) if share]
+    ready: list[tuple[int, int]] = []
+    given = [0] * len(shares)
+    drawn = []
+    for place in range(total):
+        while later and later[0][0] <= place:
+            _, number = heapq.heappop(later)
+            deadline = -(-(given[number] + 1) * total // shares[number])
+            heapq.heappush(ready, (deadline, number))
+        _, number = heapq.heappop(ready)
+        drawn.append(number)
+        given[number] += 1
+        heapq.heappush(later, (given[number] * total // shares[number], number))
+    return tuple(drawn)

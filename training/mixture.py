@@ -1,0 +1,122 @@
+"""How much of each of several inputs a training takes, and from which step on. No torch here.
+
+A weight is a share of the samples. Of the language model, whose samples all have the same number of
+tokens, it is one of the tokens, too.
+"""
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+
+from trainyard.common.errors import TrainingError
+
+PARTS = 1 << 16
+"""The largest sum of the whole numbers that weights stand for: so long is a table of them."""
+
+Weight = Annotated[FiniteFloat, Field(gt=0)]
+Weights = dict[str, Weight]
+
+
+class Change(BaseModel):
+    """Other weights from a step on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    step: int = Field(ge=1)
+    """Optimizer steps that are made before the weights change."""
+
+    weights: Weights = Field(min_length=1)
+    """Input → its weight from then on; an input that is left out gives no samples."""
+
+    @model_validator(mode="after")
+    def _large_enough(self) -> Self:
+        check(self.weights, f"weights after step {self.step}")
+        return self
+
+
+class Mixture(BaseModel):
+    """The weights of the inputs over the whole training."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    weights: Weights = Field(min_length=1)
+    """Input → its weight from the first step on; an input that is left out gives no samples."""
+
+    changes: tuple[Change, ...] = ()
+    """In the order of their steps."""
+
+    @property
+    def phases(self) -> list[tuple[int, dict[str, int]]]:
+        """(first optimizer step, counted from 0; input → its whole-number share of the samples)."""
+        told = [(0, self.weights), *((one.step, one.weights) for one in self.changes)]
+        return [(step, parts(weights)) for step, weights in told]
+
+    @property
+    def names(self) -> list[str]:
+        """Every input that is read at some time."""
+        return sorted({name for _, shares in self.phases for name in shares})
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        check(self.weights, "weights")
+        steps = [one.step for one in self.changes]
+        if steps != sorted(set(steps)):
+            raise ValueError(f"changes: their steps {steps} do not ascend; put them in order")
+        return self
+
+
+def check(weights: Mapping[str, float], what: str) -> None:
+    """Raises: ValueError: a weight is too small beside the others to be kept."""
+    total = math.fsum(weights.values())
+    for name, weight in weights.items():
+        if weight * PARTS < total:
+            raise ValueError(
+                f"{what}: {name} has {weight:g} of {total:g}, less than one sample in {PARTS:,}; "
+                "raise it, or leave the input out"
+            )
+
+
+def parts(weights: Mapping[str, float]) -> dict[str, int]:
+    """Weights as whole numbers, which sum up to ``PARTS`` at most, by name.
+
+    They are the weights, reduced, where these stand in such a ratio: 0.7, 0.2, 0.1 are 7, 2, 1.
+    Else each is rounded down or up to ``PARTS``-ths of the sum, by the largest remainder
+    (Hamilton's method of apportionment).
+    """
+    exact = {name: Fraction(repr(float(weights[name]))) for name in sorted(weights)}
+    common = math.lcm(*(one.denominator for one in exact.values()))
+    whole = {name: int(one * common) for name, one in exact.items()}
+    reduced = {name: one // math.gcd(*whole.values()) for name, one in whole.items()}
+    total = sum(reduced.values())
+    if total <= PARTS:
+        return reduced
+    shares = {name: divmod(one * PARTS, total) for name, one in reduced.items()}
+    left = PARTS - sum(share for share, _ in shares.values())
+    upwards = sorted(shares, key=lambda name: (-shares[name][1], name))[:left]
+    return {name: share + (name in upwards) for name, (share, _) in shares.items()}
+
+
+def read_mixture(text: str) -> Mixture | None:
+    """The hyperparameter ``mixture``, JSON; empty for a training on one input.
+
+    Raises:
+        TrainingError: it is malformed; names what.
+    """
+    if not text:
+        return None
+    try:
+        return Mixture.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, ("mixture", *first["loc"])))
+        raise TrainingError(f"hyperparameter {field}: {first['msg']}: {first['input']!r}") from None
+
+
+def told(mixture: Mixture | None) -> list[dict[str, Any]] | None:
+    """What of it belongs to the training's identity: shares, however the weights were written."""
+    if mixture is None:
+        return None
+    return [{"step": step, "shares": shares} for step, shares in mixture.phases]
