@@ -86,7 +86,7 @@ class OriginRecord(TypedDict):
     recipe: RecipeRecord
     lock: dict[str, str | None]
     """File that says which packages are installed → its hash; null: there is none."""
-    seed: int
+    seed: int | None
     training: dict[str, Any]
     """``code_sha256`` of what shapes the weights, and ``start_from``."""
     images: dict[str, dict[str, str | None]]

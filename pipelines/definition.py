@@ -9,7 +9,7 @@ import pipelines.compiling.sdk  # prepares the SDK: must come first
 # isort: on
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -20,6 +20,7 @@ from sagemaker.core.workflow.parameters import (
     ParameterString,
 )
 from sagemaker.mlops.workflow.pipeline import Pipeline
+from sagemaker.mlops.workflow.steps import ProcessingStep
 
 from conditions.champion import UNRESOLVED
 from conditions.step import verdict_condition
@@ -31,6 +32,7 @@ from pipelines.compiling.commit import changes_sha256, current_commit
 from pipelines.compiling.compiled import CompiledPipeline
 from pipelines.compiling.images import inference_image, processing_image, training_image
 from pipelines.compiling.policies import cache_config, retry_policies
+from pipelines.compiling.project import Project, of_training, parts_of
 from pipelines.compiling.provenance import NOWHERE, Origin, blank_uri, with_provenance
 from pipelines.compiling.session import CompileSession
 from pipelines.compiling.starting import start_of, started
@@ -42,8 +44,10 @@ from steps.context import StepContext
 from steps.evaluate.step import evaluate_step
 from steps.gate.config import threshold_parameter
 from steps.gate.step import gate_step
+from steps.register.card import Data
 from steps.register.step import register_step
 from steps.shard.step import shard_step
+from steps.train.program import loop_program, script_program
 from steps.train.step import train_step
 from training.identity import Parts, parts
 from trainyard.common.errors import RecipeError
@@ -62,6 +66,7 @@ def build(
     *,
     commit: str,
     source: Path | None,
+    home: Path = Path(),
     origin: Origin = NOWHERE,
 ) -> CompiledPipeline:
     """Compile ``recipe`` for ``account``: a pure function of its arguments and the checkout.
@@ -69,6 +74,7 @@ def build(
     Args:
         commit: what the provenance of the models says about the code.
         source: folder with the user's own workload package, or None.
+        home: the recipe's folder, to which a script's path is relative.
         origin: what it says about the recipe's text.
 
     Raises:
@@ -78,6 +84,7 @@ def build(
     session = CompileSession(account.region, account.bucket, prefix)
     no_champion = session.add(NO_CHAMPION)
     parameters = _parameters(recipe, no_champion)
+    project = of_training(recipe, home)
     context = StepContext(
         session=session,
         parameters=parameters,
@@ -90,15 +97,16 @@ def build(
         network_isolation=recipe.aws.network_isolation,
         encrypt_traffic=recipe.aws.encrypt_traffic,
         tags=recipe.aws.tags,
-        code=_code(session, source, {"train": recipe.train.packages, "gate": recipe.gate.packages}),
+        code=_code(session, source, recipe, project),
         cache=cache_config(recipe),
         retries=retry_policies(recipe),
     )
-    training = train_parts(recipe, source)
+    image = training_image(recipe, account.region)
+    training = parts_of(recipe, project, image) if project else train_parts(recipe, source)
     pipeline = Pipeline(
         name=recipe.pipeline.name,
         parameters=[value for value in parameters.values() if isinstance(value, Parameter)],
-        steps=_dag(recipe, account, context, training.name),
+        steps=_dag(recipe, account, context, training, project),
         sagemaker_session=session,
     )
     compiled = json.dumps(json.loads(pipeline.definition()), indent=1)
@@ -120,29 +128,35 @@ def build(
     )
 
 
-def _dag(recipe: Recipe, account: Account, context: StepContext, training: str) -> list:
-    """Shard → Train → Evaluate → Gate → Verdict → Register | Rejected."""
-    workload = recipe.workload_spec
-    settings = recipe.workload_config.model_dump_json()
+def _dag(
+    recipe: Recipe,
+    account: Account,
+    context: StepContext,
+    training: Parts,
+    project: Project | None,
+) -> list:
+    """Shard → Train → Evaluate → Gate → Verdict → Register | Rejected; no Shard without data."""
 
     def processing(compute: ProcessingCompute) -> str:
         return processing_image(recipe, account.region, compute.instance_type)
 
-    shard = shard_step(
-        context,
-        recipe.shard,
-        image=processing(recipe.shard),
-        workload_arguments=["--workload", recipe.workload.name]
-        + ["--workload_config", *split_argument(_packed_with(recipe))],
-        tokenizer_uri=recipe.workload.tokenizer,
-    )
+    shard = None
+    if recipe.data:
+        shard = shard_step(
+            context,
+            recipe.shard,
+            image=processing(recipe.shard),
+            workload_arguments=["--workload", recipe.workload.name]
+            + ["--workload_config", *split_argument(_packed_with(recipe))],
+            tokenizer_uri=recipe.workload.tokenizer,
+        )
+    image = training_image(recipe, account.region)
+    if project:
+        program = script_program(context, recipe.train, project, shard, training)
+    else:
+        program = loop_program(context, recipe.train, shard, _workload(recipe))
     train = train_step(
-        context,
-        recipe.train,
-        image=training_image(recipe, account.region),
-        shard=shard,
-        workload_hyperparameters={"workload": recipe.workload.name, "workload_config": settings},
-        checkpoint_key=training,
+        context, recipe.train, program, image=image, shard=shard, checkpoint_key=training.name
     )
     evaluate = evaluate_step(
         context,
@@ -152,6 +166,7 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, training: str) 
         train=train,
         near_duplicates="near_duplicates" in recipe.gate.needs,
     )
+    workload = recipe.workload_spec
     gate = gate_step(
         context,
         recipe.gate,
@@ -168,11 +183,29 @@ def _dag(recipe: Recipe, account: Account, context: StepContext, training: str) 
         train=train,
         evaluate=evaluate,
         gate=gate,
+        data=_data(recipe, evaluate),
         metrics=workload.metrics,
-        about={"pipeline": recipe.pipeline.name, "workload": recipe.workload.name},
+        about={"pipeline": recipe.pipeline.name, "workload": recipe.kind},
     )
     visible = recipe.gate.kinds if recipe.gate.visible_checks else ()
-    return [shard, train, evaluate, gate, verdict_condition(gate, register, visible)]
+    steps = [train, evaluate, gate, verdict_condition(gate, register, visible)]
+    return [shard, *steps] if shard else steps
+
+
+def _data(recipe: Recipe, evaluate: ProcessingStep) -> Data:
+    """Where the model card says that the data lie: the shards, and channels of a script."""
+    inputs = evaluate.properties.ProcessingInputs
+    splits = {n: [inputs[n].S3Input.S3Uri] if recipe.data else [] for n in ("train", "test")}
+    return Data(
+        training=[*splits["train"], *recipe.train.channels.values()],
+        test=[*splits["test"], *recipe.evaluate.channels.values()],
+    )
+
+
+def _workload(recipe: Recipe) -> dict[str, str]:
+    """The hyperparameters by which the loop knows what it trains."""
+    settings = recipe.workload_config.model_dump_json()
+    return {"workload": recipe.workload.name, "workload_config": settings}
 
 
 def _packed_with(recipe: Recipe) -> str:
@@ -181,7 +214,7 @@ def _packed_with(recipe: Recipe) -> str:
     Raises:
         RecipeError: the workload's SPEC leaves out a setting that these cannot do without.
     """
-    names, config = recipe.workload_spec.packed_with, recipe.workload_config
+    names, config = recipe.samples_spec.packed_with, recipe.workload_config
     chosen = config.model_dump_json(include=None if names is None else set(names))
     try:
         type(config).model_validate_json(chosen)
@@ -214,12 +247,15 @@ def _parameters(recipe: Recipe, no_champion: str) -> dict[str, Parameter | str |
     choose with which thresholds it is judged. ``no_champion``: the URI that stands for no
     champion's model.
     """
-    values = {
-        "InputUri": recipe.data.input,
+    known: dict[str, str | int | None] = {
+        "InputUri": recipe.data and recipe.data.input,
         "ShardInstanceCount": recipe.shard.instance_count,
         "TrainInstanceType": recipe.train.instance_type,
         "TrainInstanceCount": recipe.train.instance_count,
-        "MaxSteps": recipe.train.loop.max_steps,
+        "MaxSteps": recipe.train.loop and recipe.train.loop.max_steps,
+    }
+    values = {
+        **{name: value for name, value in known.items() if name in recipe.parameters},
         **{threshold_parameter(name): value for name, value in recipe.gate.thresholds.items()},
     }
     told = {"ChampionArn": UNRESOLVED, "ChampionModelUri": no_champion}
@@ -235,10 +271,17 @@ def _parameter(name: str, value: str | int | float) -> Parameter:
 
 
 def _code(
-    session: CompileSession, source: Path | None, packages: Mapping[str, Sequence[str]]
+    session: CompileSession, source: Path | None, recipe: Recipe, project: Project | None
 ) -> Callable[[str], str]:
-    """``packages``: step → what it needs beyond ``steps/requirements.txt``; the gate's alone."""
-    return lambda step: session.add(step_code(CHECKOUT, step, source, packages.get(step, ())))
+    """Step → the URI of its code; a script's training gets the script's folder, nothing of ours."""
+    packages = {"train": recipe.train.packages, "gate": recipe.gate.packages}
+
+    def of(step: str) -> str:
+        if step == "train" and project:
+            return session.add(dict(project.files))
+        return session.add(step_code(CHECKOUT, step, source, packages.get(step, ())))
+
+    return of
 
 
 def _volume_key(recipe: Recipe, instance_type: str) -> str | None:
@@ -253,6 +296,7 @@ def train_parts(recipe: Recipe, source: Path | None) -> Parts:
     The training job adds the data and torch's version, and names its training by all of it.
     """
     code = step_code(CHECKOUT, "train", source)
+    assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has looked)
     known = parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
     return known.model_copy(update={"start": start_of(recipe)})
 
@@ -262,7 +306,8 @@ def from_recipe(path: Path, overrides: Sequence[str] = ()) -> CompiledPipeline:
     recipe = started(load(path, overrides))
     source = path.parent / recipe.workload.source if recipe.workload.source else None
     commit, origin = current_commit(CHECKOUT), _origin(path, overrides)
-    return build(recipe, resolve(recipe.aws), commit=commit, source=source, origin=origin)
+    account = resolve(recipe.aws)
+    return build(recipe, account, commit=commit, source=source, home=path.parent, origin=origin)
 
 
 def _origin(path: Path, overrides: Sequence[str]) -> Origin:

@@ -12,7 +12,7 @@ def training_image(recipe: Recipe, region: str) -> str:
     instance_type = recipe.train.instance_type
     if recipe.images.training:
         return recipe.images.training
-    if recipe.train.loop.strategy == "smp":
+    if recipe.train.loop and recipe.train.loop.strategy == "smp":
         return _smp(recipe, region, instance_type)
     return _pytorch(recipe, region, instance_type, "training")
 

@@ -16,6 +16,7 @@ from conditions.documents import OriginRecord
 from pipelines.compiling.assets import Asset
 from pipelines.recipe.account import Account
 from pipelines.recipe.config import Recipe
+from steps.train.config import TrainStepConfig
 from training.identity import Parts
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import file_sha256_or_none
@@ -91,7 +92,7 @@ def with_provenance(
     record: OriginRecord = {
         "format": FORMAT,
         "pipeline": recipe.pipeline.name,
-        "workload": recipe.workload.name,
+        "workload": recipe.kind,
         "primary_metric": recipe.workload_spec.primary_metric,
         "directions": dict(recipe.workload_spec.metrics),
         "account": asdict(account),
@@ -104,7 +105,7 @@ def with_provenance(
             "sha256": hashlib.sha256(resolved).hexdigest(),
         },
         "lock": {name: file_sha256_or_none(checkout / name) for name in LOCKS},
-        "seed": recipe.train.loop.seed,
+        "seed": _seed(recipe.train),
         "training": {"code_sha256": training.code_sha256, "start_from": training.start},
         "images": {name: _image(uri) for name, step in steps.items() for uri in _images(step)},
         "code": {name: folders for name, folders in code.items() if folders},
@@ -150,6 +151,12 @@ def _images(step: Mapping[str, Any]) -> Iterator[str]:
     yield from (arguments[a][b] for a, b in places if a in arguments)
     for container in arguments.get("InferenceSpecification", {}).get("Containers", ()):
         yield container["Image"]
+
+
+def _seed(train: TrainStepConfig) -> int | None:
+    """The loop's; of a script, its argument ``seed``. None where nobody can tell."""
+    found = train.loop.seed if train.loop else train.arguments.get("seed")
+    return found if isinstance(found, int) else None
 
 
 def _image(uri: str) -> dict[str, str | None]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from pipelines.recipe import script
 from steps.config import Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, threshold_parameter
@@ -140,6 +141,15 @@ class Workload(Section):
     """Folder, relative to the recipe, with your own workload's package; travels with the code."""
 
 
+class Inference(Section):
+    """What answers requests with a model that a script of one's own trained."""
+
+    script: str | None = None
+    """A script of your own (.py), relative to the recipe, with model_fn, input_fn, predict_fn and
+    output_fn by the conventions of AWS's inference toolkits; it and what lies beside it go into the
+    model's archive as code/inference.py. It lies in the folder that travels to the training."""
+
+
 class Cache(Section):
     """SageMaker's step cache."""
 
@@ -193,8 +203,9 @@ class Recipe(Section):
     images: Images = Images()
     """Container images."""
 
-    data: Data
-    """The raw data."""
+    data: Data | None = None
+    """The raw data, of which the shard step makes the splits; a script of one's own can do without
+    them, and then there is no such step."""
 
     workload: Workload = Workload()
     """What is trained."""
@@ -207,6 +218,9 @@ class Recipe(Section):
 
     evaluate: EvaluateConfig = EvaluateConfig()
     """The evaluate step."""
+
+    inference: Inference = Inference()
+    """What answers requests with the model of a script."""
 
     gate: GateConfig
     """The gate step and its thresholds."""
@@ -224,14 +238,38 @@ class Recipe(Section):
     """What a run may cost."""
 
     @property
+    def kind(self) -> str:
+        """What is trained: the workload's name, or ``script`` for a script of one's own."""
+        return script.NAME if self.train.script else self.workload.name
+
+    @property
     def workload_spec(self) -> WorkloadSpec:
-        """The torch-free description of the workload: configuration, metrics, baselines."""
+        """What train, evaluate and gate know of what is trained: metrics, baselines, slices."""
+        if self.train.script:
+            return script.spec_of(self.evaluate.metrics, self.evaluate.slices)
+        return self.samples_spec
+
+    @property
+    def samples_spec(self) -> WorkloadSpec:
+        """The torch-free description of the workload, as which the shard step packs the data."""
         return spec(self.workload.name)
 
     @property
     def workload_config(self) -> BaseModel:
         """The workload's settings, typed and with their defaults."""
-        return self.workload_spec.config(**self.workload.config)
+        return self.samples_spec.config(**self.workload.config)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Those of OVERRIDABLE that there is something for."""
+        without = {"MaxSteps"} if self.train.script else set()
+        without |= set() if self.data else {"InputUri", "ShardInstanceCount"}
+        return tuple(name for name in OVERRIDABLE if name not in without)
+
+    @model_validator(mode="after")
+    def _loop_or_script(self) -> Self:
+        script.check(self.train, self.evaluate, self.inference.script, self.data is not None)
+        return self
 
     @model_validator(mode="after")
     def _gate_fits_workload(self) -> Self:
@@ -245,7 +283,7 @@ class Recipe(Section):
         if baseline is not None and baseline not in known.baselines:
             raise ValueError(
                 f"gate.below_baseline: {baseline!r} is no baseline of workload "
-                f"{self.workload.name}; {nearest(baseline, list(known.baselines))}"
+                f"{self.kind}; {nearest(baseline, list(known.baselines))}"
             )
         self._comparisons_fit(known)
         if not self.gate.kinds:
@@ -257,8 +295,9 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _overridable_exist(self) -> Self:
-        known = [*OVERRIDABLE, *map(threshold_parameter, self.gate.thresholds)]
-        for name in self.pipeline.overridable:
+        known = [*self.parameters, *map(threshold_parameter, self.gate.thresholds)]
+        asked = "overridable" in self.pipeline.model_fields_set
+        for name in self.pipeline.overridable if asked else ():
             if name not in known:
                 raise ValueError(
                     f"pipeline.overridable: {name!r} is no parameter that a run may change; "
@@ -274,7 +313,7 @@ class Recipe(Section):
                 self._comparable(kind, metric, known)
         if "near_duplicates" in self.gate.needs and not known.sketched:
             raise ValueError(
-                f"gate.max_near_duplicates: the examples of workload {self.workload.name} have no "
+                f"gate.max_near_duplicates: the examples of workload {self.kind} have no "
                 "sketches by which nearly equal ones are found; remove it"
             )
         for refused in self.gate.refused:
@@ -297,12 +336,13 @@ class Recipe(Section):
                 f"one of {', '.join(comparable)}, or bound it by max_{metric} or min_{metric}"
             )
         raise ValueError(
-            f"{where}: is no metric of workload {self.workload.name}; "
-            f"{nearest(metric, list(comparable))}"
+            f"{where}: is no metric of workload {self.kind}; {nearest(metric, list(comparable))}"
         )
 
     @model_validator(mode="after")
     def _image_has_strategy(self) -> Self:
+        if self.train.loop is None:
+            return self
         strategy, images = self.train.loop.strategy, self.images
         if refused := refuse_image(strategy, images.pytorch_version, images.training):
             raise ValueError(refused)
@@ -312,7 +352,7 @@ class Recipe(Section):
     def _batch_fits_accelerators(self) -> Self:
         """Where the instance type tells how many ranks there are: one an accelerator."""
         train, machine = self.train, MACHINES.get(self.train.instance_type)
-        if train.ranks is None and machine:
+        if train.loop and train.ranks is None and machine:
             try:
                 train.loop.micro_batches(train.instance_count * machine.accelerators)
             except ValueError as error:

@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from pipelines.recipe.config import Recipe
+from training.config import TrainConfig
 from trainyard import secrets
 from trainyard.common.errors import RecipeError, TrainingError
 from trainyard.common.nearest import nearest
@@ -31,9 +32,12 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     _make_importable(path, tree)
     try:
         recipe = _typed(Recipe, tree)
-        settings = _typed(recipe.workload_spec.config, recipe.workload.config, "workload", "config")
-        _check_split(recipe, settings)
-        _check_slices(recipe, settings)
+        if recipe.data is not None:
+            config = recipe.samples_spec.config
+            settings = _typed(config, recipe.workload.config, "workload", "config")
+            if recipe.train.loop is not None:
+                _check_split(recipe, recipe.train.loop, settings)
+                _check_slices(recipe, settings)
         _refuse_secrets(recipe)
     except RecipeError as error:
         raise RecipeError(f"{path}: " + str(error).replace("\n", f"\n{path}: ")) from None
@@ -42,9 +46,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     return recipe
 
 
-def _check_split(recipe: Recipe, settings: BaseModel) -> None:
+def _check_split(recipe: Recipe, loop: TrainConfig, settings: BaseModel) -> None:
     """Ask the workload whether its model can be split as the training says."""
-    loop = recipe.train.loop
     tensor, pipeline = loop.tensor_parallel, loop.pipeline_parallel
     if refused := recipe.workload_spec.refuse_split(settings, tensor, pipeline):
         raise RecipeError(

@@ -7,7 +7,7 @@ are those of model_card_schema.json in the SDK's sources.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,15 +27,23 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """Where the data lie: S3 URIs of folders."""
+
+    training: Sequence[Value]
+    test: Sequence[Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What the card says of the run; S3 URIs, ARNs and the like."""
 
     artifact: Value
     training_job: Value
-    training_data: Value
+    training_data: Sequence[Value]
     training_image: Value
     evaluation_job: Value
-    test_data: Value
+    test_data: Sequence[Value]
     metrics: Mapping[str, PipelineVariable]
     """Metric → its value on the test split, a number."""
     details: Mapping[str, Value]
@@ -51,7 +59,7 @@ def model_card(config: CardConfig, creator: str, run: Run) -> Join:
             "training_details": {
                 "training_job_details": {
                     "training_arn": run.training_job,
-                    "training_datasets": [run.training_data],
+                    "training_datasets": list(run.training_data),
                     "training_environment": {"container_image": [run.training_image]},
                 }
             },
@@ -59,7 +67,7 @@ def model_card(config: CardConfig, creator: str, run: Run) -> Join:
                 {
                     "name": "held-out test split",
                     "evaluation_job_arn": run.evaluation_job,
-                    "datasets": [run.test_data],
+                    "datasets": list(run.test_data),
                     "metric_groups": [{"name": "metrics", "metric_data": _metrics(run.metrics)}],
                 }
             ],

@@ -14,7 +14,7 @@ from sagemaker.serve.model_builder import ModelBuilder
 
 from steps.context import StepContext
 from steps.processing import output_uri
-from steps.register.card import Run, model_card
+from steps.register.card import Data, Run, model_card
 from steps.register.config import RegisterConfig
 from trainyard.common.errors import DefinitionError
 
@@ -43,6 +43,7 @@ def register_step(
     train: TrainingStep,
     evaluate: ProcessingStep,
     gate: ProcessingStep,
+    data: Data,
     metrics: Mapping[str, str],
     about: Mapping[str, str],
 ) -> ModelStep:
@@ -88,7 +89,7 @@ def register_step(
             model_card_content=model_card(
                 config.card,
                 f"pipeline {about['pipeline']}",
-                _run(train, evaluate, measured, metadata),
+                _run(train, evaluate, data, measured, metadata),
             ),
             model_card_status="Draft",
         ),
@@ -119,18 +120,18 @@ def _check_metadata(count: int, root_uri: str) -> None:
 def _run(
     train: TrainingStep,
     evaluate: ProcessingStep,
+    data: Data,
     measured: Mapping[str, PipelineVariable],
     details: Mapping[str, str | PipelineVariable],
 ) -> Run:
     """What the card says of the run; ``metrics`` are numbers there."""
-    inputs = evaluate.properties.ProcessingInputs
     return Run(
         artifact=train.properties.ModelArtifacts.S3ModelArtifacts,
         training_job=train.properties.TrainingJobArn,
-        training_data=inputs["train"].S3Input.S3Uri,
+        training_data=data.training,
         training_image=train.properties.AlgorithmSpecification.TrainingImage,
         evaluation_job=evaluate.properties.ProcessingJobArn,
-        test_data=inputs["test"].S3Input.S3Uri,
+        test_data=data.test,
         metrics=measured,
         details=details,
     )

@@ -1,10 +1,11 @@
 """The train step's settings."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from steps.config import Section
+from steps.train.script import ScriptSettings
 from steps.train.support import refuse_machines, requirements
 from training.config import TrainConfig
 from training.start import StartFrom
@@ -24,8 +25,15 @@ class FsxLustre(Section):
     """The folder (``/<mount name>/...``) that is associated with ``s3://<bucket>/<prefix>``."""
 
 
-class TrainStepConfig(Section):
-    """The training job: its machines, its data mode, and the loop that runs on them."""
+SCRIPTS_ALONE = tuple(name for name in ScriptSettings.model_fields if name != "launcher")
+
+
+def _restarts(given: dict[str, Any]) -> int:
+    return 0 if given.get("script") else 3
+
+
+class TrainStepConfig(ScriptSettings):
+    """The training job: its machines, its data mode, and the loop or the script that runs there."""
 
     instance_type: str = Field(default="ml.m5.large", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$")
     """SageMaker instance type of every node."""
@@ -35,9 +43,6 @@ class TrainStepConfig(Section):
 
     processes_per_node: int = Field(default=0, ge=0, le=128)
     """Ranks that are started on each node; 0 for one a GPU (one in all where there is none)."""
-
-    launcher: Literal["torchrun", "mpi"] = "torchrun"
-    """What starts the ranks: torchrun, or mpirun, which horovod needs."""
 
     volume_gb: int = Field(default=30, ge=1, le=16384)
     """Size of each node's storage volume, in GB. Instances with NVMe disks use those instead."""
@@ -60,10 +65,11 @@ class TrainStepConfig(Section):
     fsx: FsxLustre | None = None
     """The file system of the FSxLustre input mode."""
 
-    max_restarts: int = Field(default=3, ge=0, le=100)
+    max_restarts: int = Field(default_factory=_restarts, ge=0, le=100)
     """How often torchrun starts all ranks again, from the last checkpoint, when one has died or
     hangs; then the job fails. What would come again (a setting, the data, a loss that is not
-    finite) is not tried again."""
+    finite) is not tried again. 3 if left out, and 0 for a script, of which nobody knows whether it
+    goes on from its checkpoints."""
 
     environment: dict[str, str] = Field(default_factory=dict)
     """Further environment variables of the training containers (NCCL_DEBUG and the like)."""
@@ -72,8 +78,8 @@ class TrainStepConfig(Section):
     """What the weights begin with instead of fresh ones: another training's checkpoint, or a
     registered model. None: fresh weights, or this very training's own checkpoints."""
 
-    loop: TrainConfig
-    """The training loop; each field becomes a hyperparameter of the job."""
+    loop: TrainConfig | None = None
+    """The training loop; each field becomes a hyperparameter of the job. Instead of ``script``."""
 
     @property
     def launcher_environment(self) -> dict[str, str]:
@@ -83,10 +89,15 @@ class TrainStepConfig(Section):
         give it the processes of a node; here they are for those who read the definition.
         """
         processes = {"PET_NPROC_PER_NODE": str(self.processes_per_node)}
-        return {
+        torchrun = {
             **(processes if self.processes_per_node else {}),
             "PET_MAX_RESTARTS": str(self.max_restarts),
             "PET_SHUTDOWN_TIMEOUT": "100",
+        }
+        if self.script:
+            return torchrun if self.launcher == "torchrun" else {}
+        return {
+            **torchrun,
             "TORCH_FR_BUFFER_SIZE": "200",  # collectives, of the flight recorder
             "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
             "TORCH_FR_DUMP_TEMP_FILE": f"{CHECKPOINTS}/flight-recorder/nccl-rank-",
@@ -103,8 +114,24 @@ class TrainStepConfig(Section):
     @property
     def packages(self) -> list[str]:
         """The pip requirements of the trackers, the strategy and the launcher."""
+        if self.loop is None:
+            return sorted(requirements("", self.launcher))
         trackers = packages(self.loop, tracking_uri(self.loop, self.environment)).values()
         return sorted({*trackers, *requirements(self.loop.strategy, self.launcher)})
+
+    @model_validator(mode="after")
+    def _loop_or_script(self) -> Self:
+        if (self.loop is None) == (self.script is None):
+            both = "both are set" if self.loop else "neither is set"
+            raise ValueError(
+                f"loop, script: {both}; set loop for a workload of Trainyard's, or script for a "
+                "training script of your own"
+            )
+        if self.loop:
+            self._check_loop(self.loop)
+        else:
+            self._check_script()
+        return self
 
     @model_validator(mode="after")
     def _fields_fit_each_other(self) -> Self:
@@ -120,18 +147,46 @@ class TrainStepConfig(Section):
                 f"keep_alive_minutes {self.keep_alive_minutes} cannot be combined with spot: "
                 "SageMaker keeps no warm pool of spot instances; set one of the two to off"
             )
-        if refused := refuse_machines(self.loop.strategy, self.launcher, self.instance_type):
-            raise ValueError(refused)
         if self.launcher == "mpi" and self.instance_count > 1 and not self.processes_per_node:
             raise ValueError(
                 f"launcher mpi on {self.instance_count} instances needs processes_per_node: "
                 "mpirun is told how many ranks there are in all; set it to the GPUs of a node"
             )
-        if self.ranks:
-            try:
-                self.loop.micro_batches(self.ranks)
-            except ValueError as error:
-                raise ValueError(f"loop: {error}") from None
         if (self.input_mode == "FSxLustre") != (self.fsx is not None):
             raise ValueError("input_mode FSxLustre and the fsx section go together: set both")
         return self
+
+    def _check_loop(self, loop: TrainConfig) -> None:
+        if given := [name for name in SCRIPTS_ALONE if name in self.model_fields_set]:
+            raise ValueError(f"{', '.join(given)}: only for a script; remove it, or set script")
+        if self.launcher not in ("torchrun", "mpi"):
+            raise ValueError(f"launcher {self.launcher} is only for a script; choose torchrun")
+        if refused := refuse_machines(loop.strategy, self.launcher, self.instance_type):
+            raise ValueError(refused)
+        if self.ranks:
+            try:
+                loop.micro_batches(self.ranks)
+            except ValueError as error:
+                raise ValueError(f"loop: {error}") from None
+
+    def _check_script(self) -> None:
+        if self.start_from:
+            raise ValueError(
+                "start_from is for the training loop; give the script what it begins with as a "
+                "channel: channels: {start: s3://…}, which it finds in $SM_CHANNEL_START"
+            )
+        if self.fsx:
+            raise ValueError("fsx is for the training loop; use input_mode FastFile for a script")
+        if (self.launcher == "own") != (self.driver is not None):
+            raise ValueError("launcher own and driver go together: set both, or neither")
+        if self.processes_per_node and self.launcher in ("none", "own"):
+            raise ValueError(
+                f"processes_per_node is {self.processes_per_node}, and launcher {self.launcher} "
+                "starts one process a node; remove it, or set launcher to torchrun"
+            )
+        allowed = (".py", ".sh") if self.launcher == "none" else (".py",)
+        if not str(self.script).endswith(allowed):
+            raise ValueError(
+                f"script: {self.script!r} must end in {' or '.join(allowed)} with launcher "
+                f"{self.launcher}"
+            )

@@ -1,0 +1,184 @@
+"""A script of one's own and the folder that travels with it, as the training job gets them.
+
+What is secret by its name is left at home, and so is what tools leave behind; what .trainyardignore
+names, too. A folder that is so large that it must hold data is refused.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from hashlib import sha256
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from pipelines.recipe.config import Recipe
+from steps.train.script import Project
+from training import shipping
+from training.identity import Parts
+from trainyard.common.errors import DefinitionError
+
+IGNORE = ".trainyardignore"
+REQUIREMENTS = "requirements.txt"
+ADDED = "trainyard-requirements.txt"
+"""The name in the folder of a requirements file that lies elsewhere."""
+SECRET = (".env", ".env.*", "*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", ".netrc")
+"""Names of files that hold secrets as a rule: everyone who may read the bucket would read them."""
+LITTER = (".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules", IGNORE,
+          ".mypy_cache", ".ruff_cache", ".pytest_cache", ".aws", ".ssh", ".idea", ".vscode",
+          *("*" + end for end in shipping.LITTER))  # fmt: skip
+"""What never travels: histories, environments, caches, credentials."""
+FILE_SHARE = 0.25  # of a folder's limit that one file may take
+SHOWN = 5  # files in a message
+MB = 1e6
+
+
+def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]:
+    """What of ``folder`` travels.
+
+    ``setting``: the recipe's field that says the limit, for the message.
+
+    Raises:
+        DefinitionError: it is no folder, it is too large, or a link leads out of it.
+    """
+    if not folder.is_dir():
+        raise DefinitionError(f"{folder}: is no folder")
+    found = dict(_travelling(folder))
+    sizes = {name: path.stat().st_size for name, path in found.items()}
+    total, most = sum(sizes.values()), max(sizes.values(), default=0)
+    if total > limit_mb * MB or most > limit_mb * FILE_SHARE * MB:
+        largest = sorted(sizes, key=lambda name: -sizes[name])[:SHOWN]
+        listed = ", ".join(f"{name} ({sizes[name] / MB:.1f} MB)" for name in largest)
+        raise DefinitionError(
+            f"{folder}: {total / MB:.1f} MB would travel with the script in {len(sizes)} files, "
+            f"the largest {listed}; {setting} allows {limit_mb:g} MB in all and "
+            f"{limit_mb * FILE_SHARE:g} MB a file: upload data and weights to S3 and name them as "
+            f"a channel, list what stays at home in {folder / IGNORE}, or raise {setting}"
+        )
+    return {name: path.read_bytes() for name, path in found.items()}
+
+
+def _travelling(folder: Path) -> Iterator[tuple[str, Path]]:
+    ignored = _ignored(folder)
+    inside = folder.resolve()
+    for parent, folders, names in os.walk(folder):
+        here = Path(parent)
+        below = here.relative_to(folder)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not _stays(name)
+            and not ignored.match_file(f"{(below / name).as_posix()}/")
+            and not (here / name / "pyvenv.cfg").exists()
+        )
+        for name in sorted([*names, *(n for n in folders if (here / n).is_symlink())]):
+            path, relative = here / name, (below / name).as_posix()
+            if _stays(name) or ignored.match_file(relative):
+                continue
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                raise DefinitionError(
+                    f"{path}: leads out of the folder, to {path.resolve()}; copy it into the "
+                    f"folder, or list it in {folder / IGNORE}"
+                )
+            if path.is_file():
+                yield relative, path
+            elif path.is_symlink():
+                raise DefinitionError(
+                    f"{path}: is a link to a folder, or to nothing; copy it, or list it in "
+                    f"{folder / IGNORE}"
+                )
+
+
+def _stays(name: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in (*LITTER, *SECRET))
+
+
+def _ignored(folder: Path) -> GitIgnoreSpec:
+    file = folder / IGNORE
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return GitIgnoreSpec.from_lines(lines)
+
+
+def name_in(folder: Path, files: Mapping[str, bytes], path: Path, field: str) -> str:
+    """The name that the file ``path`` has in the travelling folder.
+
+    Raises:
+        DefinitionError: it is not there, lies elsewhere, or stays at home; ``field`` names it.
+    """
+    if not path.is_file():
+        raise DefinitionError(f"{field}: {path} is no file; paths are relative to the recipe")
+    try:
+        name = path.resolve().relative_to(folder.resolve()).as_posix()
+    except ValueError:
+        raise DefinitionError(
+            f"{field}: {path} does not lie in {folder}, the folder that travels; set train.source "
+            "to a folder that holds both"
+        ) from None
+    if name not in files:
+        raise DefinitionError(f"{field}: {path} stays at home, see {folder / IGNORE}; rename it")
+    return name
+
+
+def of_training(recipe: Recipe, home: Path) -> Project | None:
+    """The folder of ``train.script``; None where the training is a workload's.
+
+    ``home``: the recipe's folder.
+
+    Raises:
+        DefinitionError: something that the recipe names is not there, or does not travel.
+    """
+    train = recipe.train
+    if train.script is None:
+        return None
+    script = home / train.script
+    folder = home / train.source if train.source else script.parent
+    files = read_folder(folder, train.source_mb, "train.source_mb")
+    inference = recipe.inference.script
+
+    def named(path: str | None, setting: str) -> str | None:
+        return None if path is None else name_in(folder, files, home / path, setting)
+
+    requirements = REQUIREMENTS if REQUIREMENTS in files else None
+    if train.requirements is not None:
+        requirements = _requirements(folder, files, home / train.requirements)
+    return Project(
+        files=files,
+        script=name_in(folder, files, script, "train.script"),
+        requirements=requirements,
+        driver=named(train.driver, "train.driver"),
+        inference=named(inference, "inference.script"),
+    )
+
+
+def _requirements(folder: Path, files: dict[str, bytes], path: Path) -> str:
+    """Its name in the folder; a file from elsewhere is added under a name of its own."""
+    if path.resolve().is_relative_to(folder.resolve()):
+        return name_in(folder, files, path, "train.requirements")
+    if not path.is_file():
+        raise DefinitionError(
+            f"train.requirements: {path} is no file; paths are relative to the recipe"
+        )
+    files[ADDED] = path.read_bytes()
+    return ADDED
+
+
+def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
+    """What a script's weights depend on as far as it is known before the run.
+
+    The number of processes is not in it, as with Trainyard's own loop.
+    """
+    train = recipe.train
+    settings = {
+        "script": project.script,
+        "arguments": train.arguments,
+        "channels": train.channels,
+        "requirements": project.requirements,
+        "launcher": train.launcher,
+        "driver": project.driver,
+        "image": image,
+    }
+    if recipe.data:
+        packed = {"workload": recipe.workload, "shard": recipe.shard, "data": recipe.data}
+        settings |= {name: section.model_dump(mode="json") for name, section in packed.items()}
+    code = {name: sha256(content).hexdigest() for name, content in sorted(project.files.items())}
+    return Parts(workload=recipe.kind, workload_config={}, settings=settings, code=code)

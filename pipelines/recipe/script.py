@@ -1,0 +1,92 @@
+"""A training script of one's own in a recipe: whether all of it is there, and what the gate sees.
+
+It is no workload package: its evaluation script says what each example scores, and the recipe says
+which metrics those are.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from steps.evaluate.config import EvaluateConfig
+from steps.train.config import TrainStepConfig
+from training.workloads import WorkloadSpec
+
+NAME = "script"
+"""Stands where a workload's name would."""
+SPLITS = {"train": ("train", "validation"), "evaluate": ("train", "test")}
+"""Section → its channels where the shard step makes them."""
+
+
+class NoSettings(BaseModel):
+    """A script has arguments instead."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def spec_of(
+    metrics: Mapping[str, Literal["lower", "higher"]], slices: tuple[str, ...]
+) -> WorkloadSpec:
+    """The description of a script whose evaluation gives ``metrics``; the first is the primary."""
+    return WorkloadSpec(
+        config=NoSettings,
+        metrics=metrics,
+        primary_metric=next(iter(metrics)),
+        baselines=(),
+        slices=lambda config: slices,
+    )
+
+
+def check(
+    train: TrainStepConfig, evaluate: EvaluateConfig, inference: str | None, data: bool
+) -> None:
+    """What belongs to a script is whole, or not there at all.
+
+    Args:
+        inference: the inference script.
+        data: whether the recipe has a data section.
+
+    Raises:
+        ValueError: something is missing, or is there and must not; names the field.
+    """
+    if train.script is None:
+        if not data:
+            raise ValueError("data: is missing; only a train.script can do without it")
+        _refuse_a_scripts(evaluate, inference)
+        return
+    if evaluate.script is None:
+        raise ValueError(
+            "evaluate.script: is missing; name the script that says what each example of the test "
+            "data scores, since the gate compares models by it"
+        )
+    if not data and not evaluate.channels:
+        raise ValueError(
+            "evaluate.channels: is missing; without a data section say where the test data lie, as "
+            "in {test: s3://bucket/prefix}"
+        )
+    if not evaluate.metrics:
+        raise ValueError(
+            "evaluate.metrics: is missing; say which values are better, as in {accuracy: higher, "
+            "log_loss: lower}: the first is the primary metric"
+        )
+    for section, given in (("train", train.channels), ("evaluate", evaluate.channels)):
+        if data and (twice := sorted({*SPLITS[section]} & {*given})):
+            raise ValueError(
+                f"{section}.channels: {', '.join(twice)}: the shards of the data section have that "
+                "name; choose another"
+            )
+
+
+def _refuse_a_scripts(evaluate: EvaluateConfig, inference: str | None) -> None:
+    for field, given in (
+        ("evaluate.script", evaluate.script),
+        ("evaluate.channels", evaluate.channels),
+        ("evaluate.metrics", evaluate.metrics),
+        ("inference.script", inference),
+    ):
+        if given:
+            raise ValueError(
+                f"{field}: is for a training script; remove it, or set train.script instead of "
+                "train.loop"
+            )

@@ -1,0 +1,274 @@
+"""Runs the driver that starts a user's script, hands SIGTERM on, and describes the model.
+
+It lies beside AWS's drivers in the container, and like them needs the standard library only: an
+image of any framework will do. The script itself is started by AWS's driver as ever. What is added
+lies beside the script's own files in /opt/ml/model, never over them:
+
+trainyard.json   what was run: script, arguments, code, data, processes, identity
+packages.txt     what was installed, as ``name==version`` lines
+code/            the inference script as inference.py, and the Python files beside it
+"""
+
+import hashlib
+import json
+import os
+import runpy
+import shutil
+import signal
+import sys
+import threading
+import time
+from importlib.metadata import PackageNotFoundError, distributions, version
+from pathlib import Path
+from typing import Any
+
+CODE = Path("/opt/ml/input/data/code")
+CHANNELS = Path("/opt/ml/input/data")
+MODEL = Path("/opt/ml/model")
+CHECKPOINTS = Path("/opt/ml/checkpoints")
+CHANNEL_FILE = Path("/opt/ml/input/config/inputdataconfig.json")
+FAILURE = Path("/opt/ml/output/failure")
+NAME = "trainyard.json"
+NOTE = ".trainyard.json"
+"""In the checkpoints' folder while a script runs: which training they are of."""
+OURS = ("code", "sm_drivers")
+BLOCK = 2**20  # bytes at a time
+NOTE_SECONDS = 0.5
+
+
+def main() -> int:
+    """The exit status of the driver that started the script."""
+    config = json.loads(os.environ["SM_DISTRIBUTED_CONFIG"])
+    told = describe(config)
+    note = resume(CHECKPOINTS, told)
+    status = start(config, note if is_first() else None)
+    if status == 0 and is_first():
+        complete(MODEL, told | {"training": note["training"]}, config["inference"])
+    return status
+
+
+def describe(config: dict[str, Any]) -> dict[str, Any]:
+    """What is run here, before it is run: ``training`` has its parts and its one stretch."""
+    channels = {name: contents(CHANNELS / name, mode) for name, mode in modes().items()}
+    parts = config["parts"] | {
+        "code": {name: file_sha256(CODE / name) for name in names(CODE)},
+        "data": json_sha256({name: found["sha256"] for name, found in channels.items()}),
+        "torch": torch_release(),
+    }
+    identity, world = json_sha256(parts)[:16], processes(config)
+    stretch = {
+        "since": 0,
+        "identity": identity,
+        "code_sha256": json_sha256(parts["code"]),
+        "data": parts["data"],
+        "strategy": config["launcher"],
+        "world_size": world,
+    }
+    return {
+        "format": 1,
+        "workload": parts["workload"],
+        "script": os.environ["SM_ENTRY_SCRIPT"],
+        "arguments": json.loads(os.environ["SM_HPS"]),
+        "channels": channels,
+        "train_fingerprint": parts["data"],
+        "world_size": world,
+        "training": {"identity": identity, "parts": parts, "stretches": [stretch]},
+    }
+
+
+def modes() -> dict[str, str]:
+    """Channel → its input mode; without the channels that carry the code."""
+    given = json.loads(CHANNEL_FILE.read_bytes())
+    return {
+        name: given[name].get("TrainingInputMode", "File")
+        for name in sorted(given)
+        if name not in OURS
+    }
+
+
+def contents(folder: Path, mode: str) -> dict[str, Any]:
+    """Which files a channel holds; by name, size and content, or what is streamed by name and size.
+
+    ``sha256``: one hash of all that.
+    """
+    read = mode == "File"
+    lines: dict[str, list] = {}
+    for name in names(folder):
+        size = (folder / name).stat().st_size
+        lines[name] = [size, file_sha256(folder / name)] if read else [size]
+    return {
+        "files": len(lines),
+        "bytes": sum(line[0] for line in lines.values()),
+        "contents": read,
+        "sha256": json_sha256(lines),
+    }
+
+
+def names(folder: Path) -> list[str]:
+    """Every file below the folder, sorted."""
+    found = (Path(parent, name) for parent, _, inner in os.walk(folder) for name in inner)
+    return sorted(path.relative_to(folder).as_posix() for path in found)
+
+
+def resume(folder: Path, told: dict[str, Any]) -> dict[str, Any]:
+    """What to note beside the checkpoints of this training.
+
+    The folder in S3 is named by what was known before the run, which the data are not: checkpoints
+    that were made with other data are put out of the script's sight. The note itself, too: scripts
+    look whether the folder is empty. S3 keeps both, so the note says what not to see again.
+    """
+    path, mine = folder / NOTE, told["training"]
+    noted = json.loads(path.read_bytes()) if path.is_file() else {}
+    path.unlink(missing_ok=True)
+    before, hidden = noted.get("training"), dict(noted.get("hidden", {}))
+    if before and before["identity"] != mine["identity"]:
+        hidden = {name: file_sha256(folder / name) for name in names(folder)}
+        print(
+            f"checkpoints: {len(hidden)} files were made by training {before['identity']}, and "
+            f"this is {mine['identity']}: other data, or another torch. It begins anew",
+            flush=True,
+        )
+    for name, sha256 in hidden.items():
+        if (folder / name).is_file() and file_sha256(folder / name) == sha256:
+            (folder / name).unlink()
+    for parent, _, _ in os.walk(folder, topdown=False):
+        if Path(parent) != folder and not os.listdir(parent):
+            os.rmdir(parent)
+    if before and before["identity"] == mine["identity"]:
+        stretches = before["stretches"]
+        if stretches[-1] != mine["stretches"][-1]:
+            stretches = [*stretches, *mine["stretches"]]
+        mine = mine | {"stretches": stretches}
+    return {"training": mine, "hidden": hidden}
+
+
+def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
+    """Run the driver in this process; its exit status.
+
+    In this one: SIGTERM ends a Python process that does not ask for it, and the driver's end is the
+    container's. Here it goes on to the driver's children, for which the driver waits.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: hand_on(number))
+    if note is not None:
+        threading.Thread(target=keep_note, args=(CHECKPOINTS, note), daemon=True).start()
+    here = Path(__file__).parent
+    own = config["launcher"] == "own"
+    driver = CODE / config["driver"] if own else here / config["driver"]
+    sys.path.insert(0, str(here.parent))  # so that a user's driver can import common.utils, too
+    sys.argv = [str(driver)]
+    try:
+        runpy.run_path(str(driver), run_name="__main__")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+def hand_on(number: int) -> None:
+    """Send the signal to the children of this process; without any, end."""
+    found = children(os.getpid())
+    for child in found:
+        os.kill(child, number)
+    if not found:
+        sys.exit(128 + number)
+
+
+def children(parent: int) -> list[int]:
+    """Ids of a process's living children."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, above = path.read_text().rpartition(")")[2].split()[:2]
+        except (OSError, ValueError):  # it is gone
+            continue
+        if int(above) == parent and state != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def keep_note(folder: Path, note: dict[str, Any]) -> None:
+    """Write the note when the script has written its first checkpoint."""
+    while not names(folder):
+        time.sleep(NOTE_SECONDS)
+    write(folder / NOTE, json.dumps(note))
+
+
+def complete(model: Path, told: dict[str, Any], inference: str | None) -> None:
+    """Put beside the model what is known of it."""
+    model.mkdir(parents=True, exist_ok=True)
+    lines = packages()
+    free = not (model / "packages.txt").exists()
+    write(model / ("packages.txt" if free else "trainyard-packages.txt"), lines)
+    if inference is not None:
+        add_code(model / "code", CODE / inference)
+    told = told | {"packages_sha256": hashlib.sha256(lines.encode()).hexdigest()}
+    write(model / NAME, json.dumps(told, indent=1))
+
+
+def add_code(target: Path, script: Path) -> None:
+    """The inference script as inference.py, and what it can import: the Python files beside it."""
+    found = {"inference.py": script} | {
+        name: script.parent / name
+        for name in names(script.parent)
+        if name.endswith(".py") or name == "requirements.txt"
+    }
+    if script.name != "inference.py":
+        found |= {"inference.py": script}
+    for name, path in found.items():
+        if not (target / name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target / name)
+
+
+def packages() -> str:
+    """What is installed, as ``training.artifact`` writes it for Trainyard's own loop."""
+    found = {f"{d.metadata['Name'].lower()}=={d.version}" for d in distributions()}
+    python = ".".join(map(str, sys.version_info[:3]))
+    return "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(found)])
+
+
+def processes(config: dict[str, Any]) -> int:
+    """How many processes the launcher starts in all, counted as AWS's drivers do."""
+    nodes = int(os.environ["SM_HOST_COUNT"])
+    if config["launcher"] in ("none", "own"):
+        return nodes
+    accelerators = int(os.environ.get("SM_NUM_GPUS", 0)) or int(os.environ.get("SM_NUM_NEURONS", 0))
+    count = config["process_count_per_node"] or accelerators or 1
+    return count if config["launcher"] == "mpi" else nodes * count
+
+
+def is_first() -> bool:
+    """Whether this is the node whose artifact is described."""
+    return os.environ["SM_CURRENT_HOST"] == os.environ["SM_MASTER_ADDR"]
+
+
+def torch_release() -> str | None:
+    """torch's version, without what it was built for; None without torch."""
+    try:
+        return version("torch").partition("+")[0]
+    except PackageNotFoundError:
+        return None
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def json_sha256(value: Any) -> str:
+    """SHA-256 of a JSON value, as ``trainyard.common.hashes`` computes it."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
