@@ -2,7 +2,7 @@
 
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -95,11 +95,11 @@ class Plan:
         """
         here = Path(__file__).resolve().parent
         workload = Path(sys.modules[type(self.packing).__module__].__file__ or "").parent
+        training = here.parents[1] / "training"
         digest = hashlib.sha256()
-        for room in (here, here.parents[1] / "training/data", workload):
-            for path in sorted(room.rglob("*.py")):
-                digest.update(f"{path.relative_to(room).as_posix()}\n".encode())
-                digest.update(path.read_bytes())
+        for room in (here, training / "data", workload):
+            _add(digest, room, room.rglob("*.py"))
+        _add(digest, training, (training / "workloads").glob("*.py"))
         return digest.hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -109,3 +109,10 @@ class Plan:
         """
         state = self.__dict__ | {"settings": self.settings, "code": self.code}
         return {name: value for name, value in state.items() if name != "packing"}
+
+
+def _add(digest: "hashlib._Hash", room: Path, files: Iterable[Path]) -> None:
+    """Names below ``room``, and contents."""
+    for path in sorted(files):
+        digest.update(f"{path.relative_to(room).as_posix()}\n".encode())
+        digest.update(path.read_bytes())

@@ -7,7 +7,9 @@ A workload is a package of three modules:
 ``workload``  holds ``Workload``: model, loss, scores
 
 It is named in a recipe by its package (``my_package.my_workload``), or by its bare name when it is
-one of those in this folder.
+one of those in this folder. Most need not write all of this: ``training.workloads.simple`` has
+defaults for all but columns, model, inputs and loss, and a workload that derives from it may be one
+module, from whose class what it lacks of ``SPEC`` and ``Packing`` follows.
 """
 
 import json
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, ValidationError
@@ -106,6 +109,10 @@ class Column:
     refuse: Callable[[bytes], str | None] | None = None
     """Of ``bytes``: why a value is of no use (``is cut off``), None when it is; then its record is
     bad, and quarantined before anything is trained on it."""
+    dtype: Literal[
+        "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64", "float32", "float64"
+    ] = "float32"
+    """As what ``by_columns`` stores a number."""
 
 
 class Packer(Protocol):
@@ -265,7 +272,7 @@ def spec(name: str) -> WorkloadSpec:
     Raises:
         TrainingError: there is no such workload.
     """
-    return _module(name, "config").SPEC
+    return _part(name, "config", "SPEC")
 
 
 def load_packing(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Packing:
@@ -282,7 +289,7 @@ def load_packing(name: str, config: Mapping[str, Any], assets: Path | None = Non
         raise TrainingError(
             f"workload_config.{field}: is {first['input']!r}; {first['msg']}"
         ) from None
-    return _module(name, "packing").Packing(typed, assets)
+    return _part(name, "packing", "Packing")(typed, assets)
 
 
 def load(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Workload:
@@ -291,7 +298,7 @@ def load(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Wo
     Raises:
         TrainingError: there is no such workload, or a setting is wrong.
     """
-    return _module(name, "workload").Workload(load_packing(name, config, assets))
+    return _part(name, "workload", "Workload")(load_packing(name, config, assets))
 
 
 def read_settings(text: str) -> dict[str, Any]:
@@ -309,12 +316,25 @@ def read_settings(text: str) -> dict[str, Any]:
     return settings
 
 
-def _module(name: str, part: str) -> Any:
+def _part(name: str, part: str, attribute: str) -> Any:
+    """``attribute`` of the workload: of its module ``part``, or of the one that has a Workload."""
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
         raise TrainingError(f"workload {name!r}: is no name of a Python package")
     package = name if "." in name else f"{__name__}.{name}"
+    whole = _imported(name, package, part)
+    if not hasattr(whole, "Workload"):
+        return getattr(_imported(name, f"{package}.{part}", part), attribute)
+    if hasattr(whole, attribute):
+        return getattr(whole, attribute)
+    from training.workloads import simple
+
+    return {"SPEC": simple.spec, "Packing": simple.packing}[attribute](whole.Workload)
+
+
+def _imported(name: str, module: str, part: str) -> ModuleType:
+    package = module.removesuffix(f".{part}")
     try:
-        return import_module(f"{package}.{part}")
+        return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{package}.{part}".startswith(error.name):
             raise  # the workload is there; something that it imports is not

@@ -1,22 +1,19 @@
 """Rows to samples: category values as hashes, numbers as float32, the label as 0 or 1."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pandas.util import hash_array
 
 from training.data.manifest import Field, Samples
 from training.workloads import Column
+from training.workloads.by_columns import TOO_LARGE
+from training.workloads.codes import Codes
 from training.workloads.tabular.config import TabularConfig
-from training.workloads.tabular.statistics import MISSING, Moments, Statistics, Tally
+from training.workloads.tabular.statistics import Moments, Statistics, Tally
 from trainyard.common.errors import DataError
-
-TOO_LARGE = 2.0**128 - 2.0**103
-"""The smallest number that is rounded to an infinite float32 (IEEE 754, ties to even)."""
 
 
 class Packing:
@@ -129,54 +126,6 @@ class RowPacker:
             _refuse_infinite(self._config.numbers[index], records, block[index])
         self._moments = self._moments.merged(moments)
         return np.ascontiguousarray(block.T)
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """A column of strings by its distinct values."""
-
-    values: pa.Array
-    """Distinct ones, and last null."""
-    codes: np.ndarray
-    """What stands for each value, int64."""
-    index: np.ndarray
-    """Where each row's value stands in ``values``, int32."""
-
-    @property
-    def hashes(self) -> np.ndarray:
-        """The hash of each row's value, int64."""
-        return self.codes[self.index]
-
-
-class Codes:
-    """Hashes the values of a dictionary once, when it comes again with other rows.
-
-    So it does: three splits share those of a batch, and the batches of a Parquet row group.
-    """
-
-    def __init__(self, encode: Callable[[list[str]], np.ndarray] | None = None) -> None:
-        self._encode = encode or value_hashes
-        self._last: dict[str, tuple[pa.Array, pa.Array, np.ndarray]] = {}
-        """Column → the dictionary that it had; that with a null behind it, and their codes."""
-
-    def of(self, name: str, column: pa.Array) -> Encoded:
-        """The column of this name: strings, or a dictionary of them."""
-        if not pa.types.is_dictionary(column.type):
-            column = column.dictionary_encode()
-        dictionary, indices = column.dictionary, column.indices
-        if name not in self._last or not dictionary.equals(self._last[name][0]):
-            values = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
-            codes = np.append(self._encode(dictionary.to_pylist()), MISSING)
-            self._last[name] = dictionary, values, codes
-        _, values, codes = self._last[name]
-        if indices.null_count:
-            indices = indices.fill_null(len(dictionary))
-        return Encoded(values, codes, indices.to_numpy())
-
-
-def value_hashes(values: list[str]) -> np.ndarray:
-    """What stands for each value in the samples: SipHash-2-4 under pandas' fixed key, as int64."""
-    return hash_array(np.array(values, dtype=object), categorize=False).view(np.int64)
 
 
 def places(values: list[str]) -> np.ndarray:

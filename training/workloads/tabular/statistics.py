@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-MISSING = 0  # stands for the hash of a missing value
-
 
 @dataclass(frozen=True)
 class Moments:

@@ -1,7 +1,7 @@
 """Tabular classification as a workload: what is learned of the columns, loss, evaluation."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,26 +12,24 @@ from training.data.dataset import Dataset
 from training.data.hashes import sample_hashes
 from training.data.manifest import Samples
 from training.scores import Block, Metrics
+from training.workloads.codes import MISSING
+from training.workloads.simple import Simple
 from training.workloads.tabular import baselines, serving
 from training.workloads.tabular.baselines import Logits
 from training.workloads.tabular.features import FILE, Features
 from training.workloads.tabular.model import Classifier, Encoder, inputs
 from training.workloads.tabular.packing import Packing
 from training.workloads.tabular.scores import columns, metrics, values
-from training.workloads.tabular.statistics import MISSING
 from trainyard.common.errors import TrainingError
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
 
 EVALUATION_BATCH = 8192  # samples
 
 
-class Workload:
+class Workload(Simple):
     """See ``training.workloads.Workload``; the unit is the row."""
 
     def __init__(self, packing: Packing) -> None:
-        self.packing, self.config = packing, packing.config
+        super().__init__(packing)
         path = packing.assets / FILE if packing.assets else None
         self._features = Features.read(path) if path and path.is_file() else None
 
@@ -56,10 +54,6 @@ class Workload:
     def model(self) -> nn.Module:
         return Classifier(self.config, self.features)
 
-    def units(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The number of rows."""
-        return torch.tensor(len(batch["label"]), device=batch["label"].device)
-
     def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         return inputs(batch)
 
@@ -67,28 +61,6 @@ class Workload:
         """Binary cross-entropy in nats, summed over the rows."""
         labels = batch["label"].to(logits.dtype)
         return F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-
-    def flops(self, model: nn.Module) -> float:
-        """Forward and backward of a row: 6 for each weight of the linear layers."""
-        linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
-        return 6.0 * sum(layer.weight.numel() for layer in linear)
-
-    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """None: the model is small and its layers differ."""
-        return ()
-
-    def tensor_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
-        raise TrainingError("workload tabular: its model is not split; set tensor_parallel to 1")
-
-    def stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
-        raise TrainingError("workload tabular: its model is not split; set pipeline_parallel to 1")
-
-    def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
-        """As they are: there is no common format for such a model."""
-        return weights, {}
-
-    def restore(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return weights
 
     def scores(
         self, model: nn.Module, test: Dataset, slices: Sequence[str] = ()

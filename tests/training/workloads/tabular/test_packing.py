@@ -13,8 +13,8 @@ from pandas.util import hash_array
 from tests.training.workloads.tabular.tables import SETTINGS, batch, pack, table
 from training.data.writer import check_samples
 from training.workloads import load_packing
-from training.workloads.tabular.packing import Codes, value_hashes
-from training.workloads.tabular.statistics import MISSING, Moments, Statistics, Tally
+from training.workloads.codes import MISSING, Codes, value_hashes
+from training.workloads.tabular.statistics import Moments, Statistics, Tally
 from trainyard.common.errors import DataError, TrainingError
 
 

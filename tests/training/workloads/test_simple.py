@@ -1,0 +1,167 @@
+"""A workload of four methods: what it gets for nothing."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from tests.training.trainings import CHECKOUT, TOYS, evaluated, loss_of, losses
+from training.artifact import open_artifact
+from training.data.dataset import Dataset
+from training.data.writer import write_dataset
+from training.serving import Served
+from training.workloads import load, load_packing, spec
+from training.workloads.simple import Simple
+from trainyard.common.errors import DataError, TrainingError
+
+NAME = "toys.lines"
+COLOURS = ("red", "green", "blue")
+
+
+@pytest.fixture(autouse=True)
+def _own(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(TOYS))
+
+
+def records(count: int, seed: int = 0) -> pa.RecordBatch:
+    random = np.random.default_rng(seed)
+    x, size = random.normal(size=count), random.integers(0, 4, count).astype(float)
+    return pa.RecordBatch.from_pydict(
+        {
+            "x": x,
+            "size": size,
+            "colour": pa.array([COLOURS[n % 3] for n in range(count)]).dictionary_encode(),
+            "note": pa.array([None if n % 5 == 0 else "é" * (n % 4) for n in range(count)]),
+            "y": 2 * x + size,
+        }
+    )
+
+
+def write(folder, count: int, seed: int = 0) -> Dataset:
+    packing = load_packing(NAME, {})
+    samples = packing.packer().add(records(count, seed))
+    write_dataset(folder, samples, packing.fields, shard_bytes=4000, workload=packing.info)
+    return Dataset(folder)
+
+
+def test_what_a_recipe_needs_follows_from_the_class():
+    found = spec(NAME)
+    assert (found.metrics, found.primary_metric) == ({"loss": "lower"}, "loss")
+    assert found.baselines == ("constant",)
+    assert found.packed_with == ()
+    assert found.refuse_split(None, 2, 1)
+
+
+def test_the_shard_step_needs_no_torch():
+    code = f"""
+import sys
+from training.workloads import load_packing, spec
+spec({NAME!r}), load_packing({NAME!r}, {{}})
+assert "torch" not in sys.modules
+"""
+    environment = {"PYTHONPATH": f"{CHECKOUT}:{TOYS}"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+def test_columns_are_packed_as_they_are_declared(tmp_path):
+    train = write(tmp_path, 40)
+    order = np.argsort(train.read(range(40))["x"])
+    samples = train.read(order)
+    expected = records(40)
+    numbers = expected.column("x").to_numpy()
+    np.testing.assert_array_equal(samples["x"], np.sort(numbers.astype(np.float32)))
+    assert samples["size"].dtype == np.uint8
+    assert len(set(samples["colour"].tolist())) == 3
+    texts = [
+        samples["note"][a:b].tobytes().decode()
+        for a, b in zip(samples["note_offsets"][:-1], samples["note_offsets"][1:], strict=True)
+    ]
+    notes = expected.column("note").fill_null("").to_pylist()
+    assert texts == [notes[n] for n in np.argsort(numbers)]
+
+
+@pytest.mark.parametrize("wrong", [0.5, -1.0, 256.0, float("nan")])
+def test_a_number_that_its_type_does_not_hold_is_named(wrong):
+    batch = records(3).to_pydict() | {"size": [1.0, wrong, 2.0]}
+    batch["colour"] = pa.array(batch["colour"]).dictionary_encode()
+    with pytest.raises(DataError, match=r"column size: .* is no uint8"):
+        load_packing(NAME, {}).packer().add(pa.RecordBatch.from_pydict(batch))
+
+
+def test_too_large_a_number_makes_its_record_bad():
+    limits = {name: column.limit for name, column in load_packing(NAME, {}).columns.items()}
+    assert limits["size"] == 256
+    assert limits["x"] == 2.0**128 - 2.0**103
+
+
+def test_it_trains_scores_and_answers(tmp_path, train):
+    root = tmp_path / "ml"
+    data = {
+        n: write(root / f"input/data/{n}", 64, seed)
+        for seed, n in enumerate(("train", "validation"))
+    }
+    train(root, workload=NAME, max_steps=40)
+    curve = losses(root)
+    assert curve[40] < curve[1] / 2
+    workload, model, _ = open_artifact(root / "model")
+    found = evaluated(workload, model, data["validation"])
+    whole = {name: torch.from_numpy(a) for name, a in data["validation"].read(range(64)).items()}
+    with torch.no_grad():
+        total, units = loss_of(workload, model, whole)
+    assert units == 64
+    assert found["loss"]["value"] == pytest.approx(float(total) / 64)
+    constant = workload.baselines(data["train"], data["validation"], 1000)["constant"]
+    mean = data["train"].read(range(64))["y"].mean()
+    expected = np.square(data["validation"].read(range(64))["y"] - mean).mean()
+    assert constant == {"loss": pytest.approx(expected, rel=1e-4)}
+    served = Served(workload, model)
+    answer = served.answer({"record": {"x": 1.0, "size": 2, "colour": "red"}})
+    assert json.loads(json.dumps(answer))["outputs"][0] == pytest.approx(4, abs=2)
+    with pytest.raises(DataError, match="has no colour, size, which the model looks at"):
+        served.answer({"record": {"x": 1.0}})
+    with pytest.raises(DataError, match="no column z"):
+        served.answer({"record": {"x": 1.0, "z": 1}})
+
+
+def test_operations_are_counted_and_leave_nothing_behind(tmp_path):
+    workload = load(NAME, {})
+    model = workload.model()
+    state = torch.get_rng_state()
+    assert workload.flops(model) == 6 * (3 * 8 + 8)
+    workload.fit(write(tmp_path, 8))
+    assert workload.flops(model) == 6 * (3 * 8 + 8)
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_equal_samples_have_equal_names_and_groups_are_the_columns(tmp_path):
+    one, more = write(tmp_path / "a", 30), records(30)
+    packing = load_packing(NAME, {})
+    turned = packing.pack(more.take(pa.array(range(29, -1, -1))))
+    write_dataset(tmp_path / "b", turned, packing.fields, shard_bytes=200)
+    workload = load(NAME, {})
+    first, second = (
+        {e for block in workload.examples(each) for e in block["example"].tolist()}
+        for each in (one, Dataset(tmp_path / "b"))
+    )
+    assert len(first) == 30
+    assert first == second
+    groups = [g for block in workload.examples(one) for g in block["group"].tolist()]
+    assert len(set(groups)) == 3
+
+
+def test_what_is_not_written_is_named():
+    class Half(Simple):
+        pass
+
+    half = Half(load_packing(NAME, {}))
+    with pytest.raises(NotImplementedError, match="Workload has no loss"):
+        half.loss(None, {})
+    with pytest.raises(TrainingError, match="set tensor_parallel to 1"):
+        half.tensor_parallel(None, None)
+    with pytest.raises(TrainingError, match=r"no stage\(\).*set pipeline_parallel to 1"):
+        half.stage(None, 0, 2)

@@ -1,0 +1,40 @@
+"""Floating-point operations of a model, counted where torch dispatches them."""
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from training.data.manifest import Samples
+from training.defaults.scores import on_device
+from training.workloads.by_columns import none
+from training.workloads.simple import Simple
+
+
+def counted(workload: Simple, model: nn.Module) -> float:
+    """Forward and backward of a unit: three times the forward pass of one sample.
+
+    The backward pass multiplies twice for each product of the forward pass, by the weights and by
+    the inputs. torch counts matrix products, convolutions and attention, and no elementwise
+    operations. The model is left as it was found, as are torch's random numbers.
+    """
+    modes = {module: module.training for module in model.modules()}
+    device = next(model.parameters()).device
+    batch = on_device(workload.sample or _zeros(workload), device)
+    counter = FlopCounterMode(display=False)
+    model.eval()
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), counter:
+        model(*workload.inputs(batch))
+    for module, training in modes.items():
+        module.training = training
+    return 3.0 * counter.get_total_flops() / max(1.0, float(workload.units(batch)))
+
+
+def _zeros(workload: Simple) -> Samples:
+    """A sample of zeros, where none was seen; of a field of any width one."""
+    fields = workload.packing.fields
+    samples = {name: array.repeat(0) for name, array in none(fields).items()}
+    for name, field in fields.items():
+        samples[name] = torch.zeros((1, *(field.shape or ()))).numpy().astype(field.dtype)
+        if field.shape is None:
+            samples[f"{name}_offsets"] = torch.arange(2).numpy()
+    return samples

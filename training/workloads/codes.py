@@ -1,0 +1,58 @@
+"""Values of categories as 64 bits each, the same on every machine, in every run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pandas.util import hash_array
+
+MISSING = 0  # stands for the hash of a missing value
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A column of strings by its distinct values."""
+
+    values: pa.Array
+    """Distinct ones, and last null."""
+    codes: np.ndarray
+    """What stands for each value, int64."""
+    index: np.ndarray
+    """Where each row's value stands in ``values``, int32."""
+
+    @property
+    def hashes(self) -> np.ndarray:
+        """The hash of each row's value, int64."""
+        return self.codes[self.index]
+
+
+class Codes:
+    """Hashes the values of a dictionary once, when it comes again with other rows.
+
+    So it does: three splits share those of a batch, and the batches of a Parquet row group.
+    """
+
+    def __init__(self, encode: Callable[[list[str]], np.ndarray] | None = None) -> None:
+        self._encode = encode or value_hashes
+        self._last: dict[str, tuple[pa.Array, pa.Array, np.ndarray]] = {}
+        """Column → the dictionary that it had; that with a null behind it, and their codes."""
+
+    def of(self, name: str, column: pa.Array) -> Encoded:
+        """The column of this name: strings, or a dictionary of them."""
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        dictionary, indices = column.dictionary, column.indices
+        if name not in self._last or not dictionary.equals(self._last[name][0]):
+            values = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
+            codes = np.append(self._encode(dictionary.to_pylist()), MISSING)
+            self._last[name] = dictionary, values, codes
+        _, values, codes = self._last[name]
+        if indices.null_count:
+            indices = indices.fill_null(len(dictionary))
+        return Encoded(values, codes, indices.to_numpy())
+
+
+def value_hashes(values: list[str]) -> np.ndarray:
+    """What stands for each value in the samples: SipHash-2-4 under pandas' fixed key, as int64."""
+    return hash_array(np.array(values, dtype=object), categorize=False).view(np.int64)
