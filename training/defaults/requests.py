@@ -1,6 +1,8 @@
 """A request's record as a batch of one: values as in JSON Lines that the shard step reads."""
 
-from collections.abc import Iterator, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,9 +16,6 @@ from trainyard.common.errors import DataError
 if TYPE_CHECKING:
     from training.workloads.simple import Simple
 
-EMPTY: dict[str, Any] = {"number": 0.0, "category": "", "text": ""}
-"""Kind → what stands for a column that the model does not look at."""
-
 
 def batch_of(
     workload: "Simple", request: Mapping[str, Any], device: torch.device
@@ -29,11 +28,11 @@ def batch_of(
     """
     columns = workload.packing.columns
     record = record_of(request, columns)
-    rest = {name: EMPTY[c.kind] for name, c in columns.items() if name not in record}
+    rest = {name: _empty(column) for name, column in columns.items() if name not in record}
     packer = workload.packing.packer()
     batch = _Looked(on_device(packer.add(row(record | rest, columns)), device))
     workload.inputs(batch)
-    if missing := sorted(batch.looked & set(rest)):
+    if missing := sorted(batch.looked & rest.keys()):
         raise DataError(f"record: has no {', '.join(missing)}, which the model looks at")
     return dict(batch)
 
@@ -59,15 +58,56 @@ def row(record: Mapping[str, Any], columns: Mapping[str, Column]) -> pa.RecordBa
     return pa.RecordBatch.from_pydict(arrays)
 
 
+def _empty(column: Column) -> Any:
+    """What stands for a column that the model does not look at."""
+    match column.kind:
+        case "number":
+            return 0.0
+        case "list":
+            return [0.0] * (column.length or 0)
+        case "timestamp":
+            return "1970-01-01"
+    return ""
+
+
 def _value(name: str, column: Column, value: Any) -> pa.Array:
-    if column.kind == "number":
-        if isinstance(value, bool) or not isinstance(value, int | float | None):
-            raise DataError(f"record.{name}: is {value!r}; expected a number or null")
-        return pa.array([None if value is None else float(value)], pa.float64())
-    if not isinstance(value, str | int | None):  # a boolean is an integer, too
-        raise DataError(f"record.{name}: is {value!r}; expected a string, an integer, true, false")
-    text = str(value).lower() if isinstance(value, bool) else value
-    return pa.array([text if text is None else str(text)], pa.string())
+    """Of bytes base64, of a list a JSON array, of a timestamp ISO 8601."""
+    convert, dtype, expected = KINDS[column.kind]
+    try:
+        return pa.array([None if value is None else convert(value)], dtype)
+    except (ValueError, TypeError):
+        shown = f"{value!r}"[:60]
+        raise DataError(f"record.{name}: is {shown}; expected {expected} or null") from None
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str | int):  # a boolean is an integer, too
+        raise TypeError
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _moment(value: Any) -> int:
+    """Microseconds since 1970; without an offset it is UTC."""
+    found = datetime.fromisoformat(value)
+    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+KINDS: dict[str, tuple[Callable[[Any], Any], pa.DataType, str]] = {
+    "number": (_number, pa.float64(), "a number"),
+    "list": (lambda value: [_number(one) for one in value], pa.list_(pa.float64()), "numbers"),
+    "timestamp": (_moment, pa.int64(), "a time in ISO 8601"),
+    "category": (_text, pa.string(), "a string, an integer, true, false"),
+    "text": (_text, pa.string(), "a string, an integer, true, false"),
+    "bytes": (lambda value: b64decode(value, validate=True), pa.binary(), "base64"),
+}
+"""Kind → how a value of JSON is read, the type that the packing takes it in, its name."""
 
 
 class _Looked(dict[str, Tensor]):
@@ -84,5 +124,5 @@ class _Looked(dict[str, Tensor]):
     def items(self) -> Any:
         return [(name, self[name]) for name in self]
 
-    def __iter__(self) -> Iterator[str]:
-        return super().__iter__()
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default

@@ -76,4 +76,6 @@ def count(batch: Mapping[str, Tensor], fields: Mapping[str, Field]) -> Tensor:
 
 def on_device(samples: Samples, device: torch.device) -> dict[str, Tensor]:
     """Stored samples as a batch."""
-    return {name: torch.from_numpy(array).to(device) for name, array in samples.items()}
+    # A column that arrow holds as it is stored cannot be written to, and torch warns of that.
+    owned = {name: np.require(array, requirements="W") for name, array in samples.items()}
+    return {name: torch.from_numpy(array).to(device) for name, array in owned.items()}

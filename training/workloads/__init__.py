@@ -109,10 +109,11 @@ class Column:
     refuse: Callable[[bytes], str | None] | None = None
     """Of ``bytes``: why a value is of no use (``is cut off``), None when it is; then its record is
     bad, and quarantined before anything is trained on it."""
+
     dtype: Literal[
         "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64", "float32", "float64"
     ] = "float32"
-    """As what ``by_columns`` stores a number."""
+    """As what ``by_columns`` stores a number, or those of a list."""
 
 
 class Packer(Protocol):

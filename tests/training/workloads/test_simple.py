@@ -13,9 +13,10 @@ from tests.training.trainings import CHECKOUT, TOYS, evaluated, loss_of, losses
 from training.artifact import open_artifact
 from training.data.dataset import Dataset
 from training.data.writer import write_dataset
+from training.defaults.requests import batch_of
 from training.serving import Served
-from training.workloads import load, load_packing, spec
-from training.workloads.simple import Simple
+from training.workloads import Column, load, load_packing, spec
+from training.workloads.simple import Simple, packing
 from trainyard.common.errors import DataError, TrainingError
 
 NAME = "toys.lines"
@@ -42,9 +43,9 @@ def records(count: int, seed: int = 0) -> pa.RecordBatch:
 
 
 def write(folder, count: int, seed: int = 0) -> Dataset:
-    packing = load_packing(NAME, {})
-    samples = packing.packer().add(records(count, seed))
-    write_dataset(folder, samples, packing.fields, shard_bytes=4000, workload=packing.info)
+    found = load_packing(NAME, {})
+    samples = found.packer().add(records(count, seed))
+    write_dataset(folder, samples, found.fields, shard_bytes=4000, workload=found.info)
     return Dataset(folder)
 
 
@@ -140,9 +141,9 @@ def test_operations_are_counted_and_leave_nothing_behind(tmp_path):
 
 def test_equal_samples_have_equal_names_and_groups_are_the_columns(tmp_path):
     one, more = write(tmp_path / "a", 30), records(30)
-    packing = load_packing(NAME, {})
-    turned = packing.pack(more.take(pa.array(range(29, -1, -1))))
-    write_dataset(tmp_path / "b", turned, packing.fields, shard_bytes=200)
+    found = load_packing(NAME, {})
+    turned = found.pack(more.take(pa.array(range(29, -1, -1))))
+    write_dataset(tmp_path / "b", turned, found.fields, shard_bytes=200)
     workload = load(NAME, {})
     first, second = (
         {e for block in workload.examples(each) for e in block["example"].tolist()}
@@ -165,3 +166,61 @@ def test_what_is_not_written_is_named():
         half.tensor_parallel(None, None)
     with pytest.raises(TrainingError, match=r"no stage\(\).*set pipeline_parallel to 1"):
         half.stage(None, 0, 2)
+
+
+class Everything(Simple):
+    """A column of each kind; the model looks at what a test says."""
+
+    columns = {
+        "list": Column("list", length=2, dtype="int16"),
+        "any": Column("list"),
+        "at": Column("timestamp"),
+        "image": Column("bytes", required=False),
+    }
+    looks = ("any", "any_offsets", "at", "image", "list")
+
+    def inputs(self, batch):
+        return tuple(batch[name] for name in self.looks)
+
+
+def test_a_request_is_packed_as_a_record_is():
+    workload = Everything(packing(Everything)(None, None))
+    raw = {
+        "list": pa.array([[1.0, -2.0]]),
+        "any": pa.array([[0.5, 1.5, 2.5]]),
+        "at": pa.array([86_400_000_000]),
+        "image": pa.array([b"\x00\xff"], pa.binary()),
+    }
+    packed = workload.packing.pack(pa.RecordBatch.from_pydict(raw))
+    assert {n: f.shape for n, f in workload.packing.fields.items()} == {
+        "list": (2,), "any": None, "at": (), "image": None,
+    }  # fmt: skip
+    record = {
+        "list": [1, -2],
+        "any": [0.5, 1.5, 2.5],
+        "at": "1970-01-02T02:00:00+02:00",
+        "image": "AP8=",
+    }
+    batch = batch_of(workload, {"record": record}, torch.device("cpu"))
+    assert batch.keys() == packed.keys()
+    for name, values in packed.items():
+        np.testing.assert_array_equal(batch[name], values)
+        assert batch[name].numpy().dtype == values.dtype
+    with pytest.raises(DataError, match="has no any, at, which the model looks at"):
+        batch_of(workload, {"record": {"list": [1, 2], "image": None}}, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("list", 3, "expected numbers"),
+        ("list", ["a", "b"], "expected numbers"),
+        ("any", [True], "expected numbers"),
+        ("at", "yesterday", "expected a time in ISO 8601"),
+        ("image", "a", "expected base64"),
+    ],
+)
+def test_a_wrong_value_of_a_request_is_named(name, value, expected):
+    workload = Everything(packing(Everything)(None, None))
+    with pytest.raises(DataError, match=rf"record\.{name}: is .*{expected}"):
+        batch_of(workload, {"record": {name: value}}, torch.device("cpu"))
