@@ -5,16 +5,15 @@ import torch
 from torch import Tensor
 
 from training.data.dataset import Dataset
-from training.defaults.scores import columns, count, on_device
+from training.defaults.scores import Measuring, columns, count, on_device
 from training.scores import ratios
-from training.workloads.simple import Simple
 from trainyard.common.errors import TrainingError
 
 ITERATIONS = 200
 CPU = torch.device("cpu")
 
 
-def evaluate(workload: Simple, train: Dataset, test: Dataset, limit: int) -> dict[str, float]:
+def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> dict[str, float]:
     """Metric → value on the test split, fitted on about ``limit`` units, spread over ``train``."""
     outputs = _fitted(workload, train, limit)
     blocks = []
@@ -27,7 +26,7 @@ def evaluate(workload: Simple, train: Dataset, test: Dataset, limit: int) -> dic
     return {name: entry["value"] for name, entry in ratios(blocks).items()}
 
 
-def _fitted(workload: Simple, train: Dataset, limit: int) -> Tensor:
+def _fitted(workload: Measuring, train: Dataset, limit: int) -> Tensor:
     """By L-BFGS; a convex loss has one least value.
 
     Raises:
@@ -58,13 +57,13 @@ def _fitted(workload: Simple, train: Dataset, limit: int) -> Tensor:
     return outputs.detach()
 
 
-def _outputs(workload: Simple, train: Dataset) -> Tensor:
+def _outputs(workload: Measuring, train: Dataset) -> Tensor:
     """What the model makes of one sample."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         return workload.model().eval()(*workload.inputs(on_device(train.read([0]), CPU)))
 
 
-def _spread(workload: Simple, train: Dataset, limit: int) -> list[dict[str, Tensor]]:
+def _spread(workload: Measuring, train: Dataset, limit: int) -> list[dict[str, Tensor]]:
     """Batches of samples at even distances, as long as they hold ``limit`` units at most."""
     size = workload.at_once
     first = on_device(train.read(np.arange(min(size, len(train)))), CPU)

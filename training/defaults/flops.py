@@ -6,11 +6,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from training.data.manifest import Samples
 from training.defaults.scores import on_device
+from training.workloads import Workload
 from training.workloads.by_columns import none
-from training.workloads.simple import Simple
 
 
-def counted(workload: Simple, model: nn.Module) -> float:
+def counted(workload: Workload, model: nn.Module, sample: Samples | None) -> float:
     """Forward and backward of a unit: three times the forward pass of one sample.
 
     The backward pass multiplies twice for each product of the forward pass, by the weights and by
@@ -19,7 +19,7 @@ def counted(workload: Simple, model: nn.Module) -> float:
     """
     modes = {module: module.training for module in model.modules()}
     device = next(model.parameters()).device
-    batch = on_device(workload.sample or _zeros(workload), device)
+    batch = on_device(sample or _zeros(workload), device)
     counter = FlopCounterMode(display=False)
     model.eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad(), counter:
@@ -29,7 +29,7 @@ def counted(workload: Simple, model: nn.Module) -> float:
     return 3.0 * counter.get_total_flops() / max(1.0, float(workload.units(batch)))
 
 
-def _zeros(workload: Simple) -> Samples:
+def _zeros(workload: Workload) -> Samples:
     """A sample of zeros, where none was seen; of a field of any width one."""
     fields = workload.packing.fields
     samples = {name: array.repeat(0) for name, array in none(fields).items()}

@@ -3,22 +3,19 @@
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from training.defaults.scores import on_device
-from training.workloads import Column
+from training.workloads import Column, Workload
 from trainyard.common.errors import DataError
-
-if TYPE_CHECKING:
-    from training.workloads.simple import Simple
 
 
 def batch_of(
-    workload: "Simple", request: Mapping[str, Any], device: torch.device
+    workload: Workload, request: Mapping[str, Any], device: torch.device
 ) -> dict[str, Tensor]:
     """The batch.
 

@@ -1,6 +1,7 @@
 """Scores of samples, from what a workload measures on each."""
 
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,13 +11,22 @@ from training.data.dataset import Dataset
 from training.data.hashes import sample_hashes
 from training.data.manifest import Field, Samples
 from training.scores import Block
-from training.workloads.simple import Simple
+from training.workloads import Workload
 
 Measured = Mapping[str, Tensor | tuple[Tensor, Tensor]]
 
 
+class Measuring(Workload, Protocol):
+    """See ``training.workloads.simple.Simple``."""
+
+    group: str | None
+    at_once: int
+
+    def measure(self, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measured: ...
+
+
 @torch.inference_mode()
-def scores(workload: Simple, model: nn.Module, test: Dataset) -> Iterator[Block]:
+def scores(workload: Measuring, model: nn.Module, test: Dataset) -> Iterator[Block]:
     """Blocks of samples (``training.scores``), in the order of the split."""
     device = next(model.parameters()).device
     for samples, identity in rows(workload, test):
@@ -35,7 +45,7 @@ def columns(measured: Measured) -> Block:
     return found
 
 
-def rows(workload: Simple, dataset: Dataset) -> Iterator[tuple[Samples, Block]]:
+def rows(workload: Measuring, dataset: Dataset) -> Iterator[tuple[Samples, Block]]:
     """(samples, their ``example`` and ``group``); without groups a sample is one of its own."""
     count = 0
     for passage in dataset.stream(workload.at_once):
@@ -46,7 +56,7 @@ def rows(workload: Simple, dataset: Dataset) -> Iterator[tuple[Samples, Block]]:
         yield passage.samples, {"example": hashes, "group": group}
 
 
-def losses(workload: Simple, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measured:
+def losses(workload: Workload, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measured:
     """The loss of each sample by itself, and its units."""
     ones = [one(batch, workload.packing.fields, index) for index in range(len(outputs))]
     total = [workload.loss(outputs[i : i + 1], each) for i, each in enumerate(ones)]

@@ -327,9 +327,13 @@ def _part(name: str, part: str, attribute: str) -> Any:
         return getattr(_imported(name, f"{package}.{part}", part), attribute)
     if hasattr(whole, attribute):
         return getattr(whole, attribute)
-    from training.workloads import simple
-
-    return {"SPEC": simple.spec, "Packing": simple.packing}[attribute](whole.Workload)
+    if not hasattr(whole.Workload, "described"):
+        raise TrainingError(
+            f"workload {name!r}: {package} has a Workload and no {attribute}; derive the Workload "
+            f"from training.workloads.simple.Simple, or write {attribute}"
+        )
+    described: WorkloadSpec = whole.Workload.described()
+    return described if attribute == "SPEC" else whole.Workload.packed()
 
 
 def _imported(name: str, module: str, part: str) -> ModuleType:

@@ -22,6 +22,7 @@ Whatever else ``training.workloads`` asks for has a default here, and may be ove
 may also have a ``Packing`` (see ``by_columns``) or a ``SPEC`` of its own.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -74,6 +75,31 @@ class Simple:
     at_once = 256
     """Samples that are scored together."""
 
+    @classmethod
+    @cache
+    def described(cls) -> WorkloadSpec:
+        """What a recipe needs to know of it: the module's ``SPEC`` where it has none.
+
+        Samples depend on settings by a packing of one's own only: with columns alone no change of
+        them shards again.
+        """
+        optional = not any(field.is_required() for field in cls.settings.model_fields.values())
+        own = hasattr(sys.modules[cls.__module__], "Packing")
+        return WorkloadSpec(
+            config=cls.settings,
+            metrics=cls.better,
+            primary_metric=next(iter(cls.better)),
+            baselines=cls.fitted,
+            packed_with=() if optional and not own else None,
+        )
+
+    @classmethod
+    @cache
+    def packed(cls) -> type[by_columns.Packing]:
+        """That of the columns: the module's ``Packing`` where it has none. It is a part of it."""
+        told = {"columns": cls.columns, "__module__": cls.__module__}
+        return type("Packing", (by_columns.Packing,), told)
+
     def __init__(self, packing: "Packing") -> None:
         self.packing, self.config = packing, packing.config
         self.sample: Samples | None = None
@@ -120,7 +146,7 @@ class Simple:
         """Counted in a forward pass of one sample; the backward pass has twice as many."""
         from training.defaults import flops
 
-        return flops.counted(self, model)
+        return flops.counted(self, model, self.sample)
 
     def blocks(self, model: "nn.Module") -> "Sequence[nn.Module]":
         """None."""
@@ -188,34 +214,3 @@ class Simple:
             f"{type(self).__module__}: Workload has no {method or setting}(), so its model is not "
             f"split: set {setting} to 1"
         )
-
-
-@cache
-def spec(workload: type[Simple]) -> WorkloadSpec:
-    """What follows from the class.
-
-    Only a packing of one's own depends on settings: with columns alone no change of them shards
-    again.
-    """
-    optional = not any(field.is_required() for field in workload.settings.model_fields.values())
-    own = hasattr(_module(workload), "Packing")
-    return WorkloadSpec(
-        config=workload.settings,
-        metrics=workload.better,
-        primary_metric=next(iter(workload.better)),
-        baselines=workload.fitted,
-        packed_with=() if optional and not own else None,
-    )
-
-
-@cache
-def packing(workload: type[Simple]) -> type[by_columns.Packing]:
-    """That of the class's columns; it counts as a part of the workload's module."""
-    columns = {"columns": workload.columns, "__module__": workload.__module__}
-    return type("Packing", (by_columns.Packing,), columns)
-
-
-def _module(workload: type[Simple]) -> Any:
-    import sys
-
-    return sys.modules[workload.__module__]

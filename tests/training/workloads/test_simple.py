@@ -16,7 +16,7 @@ from training.data.writer import write_dataset
 from training.defaults.requests import batch_of
 from training.serving import Served
 from training.workloads import Column, load, load_packing, spec
-from training.workloads.simple import Simple, packing
+from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
 NAME = "toys.lines"
@@ -184,7 +184,7 @@ class Everything(Simple):
 
 
 def test_a_request_is_packed_as_a_record_is():
-    workload = Everything(packing(Everything)(None, None))
+    workload = Everything(Everything.packed()(None, None))
     raw = {
         "list": pa.array([[1.0, -2.0]]),
         "any": pa.array([[0.5, 1.5, 2.5]]),
@@ -221,6 +221,14 @@ def test_a_request_is_packed_as_a_record_is():
     ],
 )
 def test_a_wrong_value_of_a_request_is_named(name, value, expected):
-    workload = Everything(packing(Everything)(None, None))
+    workload = Everything(Everything.packed()(None, None))
     with pytest.raises(DataError, match=rf"record\.{name}: is .*{expected}"):
         batch_of(workload, {"record": {name: value}}, torch.device("cpu"))
+
+
+def test_a_module_whose_workload_has_no_defaults_says_what_it_lacks(tmp_path, monkeypatch):
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare/work.py").write_text("class Workload:\n    pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(TrainingError, match=r"bare\.work has a Workload and no SPEC; derive"):
+        spec("bare.work")
