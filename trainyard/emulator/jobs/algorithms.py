@@ -7,11 +7,8 @@ from pathlib import Path
 
 from trainyard.emulator.algorithms import command
 from trainyard.emulator.algorithms.xgboost import facts
-from trainyard.emulator.jobs import images
 from trainyard.emulator.runtime.interpreter import lacking
 
-SCRIPT = "sagemaker_program"
-"""The hyperparameter by which SDK v2 names a script."""
 _TRAIN = "trainyard.emulator.algorithms.xgboost.train"
 _NEEDED = ["xgboost", "numpy", "scipy"]
 _NOT_DONE = {
@@ -24,9 +21,9 @@ def without_script(request: dict) -> bool:
     """Whether the CreateTrainingJob request asks for the XGBoost algorithm itself."""
     spec = request["AlgorithmSpecification"]
     return (
-        images.is_xgboost(spec.get("TrainingImage", ""))
+        facts.is_xgboost(spec.get("TrainingImage", ""))
         and not spec.get("ContainerEntrypoint")
-        and SCRIPT not in request.get("HyperParameters", {})
+        and facts.SCRIPT not in request.get("HyperParameters", {})
     )
 
 

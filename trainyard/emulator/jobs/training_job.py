@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from trainyard.emulator.algorithms.xgboost import facts
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.cloudwatch.sources import training
 from trainyard.emulator.jobs import algorithms, images
@@ -269,8 +270,8 @@ class TrainingJob(Job):
         if algorithms.without_script(self.request):
             return {"SAGEMAKER_BASE_DIR": "/opt/ml"}
         image = self.request["AlgorithmSpecification"]["TrainingImage"]
-        plain = images.repository(image) == "sagemaker-scikit-learn"  # it only runs the script
-        package = f"sagemaker_{'xgboost' if images.is_xgboost(image) else 'pytorch'}_container"
+        plain = facts.repository(image) == "sagemaker-scikit-learn"  # it only runs the script
+        package = f"sagemaker_{'xgboost' if facts.is_xgboost(image) else 'pytorch'}_container"
         module = {"SAGEMAKER_TRAINING_MODULE": f"{package}.training:main"}
         return {
             "SAGEMAKER_BASE_DIR": "/opt/ml",

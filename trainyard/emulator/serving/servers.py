@@ -9,6 +9,7 @@ import fnmatch
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainyard.emulator.algorithms.xgboost.facts import repository
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs import images
 from trainyard.emulator.runtime.interpreter import lacking
@@ -69,10 +70,10 @@ def server(image: str, python: Path) -> ModelServer:
 
     Raises ``ValidationException`` when nothing here does, or when ``python`` lacks what it needs.
     """
-    repository = images.repository(image)
+    name = repository(image)
     if why := images.refusal(image):
         raise _invalid(why)
-    found = next((s for s in SERVERS if _matches(repository, s.images)), None)
+    found = next((s for s in SERVERS if _matches(name, s.images)), None)
     if not found:
         if "amazonaws.com" in image:
             known = "; ".join(f"{s.name} ({', '.join(s.images)})" for s in SERVERS)

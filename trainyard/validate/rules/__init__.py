@@ -14,7 +14,8 @@ from trainyard.validate.rules.rule import RULES
 
 ORDER = (
     *("machines", "images", "network", "spot", "channels", "storage", "caching"),
-    *("retries", "drivers", "tags", "tuning", "searching", "metrics", "addresses", "secrets"),
+    *("retries", "drivers", "tags", "tuning", "searching", "algorithms", "metrics", "addresses"),
+    "secrets",
 )
 """In which a step's findings are told; those of modules that are not named follow."""
 

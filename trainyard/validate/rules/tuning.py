@@ -6,7 +6,7 @@ from typing import Any
 
 from trainyard.language.document import Document
 from trainyard.validate.rules.images import aws_image
-from trainyard.validate.rules.jobs import Job, jobs, known_text
+from trainyard.validate.rules.jobs import Job, as_list, jobs, known_text
 from trainyard.validate.rules.rule import Violation, rule
 
 CONFIG = "HyperParameterTuningJobConfig"
@@ -40,6 +40,8 @@ class Range:
     low: float | None
     high: float | None
     scaling: str | None
+    values: tuple[Any, ...] = ()
+    """Of categories; what only a run knows is Unknown."""
 
 
 def ranges(document: Document) -> Iterator[Range]:
@@ -62,6 +64,7 @@ def _ranges(job: Job, where: str) -> Iterator[Range]:
                 _number(given.get("MinValue")),
                 _number(given.get("MaxValue")),
                 known_text(given.get("ScalingType")),
+                tuple(as_list(given.get("Values"))),
             )
 
 

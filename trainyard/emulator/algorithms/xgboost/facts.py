@@ -2,6 +2,17 @@
 
 import re
 
+_FIRST_XGBOOST = frozenset(
+    "104374241257 106583098589 226302683700 237065988967 249704162688 257386234256 272398656194 "
+    "286214385809 306986355934 387376663083 390948362332 433757028032 455444449433 469771592824 "
+    "475088953585 490574956308 501404015308 544295431143 628508329040 632365934929 644912444149 "
+    "669576153137 680994064768 685385470294 749696950732 765400339828 811284229777 813361260812 "
+    "825641698319 855470959533 867004704886 951798379941 991648021394".split()
+)
+"""AWS's accounts with the first XGBoost image, whose repository is plainly ``xgboost``: SDK 3.27,
+sagemaker/core/image_uri_config/xgboost.json."""
+SCRIPT = "sagemaker_program"
+"""The hyperparameter by which SDK v2 names a script."""
 MAXIMIZED = (
     "accuracy",
     "auc",
@@ -56,6 +67,18 @@ CONTENT_TYPES = {
 """A channel's ContentType, without its parameters → the format of its files."""
 _NUMBER = r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)"
 _VERSION = re.compile(r"(\d+)\.(\d+)-")
+
+
+def repository(image: str) -> str:
+    """What stands between the last slash and the tag or digest."""
+    return image.rsplit("@", 1)[0].rsplit("/", 1)[-1].split(":")[0]
+
+
+def is_xgboost(image: str) -> bool:
+    """Whether it is one of AWS's images of the XGBoost algorithm."""
+    name = repository(image)
+    first = name == "xgboost" and image.partition(".dkr.ecr.")[0] in _FIRST_XGBOOST
+    return first or name == "sagemaker-xgboost"
 
 
 def metric_definitions() -> list[dict[str, str]]:

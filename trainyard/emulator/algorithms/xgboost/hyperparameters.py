@@ -1,4 +1,9 @@
-"""The algorithm's hyperparameters: types, ranges, what needs what; errors in its own words."""
+"""The algorithm's hyperparameters: types, ranges, what needs what; errors in its own words.
+
+The one table of them: the job validates by it, and so does ``trainyard validate``. It is that of
+sagemaker-xgboost-container, algorithm_mode/hyperparameter_validation.py; the developer guide,
+xgboost_hyperparameters, documents most of it.
+"""
 
 import ast
 from collections.abc import Callable, Mapping
@@ -114,14 +119,63 @@ _ALIASES = {
 }
 
 
+REQUIRED = "num_round"
+NEED_CLASSES = ("multi:softmax", "multi:softprob")
+TOGETHER = frozenset(
+    ("objective", "tree_method", "eval_metric", "updater", "booster", "process_type", "num_class")
+    + ("monotone_constraints", "interaction_constraints")
+)
+"""Those that need, or exclude, one another."""
+TUNABLE = frozenset(
+    ("alpha", "colsample_bylevel", "colsample_bynode", "colsample_bytree", "eta", "gamma")
+    + ("lambda", "max_delta_step", "max_depth", "min_child_weight", "num_round", "subsample")
+)
+"""Developer guide, xgboost-tuning; in the container's source, what has ``tunable=True``."""
+
+
+def names(version: tuple[int, int]) -> list[str]:
+    """Every hyperparameter of an image of that version, and the aliases."""
+    known = [*_INTEGERS, *_FLOATS, *_WORDS, *_OTHER, *_ALIASES]
+    return [name for name in known if name != "silent" or version <= (1, 0)]
+
+
+def own_name(name: str) -> str:
+    """``eta`` of ``learning_rate``."""
+    return _ALIASES.get(name, name)
+
+
+def is_whole(name: str) -> bool:
+    """Whether its values are whole numbers."""
+    return own_name(name) in _INTEGERS
+
+
+def fault(name: str, text: str, version: tuple[int, int]) -> str | None:
+    """What the algorithm says of one hyperparameter by itself; None for nothing."""
+    try:
+        _check_range(own_name(name), _parse(own_name(name), text, version))
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def fault_together(given: Mapping[str, str], version: tuple[int, int]) -> str | None:
+    """What it says of some that need one another, each right by itself; None for nothing."""
+    named = {own_name(name): text for name, text in given.items()}
+    try:
+        _check_together({name: _parse(name, text, version) for name, text in named.items()})
+    except UserError as error:
+        return str(error)
+    return None
+
+
 def validate(given: Mapping[str, str], version: tuple[int, int]) -> dict[str, Any]:
     """The hyperparameters of an image of that version, typed, with their own names for aliases.
 
     Raises :class:`UserError` for what the algorithm refuses, in its words.
     """
-    named = {_ALIASES.get(name, name): value for name, value in given.items()}
-    if "num_round" not in named:
-        raise UserError("Missing required hyperparameter: num_round")
+    named = {own_name(name): value for name, value in given.items()}
+    if REQUIRED not in named:
+        raise UserError(f"Missing required hyperparameter: {REQUIRED}")
     values = {name: _parse(name, text, version) for name, text in named.items()}
     for name, value in values.items():
         _check_range(name, value)
@@ -190,7 +244,7 @@ _OTHER_RANGES: dict[str, Callable[[Any], bool]] = {
 
 def _check_together(values: Mapping[str, Any]) -> None:
     objective, method = values.get("objective", ""), values.get("tree_method")
-    if objective in ("multi:softmax", "multi:softprob") and "num_class" not in values:
+    if objective in NEED_CLASSES and "num_class" not in values:
         raise UserError("Require input for parameter 'num_class' for multi-classification")
     metrics = values.get("eval_metric", ())
     if "auc" in metrics and not objective.startswith(("binary:", "rank:")):
