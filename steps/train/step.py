@@ -1,7 +1,6 @@
 """Declares the train step: a ModelTrainer on N nodes, for the training loop or for a script."""
 
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
-from sagemaker.train import ModelTrainer
 from sagemaker.train.configs import (
     CheckpointConfig,
     Compute,
@@ -16,14 +15,7 @@ from sagemaker.train.configs import (
 from steps.context import StepContext
 from steps.train.config import CHECKPOINTS, TrainStepConfig
 from steps.train.program import Program
-
-
-class OfflineTrainer(ModelTrainer):
-    """A ModelTrainer whose requests can be built with no AWS in reach."""
-
-    def _resolve_staging_bucket(self) -> tuple[str, str | None]:
-        """The session's bucket, without asking IAM whether the role may write to it (#6019)."""
-        return self.sagemaker_session.default_bucket(), None
+from steps.train.trainer import OfflineTrainer, SignalledTrainer
 
 
 def train_step(
@@ -41,7 +33,8 @@ def train_step(
     checkpoints' prefix must not hold the execution's id: CheckpointConfig is part of the step
     cache's key, and a run that takes up a lost one's work has to find it.
     """
-    trainer = OfflineTrainer(
+    kind = SignalledTrainer if config.script else OfflineTrainer
+    trainer = kind(
         sagemaker_session=context.session,
         role=context.role,
         base_job_name="train",
