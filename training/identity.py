@@ -61,9 +61,14 @@ class Parts(BaseModel):
     @property
     def name(self) -> str:
         """The identity: only a checkpoint of the same one is resumed by itself."""
+        return json_sha256(self.told)[:16]
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the identity is the hash of, as JSON."""
         told = self.model_dump(mode="json")
         unsaid = {name for name in ADDED if told[name] is None}
-        return json_sha256({name: told[name] for name in told.keys() - unsaid})[:16]
+        return {name: value for name, value in told.items() if name not in unsaid}
 
     @property
     def code_sha256(self) -> str:

@@ -1,8 +1,10 @@
 """What the weights were trained with, as the training itself wrote it down, against the record."""
 
 import json
+from hashlib import sha256
 from typing import Any
 
+from pipelines.recipe.script import NAME
 from pipelines.verify.checks import SHOWN, Mismatch, same
 from pipelines.verify.evidence import Evidence
 from training.config import TrainConfig
@@ -11,6 +13,10 @@ from training.lineage import Lineage
 from trainyard.common.hashes import json_sha256
 
 CONFIG = "config.json"
+DRIVERS = "sm_train.sh"
+"""What the folder of AWS's drivers holds, and no other."""
+DESCRIPTION = "trainyard.json"
+"""What a script's artifact has beside the files that the script itself wrote."""
 
 
 def history(evidence: Evidence) -> str:
@@ -52,20 +58,26 @@ def _check_begun(evidence: Evidence, stretch: dict[str, Any]) -> None:
 
 
 def artifact(evidence: Evidence) -> str:
-    """The model's own config.json says the same, and its identity follows from what it says."""
-    body = evidence.member(evidence.container["ModelDataUrl"], CONFIG)
-    written = json.loads(body)["training"]
+    """The model's own config.json says the same, and its identity follows from what it says.
+
+    Of a script of one's own, trainyard.json.
+    """
+    config = DESCRIPTION if is_script(evidence) else CONFIG
+    written = described(evidence)["training"]
     lineage = Lineage.model_validate({k: v for k, v in written.items() if k != "identity"})
     parts = lineage.parts
     told = evidence.json(evidence.source("Statistics")["S3Uri"])["model"]["training"]
-    same(f"identity in {CONFIG}", written["identity"], told["identity"], "evaluation.json")
-    same(f"identity of the parts in {CONFIG}", parts.name, told["identity"], CONFIG)
-    same(f"stretches in {CONFIG}", written["stretches"], told["stretches"], "evaluation.json")
+    same(f"identity in {config}", written["identity"], told["identity"], "evaluation.json")
+    same(f"identity of the parts in {config}", parts.name, told["identity"], config)
+    same(f"stretches in {config}", written["stretches"], told["stretches"], "evaluation.json")
     if differs := changed(_sent(evidence), parts.code):
         raise Mismatch(f"the weights were trained by other code than the record's: {differs}")
-    same(f"data in {CONFIG}", parts.data, evidence.provenance.get("train_fingerprint"),
+    same(f"data in {config}", parts.data, evidence.provenance.get("train_fingerprint"),
          "provenance.json")  # fmt: skip
-    _check_settings(evidence, parts)
+    if is_script(evidence):
+        _check_script(evidence, parts)
+    else:
+        _check_settings(evidence, parts)
     return f"{len(parts.code)} files of code, {len(parts.settings)} settings"
 
 
@@ -78,10 +90,36 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
         same(f"{name} of the training", value, wanted.model_dump(mode="json")[name], "recipe.json")
 
 
+def described(evidence: Evidence) -> dict[str, Any]:
+    """What the artifact says of the model."""
+    config = DESCRIPTION if is_script(evidence) else CONFIG
+    return json.loads(evidence.member(evidence.container["ModelDataUrl"], config))
+
+
+def _check_script(evidence: Evidence, parts: Parts) -> None:
+    """What the definition knew of the script's training, which the recipe and the job say too."""
+    train = evidence.recipe["train"]
+    for name in ("arguments", "channels", "launcher"):
+        same(f"{name} of the training", parts.settings[name], train[name], "recipe.json")
+    same("image of the training", parts.settings["image"],
+         evidence.job("Train")["AlgorithmSpecification"]["TrainingImage"], "its job")  # fmt: skip
+
+
+def is_script(evidence: Evidence) -> bool:
+    """Whether the model is a script's of one's own."""
+    return evidence.provenance["workload"] == NAME
+
+
 def _sent(evidence: Evidence) -> dict[str, str]:
-    """File → SHA-256 of the code that step Train was sent, and that shapes weights."""
+    """File → SHA-256 of the code that step Train was sent, and that shapes weights.
+
+    Of a script's folder that is all of it; the other folder holds AWS's drivers.
+    """
     for uri in evidence.provenance["code"]["Train"]:
         files = evidence.folder(uri)
-        if JOB in files:
+        if is_script(evidence):
+            if DRIVERS not in files:
+                return {name: sha256(content).hexdigest() for name, content in files.items()}
+        elif JOB in files:
             return material(files, str(evidence.provenance["workload"]))
-    raise Mismatch(f"no folder of step Train's code in S3 holds {JOB}")
+    raise Mismatch(f"no folder of step Train's code in S3 holds {JOB}, or a script")

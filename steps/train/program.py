@@ -121,7 +121,7 @@ def script_program(
             launcher=config.launcher,
             driver=project.driver or DRIVERS[config.launcher],
             inference=project.inference,
-            parts=parts.model_dump(mode="json", exclude={"code"}),
+            parts={name: value for name, value in parts.told.items() if name != "code"},
         ),
         environment={**config.launcher_environment, **config.environment},
         hyperparameters={name: hyperparameter(v) for name, v in config.arguments.items()},
