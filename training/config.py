@@ -16,6 +16,7 @@ IMMATERIAL = {
     "compile",
     "deterministic",
     "keep_checkpoints",
+    "loader_threads",
     "log_interval",
     "micro_batch",
     "mlflow_tracking_uri",
@@ -132,6 +133,10 @@ class TrainConfig(BaseModel):
 
     window_samples: int = Field(default=65536, ge=1)
     """With windowed: samples in a window. Each rank keeps two windows of shards in memory."""
+
+    loader_threads: int = Field(default=0, ge=0)
+    """Threads of a rank that decode and augment, where the workload does (images). 0: one a core of
+    the rank."""
 
     log_interval: int = Field(default=10, ge=1)
     """Optimizer steps between two metric lines."""

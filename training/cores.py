@@ -25,14 +25,19 @@ def cores(quota: Path = QUOTA) -> int:
     return allowed if limit == "max" else max(1, min(allowed, int(limit) // int(period)))
 
 
+def share_of_cores(environment: Mapping[str, str] = os.environ) -> int:
+    """Cores for each rank of this machine, at least one."""
+    ranks = next((int(environment[n]) for n in ON_THIS_MACHINE if n in environment), 1)
+    return max(1, cores() // ranks)
+
+
 def fit_threads(environment: Mapping[str, str] = os.environ) -> None:
     """Gives this process the threads that its part of the cores has room for.
 
     torchrun leaves a single rank, and mpirun each of several, with a thread for every core of the
     machine, whatever a container's quota. What OMP_NUM_THREADS allows is never exceeded.
     """
-    ranks = next((int(environment[n]) for n in ON_THIS_MACHINE if n in environment), 1)
-    if (room := max(1, cores() // ranks)) < torch.get_num_threads():
+    if (room := share_of_cores(environment)) < torch.get_num_threads():
         torch.set_num_threads(room)
 
 

@@ -19,6 +19,7 @@ from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.mixture import MixtureOrder
+from training.data.preparation import Preparation
 from training.mixture import Mixture
 from training.optimizers import Average, learning_rate
 from training.profiler import Trace
@@ -68,6 +69,7 @@ class Loop:
         self._mixture, self._order = mixture, None
         self.ranks = strategy.ranks
         self.micro_batches = config.micro_batches(self.ranks.world)
+        self.preparation = Preparation.of(workload, seed=config.seed, threads=config.loader_threads)
         model = model or fresh(config, workload)
         self._flops, self._peak = workload.flops(model), devices.peak(self.ranks.device)
         strategy.prepare(model)
@@ -116,6 +118,7 @@ class Loop:
             world=strategy.data_world,
             position=self.step * config.global_batch,
             device=self.ranks.device,
+            preparation=self.preparation,
         )
 
     def _train_step(self, loader: Loader, *, stop_asked: bool) -> bool:
@@ -227,7 +230,7 @@ class Loop:
         for start in range(0, -(-len(indices) // strategy.data_world), config.micro_batch):
             samples = mine[start : start + config.micro_batch]
             read = data.read(samples if len(samples) else range(1))
-            batch = self._on_device({n: torch.from_numpy(array) for n, array in read.items()})
+            batch = self._on_device(self.preparation.batch(read))
             loss = strategy.validate(batch)
             if len(samples):
                 totals[0] += loss

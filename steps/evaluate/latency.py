@@ -11,6 +11,7 @@ from torch import nn
 
 from training.cores import Waited
 from training.data.dataset import Dataset
+from training.data.preparation import Preparation
 from training.workloads import Workload
 
 WARM, REQUESTS = 10, 100
@@ -36,8 +37,8 @@ class Round:
 def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, Any]:
     """``p50_ms`` and ``p95_ms`` of REQUESTS samples, one at a time, spread over the test split.
 
-    From stored arrays in memory to the outputs in memory, on the model's device: no network, no
-    parsing. The first WARM requests do not count.
+    From stored arrays in memory to the outputs in memory, on the model's device, the workload's
+    ``prepare`` between them: no network, no parsing. The first WARM requests do not count.
 
     Whatever else runs on the machine makes it longer, never shorter. ``waited_share`` is the part
     of the time in which the process wanted a core and had none, null where the kernel does not say;
@@ -47,12 +48,13 @@ def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, An
     """
     device = next(model.parameters()).device
     indices = np.linspace(0, len(test) - 1, WARM + REQUESTS).astype(np.int64)
+    preparation = Preparation.of(workload, threads=1)
     for index in indices[:WARM]:
-        _seconds(workload, model, test, index, device)
+        _seconds(workload, model, test, index, preparation)
 
     def measure() -> Round:
         before = Waited.now()
-        seconds = [_seconds(workload, model, test, index, device) for index in indices[WARM:]]
+        seconds = [_seconds(workload, model, test, index, preparation) for index in indices[WARM:]]
         after = Waited.now()
         return Round(seconds, after.share_since(before) if before and after else None)
 
@@ -84,10 +86,16 @@ def quietest(measure: Callable[[], Round]) -> tuple[Round, int]:
 
 @torch.inference_mode()
 def _seconds(
-    workload: Workload, model: nn.Module, test: Dataset, index: int, device: torch.device
+    workload: Workload,
+    model: nn.Module,
+    test: Dataset,
+    index: int,
+    preparation: Preparation,
 ) -> float:
+    device = next(model.parameters()).device
     samples = test.read([index])
     began = time.perf_counter()
-    batch = {name: torch.from_numpy(array).to(device) for name, array in samples.items()}
+    prepared = preparation.batch(samples)
+    batch = {name: tensor.to(device) for name, tensor in prepared.items()}
     model(*workload.inputs(batch)).cpu()  # waits for the device
     return time.perf_counter() - began

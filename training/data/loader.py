@@ -3,6 +3,8 @@
 One thread, no worker processes: a copy between processes costs more than the read (with two
 DataLoader workers every library falls to a tenth or less; see benchmarks/shards). The thread
 gathers chunks of some megabytes; meanwhile the interpreter is free. Batches are views of them.
+Where a workload prepares its samples (``preparation``), a chunk has some for each of its threads,
+and two of them are prepared at once, so that no thread waits for the last sample of one.
 """
 
 import math
@@ -19,9 +21,13 @@ from torch import Tensor
 
 from training.data.dataset import Dataset
 from training.data.order import Order, rank_positions
+from training.data.preparation import Preparation
 
 CHUNK = 4 << 20
 """Bytes that are gathered at once, at most, unless one micro-batch is more."""
+
+EACH = 4
+"""Samples of a chunk that each thread prepares, where they are prepared."""
 
 AHEAD = 3
 """Chunks that are read before they are asked for."""
@@ -43,6 +49,7 @@ class Loader:
         global_batch: samples that all ranks take in one optimizer step.
         micro_batch: samples in one dict; ``global_batch`` is a multiple of ``world`` times that.
         position: samples that all ranks together took before: where the first global batch begins.
+        preparation: what stored samples become; None: they stay as they are.
     """
 
     def __init__(
@@ -56,6 +63,7 @@ class Loader:
         world: int = 1,
         position: int = 0,
         device: torch.device | str = "cpu",
+        preparation: Preparation | None = None,
     ) -> None:
         if global_batch % (micro_batch * world):
             raise ValueError(f"{global_batch=} is no multiple of {micro_batch=} × {world=}")
@@ -65,11 +73,15 @@ class Loader:
         self._share = global_batch // world
         self._given, self._asked = 0, 0  # samples of this rank
         pinned = torch.device(device).type == "cuda"
-        self._chunks = _Chunks(dataset, order, position, global_batch, rank, world, pinned)
+        self._chunks = _Chunks(
+            dataset, order, position, global_batch, rank, world, pinned, preparation
+        )
         size = max(1, int(dataset.merged.bytes.sum()) // len(dataset) * micro_batch)
-        self._most = micro_batch * max(1, 1 << (CHUNK // size).bit_length() >> 1)
+        threads = preparation.threads if preparation else 0
+        at_once = -(-EACH * threads // micro_batch) or 1 << (CHUNK // size).bit_length() >> 1 or 1
+        self._most = micro_batch * at_once
         self._next = micro_batch
-        self._pool = ThreadPoolExecutor(1, "loader")
+        self._pool = ThreadPoolExecutor(2 if threads else 1, "loader")
         self._coming: deque[tuple[int, int, Future[dict[str, Tensor]]]] = deque()
         self._delivered = time.perf_counter()  # when the last chunk was
         self._batches: Iterator[dict[str, Tensor]] = iter(())
@@ -115,8 +127,9 @@ class Loader:
         began = time.perf_counter()
         first, size, coming = self._coming[0] if self._coming else (self._asked, self._next, None)
         # Whoever waits for work that nobody has begun does it: nothing waits for the thread to
-        # wake up. Not where shards are read into memory: the thread knows what it will need.
-        if coming is None or (not self._chunks.in_memory and coming.cancel()):
+        # wake up. Not where shards are read into memory: the thread knows what it will need. Nor
+        # where samples are prepared: the chunks after it would wait.
+        if coming is None or (not self._chunks.busy and coming.cancel()):
             chunk = self._chunks.read(first, size)
         else:
             chunk = coming.result()
@@ -138,7 +151,7 @@ class Loader:
         against a raw loop in order, 0.57 with the thread and 0.75 without (two cores, both busy).
         """
         working = began - self._delivered
-        return AHEAD if self._chunks.in_memory or working * 2 > self._chunks.seconds else 0
+        return AHEAD if self._chunks.busy or working * 2 > self._chunks.seconds else 0
 
     def _plan(self) -> tuple[int, int]:
         """The next chunk as (first sample of this rank, number of samples)."""
@@ -163,8 +176,11 @@ class _Chunks:
         rank: int,
         world: int,
         pinned: bool,
+        preparation: Preparation | None = None,
     ) -> None:
-        self.in_memory = dataset.in_memory
+        self._preparation = preparation or Preparation(None)
+        self.busy = dataset.in_memory or self._preparation.threads > 0
+        """Whether there always is something to hide behind the consumer's work."""
         self._dataset, self._order, self._begin, self._pinned = dataset, order, position, pinned
         self._part = {"global_batch": global_batch, "rank": rank, "world": world}
         self._block = (0, np.empty(0, np.int64))
@@ -174,13 +190,13 @@ class _Chunks:
         """The rank's samples ``first`` … ``first + count - 1``."""
         began = time.perf_counter()
         indices = self._at(first, count)
-        if self.in_memory:
-            [position] = rank_positions(self._begin, first, 1, **self._part).tolist()
-            self._dataset.hold(self._order.shards_from(position))
+        positions = None
+        if self.busy:
+            positions = rank_positions(self._begin, first, count, **self._part)
+        if positions is not None and self._dataset.in_memory:
+            self._dataset.hold(self._order.shards_from(int(positions[0])))
         samples = self._dataset.read(indices)
-        tensors = {name: torch.from_numpy(array) for name, array in samples.items()}
-        if self._pinned:
-            tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+        tensors = self._preparation.batch(samples, positions, pinned=self._pinned)
         self.seconds = time.perf_counter() - began
         return tensors
 

@@ -175,6 +175,17 @@ class Workload(Protocol):
     def model(self) -> "torch.nn.Module":
         """The model with fresh weights from torch's current random state."""
 
+    def prepare(
+        self, sample: "Mapping[str, np.ndarray]", seed: int | None
+    ) -> "Mapping[str, np.ndarray]":
+        """What the model takes of one stored sample: decoded, cropped, augmented; optional.
+
+        Called in threads of the loader (``training.data.preparation``); ``units``, ``inputs`` and
+        ``loss`` see what it gave, stacked. Every sample of a batch has the same
+        fields, shapes and types. All that is random follows from ``seed``, which no other sample
+        and epoch has; None, as an evaluation sees the sample.
+        """
+
     def units(self, batch: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
         """How many units (tokens, rows) n samples hold: what the loss is a mean over, 0-dim."""
 

@@ -1,0 +1,131 @@
+"""Samples are prepared in threads, and what comes out depends on their position alone."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.training.trainings import write_dataset
+from training.data.dataset import Dataset
+from training.data.loader import Loader
+from training.data.manifest import Field
+from training.data.order import uniform
+from training.data.preparation import Preparation, split
+from trainyard.common.errors import TrainingError
+
+SAMPLES = 41
+FIELDS = {"content": Field(dtype="uint8", shape=None), "number": Field(dtype="int64")}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> Dataset:
+    folder = tmp_path_factory.mktemp("dataset")
+    widths = np.arange(SAMPLES) % 5
+    samples = {
+        "content": np.arange(widths.sum(), dtype=np.uint8),
+        "content_offsets": np.concatenate(([0], np.cumsum(widths))),
+        "number": np.arange(SAMPLES),
+    }
+    write_dataset(folder, samples, FIELDS)
+    return Dataset(folder)
+
+
+def prepare(sample, seed):
+    """Something of every stored value, and something random."""
+    drawn = -1.0 if seed is None else random.Random(seed).random()
+    told = [sample["content"].sum(), len(sample["content"]), sample["number"], drawn]
+    return {"told": np.array(told), "one": np.int64(sample["number"])}
+
+
+def taken(dataset: Dataset, world: int, micro: int, *, position: int, until: int, threads: int):
+    """What all ranks together get of positions ``position`` … ``until``, in that order."""
+    rows = []
+    options = {"global_batch": 12, "micro_batch": micro, "world": world, "position": position}
+    ready = Preparation(prepare, seed=3, threads=threads)
+    order = uniform(dataset.fingerprint, 3, len(dataset))
+    ranks = [
+        Loader(dataset, order, rank=rank, preparation=ready, **options) for rank in range(world)
+    ]
+    for _ in range(position, until, 12):
+        for loader in ranks:
+            for batch in itertools.islice(loader, 12 // world // micro):
+                rows += batch["told"].tolist()
+    for loader in ranks:
+        loader.close()
+    return rows
+
+
+@settings(max_examples=12)
+@given(
+    layout=st.sampled_from([(1, 12), (1, 4), (2, 3), (4, 3), (4, 1)]),
+    begin=st.integers(0, 9),
+    threads=st.integers(1, 4),
+)
+def test_the_same_for_any_ranks_batches_threads_and_after_a_resume(dataset, layout, begin, threads):
+    """Over three epochs; bitwise."""
+    world, micro = layout
+    whole = taken(dataset, 1, 12, position=0, until=120, threads=1)
+    found = taken(dataset, world, micro, position=12 * begin, until=120, threads=threads)
+    assert found == whole[12 * begin :]
+
+
+def test_every_epoch_sees_a_sample_in_another_way(dataset):
+    rows = taken(dataset, 1, 12, position=0, until=12 * 21, threads=2)
+    drawn = [row[3] for row in rows]
+    assert len(set(drawn)) == len(drawn)
+    assert {tuple(row[:3]) for row in rows[:SAMPLES]} == {
+        tuple(r[:3]) for r in rows[SAMPLES : 2 * SAMPLES]
+    }
+
+
+def test_without_positions_nothing_is_random(dataset):
+    batch = Preparation(prepare, threads=2).batch(dataset.read(range(5)))
+    assert batch["told"][:, 3].tolist() == [-1.0] * 5
+    assert batch["one"].dtype == torch.int64
+    assert batch["one"].tolist() == dataset.read(range(5))["number"].tolist()
+
+
+def test_without_prepare_samples_stay_as_they_are(dataset):
+    class Workload:
+        pass
+
+    samples = dataset.read(range(7))
+    batch = Preparation.of(Workload()).batch(samples)
+    assert {n: t.numpy().tobytes() for n, t in batch.items()} == {
+        n: a.tobytes() for n, a in samples.items()
+    }
+
+
+def test_samples_are_split_into_their_own_values(dataset):
+    rows = split(dataset.read(range(SAMPLES)))
+    assert set(rows[0]) == {"content", "number"}
+    whole = dataset.read(range(SAMPLES))
+    assert np.concatenate([row["content"] for row in rows]).tolist() == whole["content"].tolist()
+    assert [len(r["content"]) for r in rows] == np.diff(whole["content_offsets"]).tolist()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"x": np.zeros(3)}, {"x": np.zeros(2, np.float32)}, {"y": np.zeros(2)}]
+)
+def test_samples_of_unequal_shape_are_named(dataset, wrong):
+    def uneven(sample, seed):
+        return wrong if sample["number"] == last else {"x": np.zeros(2)}
+
+    samples = dataset.read(range(5))
+    last = samples["number"][-1]
+    with pytest.raises(TrainingError, match="prepare gave .* for one sample and .*'x'"):
+        Preparation(uneven, threads=2).batch(samples)
+
+
+def test_an_error_in_a_thread_is_raised_where_the_batch_is_taken(dataset):
+    def broken(sample, seed):
+        raise ValueError("cannot be decoded")
+
+    order = uniform(dataset.fingerprint, 0, len(dataset))
+    options = {"global_batch": 4, "micro_batch": 4, "preparation": Preparation(broken, threads=2)}
+    with Loader(dataset, order, **options) as loader, pytest.raises(ValueError, match="decoded"):
+        next(loader)
