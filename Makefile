@@ -1,5 +1,5 @@
 # make run       sets itself up, then runs the main job on the emulator, and writes report.html
-# make check     sets itself up, then checks style and types and runs the quick tests
+# make check     sets itself up, then checks style, types and Dockerfiles and runs the quick tests
 # make test      sets itself up, then checks style and types and runs every test; T=tests/x runs but
 #                those, whatever pytest takes
 # make test-all  make test, and the sweeps of benchmarks/ that find faults: hours
@@ -23,6 +23,7 @@ style: .venv/installed
 	ruff check .
 	ruff format --check .
 	mypy
+	hadolint containers/*/Dockerfile
 
 check: style
 	$(PYTEST) -m "not slow and not long"

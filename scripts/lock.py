@@ -6,6 +6,7 @@ make lock LOCK=--cpu-index=URL  after a change of torch: with the files of its b
 
 packages.txt    all that runs here or in a job, but for torch.txt, cuda.txt and uv.txt
 run.txt         what make run needs of it (extra run): the rest is for tests, or a recipe's wish
+image.txt       what the training image holds of it (extra image; containers/training)
 torch.txt       torch, which a job takes as its image has it: AWS builds it for the machine. Its
                 hashes are those of the ordinary builds and of the builds for the CPU, which are on
                 an index of PyTorch's own and need no CUDA library
@@ -35,7 +36,8 @@ FILES = {
     PACKAGES: ".+",
 }
 """File → the names of its packages; the first file that fits has it."""
-RUN = "locks/run.txt"
+PARTS = {"run": "locks/run.txt", "image": "locks/image.txt"}
+"""Extra → the file of its part of packages.txt."""
 _HEAD = "# Written by `make lock`: see scripts/lock.py.\n"
 
 
@@ -52,8 +54,10 @@ def main() -> None:
         ours = [entry for entry in entries if re.fullmatch(names, entry.name)]
         entries = [entry for entry in entries if entry not in ours]
         _write(name, ours)
-    run = {entry.name for entry in _resolved(["--extra=run", project, *further], _lines(new))}
-    _write(RUN, [entry for entry in ours if entry.name in run])
+    for extra, name in PARTS.items():
+        part = _resolved([f"--extra={extra}", project, *further], _lines(new))
+        wanted = {entry.name for entry in part}
+        _write(name, [entry for entry in ours if entry.name in wanted])
 
 
 def _write(name: str, entries: Sequence[Entry]) -> None:

@@ -46,7 +46,7 @@ def prod() -> Subject:
 
 
 def test_cfn_lint_has_nothing_to_say():
-    assert len(TEMPLATES) == 6
+    assert len(TEMPLATES) == 7
     lint = "import sys; from cfnlint.runner import main; sys.exit(main())"
     done = subprocess.run(
         [sys.executable, "-c", lint, "-r", "us-east-1", "-t", *map(str, TEMPLATES)],
@@ -143,7 +143,7 @@ def listed(value: Any) -> list:
 
 
 def test_every_action_in_a_role_exists_and_none_is_a_wildcard():
-    assert len({where for where, _ in identity_statements()}) == 9
+    assert len({where for where, _ in identity_statements()}) == 10
     for where, statement in identity_statements():
         for action in listed(statement["Action"]):
             reference.action(action)  # KeyError where IAM has none
@@ -299,7 +299,7 @@ def test_no_build_waits_for_a_run_whose_end_the_rule_tells(prod: Subject):
     assert "RoleArn" not in rule["Targets"][0]  # SNS goes by its own policy
     assert load(INFRA / "events.yaml")["Parameters"]["PipelineName"]["Default"] == prod.name
     files = [CHECKOUT / "buildspec.yml", *(INFRA / "buildspec").glob("*.yml"), WORKFLOW]
-    assert len(files) == 5
+    assert len(files) == 6
     for file in files:
         assert "--wait" not in file.read_text(encoding="utf-8"), file
 

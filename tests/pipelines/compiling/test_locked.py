@@ -25,6 +25,7 @@ from trainyard.common.errors import DefinitionError
 
 FILES = ("locks/torch.txt", "locks/cuda.txt", "locks/uv.txt", PACKAGES)
 RUN = "locks/run.txt"
+IMAGE = "locks/image.txt"
 HASH = "sha256:" + "0" * 64
 
 
@@ -63,6 +64,14 @@ def fits(requirement: Requirement, entries: list[Entry]) -> bool:
 def test_the_lock_covers_what_the_project_asks_for():
     entries = whole()
     assert not [str(r) for r in (*asked(), *asked("dev")) if not fits(r, entries)], "make lock"
+
+
+def test_the_training_image_holds_the_part_of_the_lock_that_jobs_import():
+    image = read((CHECKOUT / IMAGE).read_text(), IMAGE)
+    assert set(e.line for e in image) < set(e.line for e in whole()), "make lock"
+    entries = [*image, *(e for e in whole() if e.name in ("torch", "uv"))]
+    assert not [str(r) for r in asked("image") if not fits(r, entries)], "make lock"
+    assert not {"pytest", "sagemaker", "cfn-lint"} & {e.name for e in image}
 
 
 def test_what_make_run_installs_is_the_part_of_the_lock_that_it_needs():
