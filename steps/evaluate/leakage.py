@@ -12,16 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.dataset import Dataset
-from training.data.hashes import mixed
+from steps.evaluate.document import Leakage
+from training.data.mixing import mixed
 from training.scores import Block
-from training.workloads import Workload
 
 PARTS = 64
 PIECE = 1 << 20  # ids that are read at once
 
 
-def leakage(workload: Workload, train: Dataset, test: Dataset) -> dict[str, int]:
+def leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
     """Counts: test ``examples`` and ``groups`` found in train, and how many were looked for.
 
     ``examples`` counts rows, ``groups`` distinct ones. Where the data have no groups, an example is
@@ -29,8 +28,8 @@ def leakage(workload: Workload, train: Dataset, test: Dataset) -> dict[str, int]
     """
     with tempfile.TemporaryDirectory() as name:
         sides = {side: Path(name) / side for side in ("train", "test")}
-        for side, dataset in (("train", train), ("test", test)):
-            _spill(sides[side], workload.examples(dataset))
+        for side, blocks in (("train", train), ("test", test)):
+            _spill(sides[side], blocks)
         rows, leaked, _, _ = _overlap(sides, "example")
         _, _, groups, leaked_groups = _overlap(sides, "group")
     return {
