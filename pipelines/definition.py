@@ -20,7 +20,7 @@ from sagemaker.core.workflow.parameters import (
     ParameterString,
 )
 from sagemaker.mlops.workflow.pipeline import Pipeline
-from sagemaker.mlops.workflow.steps import ProcessingStep
+from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from conditions.champion import UNRESOLVED
 from conditions.step import verdict_condition
@@ -30,9 +30,14 @@ from pipelines.cli import RecipeOption, SetOption
 from pipelines.compiling.assets import step_code
 from pipelines.compiling.commit import changes_sha256, current_commit
 from pipelines.compiling.compiled import CompiledPipeline
-from pipelines.compiling.images import inference_image, processing_image, training_image
+from pipelines.compiling.images import (
+    evaluation_image,
+    inference_image,
+    processing_image,
+    training_image,
+)
 from pipelines.compiling.policies import cache_config, retry_policies
-from pipelines.compiling.project import Project, of_training, parts_of
+from pipelines.compiling.project import Project, of_evaluation, of_training, parts_of
 from pipelines.compiling.provenance import NOWHERE, Origin, blank_uri, with_provenance
 from pipelines.compiling.session import CompileSession
 from pipelines.compiling.starting import start_of, started
@@ -42,8 +47,11 @@ from pipelines.recipe.reading import load
 from steps.config import ProcessingCompute
 from steps.context import StepContext
 from steps.evaluate.step import evaluate_step
+from steps.evaluate_script.config import PACKAGES as SCRIPTS_JOB
+from steps.evaluate_script.step import evaluate_script_step
 from steps.gate.config import threshold_parameter
 from steps.gate.step import gate_step
+from steps.processing import split_argument
 from steps.register.card import Data
 from steps.register.step import register_step
 from steps.shard.step import shard_step
@@ -106,7 +114,7 @@ def build(
     pipeline = Pipeline(
         name=recipe.pipeline.name,
         parameters=[value for value in parameters.values() if isinstance(value, Parameter)],
-        steps=_dag(recipe, account, context, training, project),
+        steps=_dag(recipe, account, context, training, project, of_evaluation(recipe, home)),
         sagemaker_session=session,
     )
     compiled = json.dumps(json.loads(pipeline.definition()), indent=1)
@@ -134,6 +142,7 @@ def _dag(
     context: StepContext,
     training: Parts,
     project: Project | None,
+    evaluation: Project | None,
 ) -> list:
     """Shard → Train → Evaluate → Gate → Verdict → Register | Rejected; no Shard without data."""
 
@@ -158,14 +167,7 @@ def _dag(
     train = train_step(
         context, recipe.train, program, image=image, shard=shard, checkpoint_key=training.name
     )
-    evaluate = evaluate_step(
-        context,
-        recipe.evaluate,
-        image=processing(recipe.evaluate),
-        shard=shard,
-        train=train,
-        near_duplicates="near_duplicates" in recipe.gate.needs,
-    )
+    evaluate = _evaluate(recipe, account, context, shard, train, evaluation)
     workload = recipe.workload_spec
     gate = gate_step(
         context,
@@ -184,12 +186,46 @@ def _dag(
         evaluate=evaluate,
         gate=gate,
         data=_data(recipe, evaluate),
+        entry=bool(recipe.train.loop or recipe.inference.script),
         metrics=workload.metrics,
         about={"pipeline": recipe.pipeline.name, "workload": recipe.kind},
     )
     visible = recipe.gate.kinds if recipe.gate.visible_checks else ()
     steps = [train, evaluate, gate, verdict_condition(gate, register, visible)]
     return [shard, *steps] if shard else steps
+
+
+def _evaluate(
+    recipe: Recipe,
+    account: Account,
+    context: StepContext,
+    shard: ProcessingStep | None,
+    train: TrainingStep,
+    script: Project | None,
+) -> ProcessingStep:
+    """By the workload that was trained, or by a script of one's own."""
+    if script is None:
+        assert shard is not None  # noqa: S101 (``Recipe`` has looked)
+        return evaluate_step(
+            context,
+            recipe.evaluate,
+            image=processing_image(recipe, account.region, recipe.evaluate.instance_type),
+            shard=shard,
+            train=train,
+            near_duplicates="near_duplicates" in recipe.gate.needs,
+        )
+    bounded = {"examples": recipe.gate.max_leaked_examples, "groups": recipe.gate.max_leaked_groups}
+    return evaluate_script_step(
+        context,
+        recipe.evaluate,
+        image=evaluation_image(recipe, account.region),
+        shard=shard,
+        train=train,
+        folder=context.session.add(dict(script.files)),
+        entry=script.script,
+        requirements=script.requirements,
+        leaks=[what for what, most in bounded.items() if most is not None],
+    )
 
 
 def _data(recipe: Recipe, evaluate: ProcessingStep) -> Data:
@@ -226,20 +262,6 @@ def _packed_with(recipe: Recipe) -> str:
     return chosen
 
 
-def split_argument(text: str, longest: int = 256) -> list[str]:
-    """``text`` as arguments of at most 256 characters (botocore: ContainerArgument).
-
-    None begins with "-", which would make it an option.
-    """
-    parts = []
-    while text:
-        ends = (end for end in range(longest, 0, -1) if text[end : end + 1] != "-")
-        end = next(ends, longest)
-        parts.append(text[:end])
-        text = text[end:]
-    return parts
-
-
 def _parameters(recipe: Recipe, no_champion: str) -> dict[str, Parameter | str | int | float]:
     """What people change from run to run, without an upsert; and what ``start`` finds out.
 
@@ -274,7 +296,11 @@ def _code(
     session: CompileSession, source: Path | None, recipe: Recipe, project: Project | None
 ) -> Callable[[str], str]:
     """Step → the URI of its code; a script's training gets the script's folder, nothing of ours."""
-    packages = {"train": recipe.train.packages, "gate": recipe.gate.packages}
+    packages = {
+        "train": recipe.train.packages,
+        "gate": recipe.gate.packages,
+        "evaluate_script": SCRIPTS_JOB,
+    }
 
     def of(step: str) -> str:
         if step == "train" and project:

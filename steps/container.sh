@@ -1,19 +1,37 @@
 #!/bin/bash
-# bash steps/container.sh STEP ARGS...
+# bash steps/container.sh JOB ARGS...
 # What every processing container of ours runs: bring in what the image lacks of the lock, or has at
 # another version, then run the job.
+#
+# A job beside a script of the user's own (its folder is the input "script") leaves the image as it
+# is: its packages go into a folder that the script does not see. SCRIPT_REQUIREMENTS names the
+# script's own requirements file in that folder, which pip installs as AWS's training driver does.
 set -euo pipefail
 code=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-if [[ -f "$code/requirements.txt" ]] &&
-    ! PYTHONPATH="$code" python3 -m steps.installed "$code/requirements.txt"; then
-    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
-        --require-hashes -r "$code/requirements.txt" || {
+script=$(dirname "$code")/script
+path=$code
+target=()
+if [[ -d "$script" ]]; then
+    export PACKAGES_APART=${code%/input/code}/packages
+    target=(--target "$PACKAGES_APART")
+    path=$PACKAGES_APART:$code
+fi
+install() {  # install REQUIREMENTS OPTIONS...: unless all of it is there
+    PYTHONPATH="$code${PYTHONPATH:+:$PYTHONPATH}" python3 -m steps.installed "$1" ||
+        python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
+            "${@:2}" -r "$1" || {
         echo "packages: cannot be installed: the job needs a way to pip's index, or an image that" \
             "holds them; on the emulator it runs in this machine's Python: make .venv/installed" >&2
         exit 1
     }
+}
+if [[ -f "$code/requirements.txt" ]]; then
+    install "$code/requirements.txt" --require-hashes "${target[@]}"
 fi
-step=$1
+if [[ -n "${SCRIPT_REQUIREMENTS:-}" ]]; then
+    install "$script/$SCRIPT_REQUIREMENTS"
+fi
+job=$1
 shift
 # As a module: a script would put its own folder on the path, before the standard library.
-PYTHONPATH="$code" exec python3 -m "steps.$step.job" "$@"
+PYTHONPATH="$path${PYTHONPATH:+:$PYTHONPATH}" exec python3 -m "steps.$job.job" "$@"

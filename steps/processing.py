@@ -4,7 +4,7 @@
 the definition is being built, and put a job name with a timestamp into its key (#2736 #3384).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sagemaker.core.helper.pipeline_variable import PipelineVariable
 from sagemaker.core.network import NetworkConfig
@@ -63,35 +63,39 @@ def processing_step(
     arguments: Sequence[str | PipelineVariable],
     inputs: Sequence[ProcessingInput],
     outputs: Sequence[str],
+    job: str | None = None,
+    environment: Mapping[str, str] | None = None,
     instance_count: int | Parameter | None = None,
     property_files: Sequence[PropertyFile] = (),
     display_name: str,
     description: str,
 ) -> ProcessingStep:
-    """Declare the step ``name``, which runs ``steps/<name>/job.py`` with ``arguments``.
+    """Declare the step ``name``, which runs ``steps/<job>/job.py`` with ``arguments``.
 
-    ``outputs`` are names; each goes to ``<root>/runs/<execution id>/<step>/<output>``.
+    ``outputs`` are names; each goes to ``<root>/runs/<execution id>/<step>/<output>``. ``job``: the
+    room, if it is not the step's own. ``environment``: further variables of the container.
     ``instance_count`` overrides the compute's own, for a pipeline parameter.
     """
     step = name.lower()
+    job = job or step
     processor = Processor(
         role=context.role,
         image_uri=image,
         instance_type=compute.instance_type,
         instance_count=instance_count or compute.instance_count,
-        entrypoint=["/bin/bash", f"{CODE}/steps/container.sh", step],
+        entrypoint=["/bin/bash", f"{CODE}/steps/container.sh", job],
         volume_size_in_gb=compute.volume_gb,
         volume_kms_key=context.volume_key(compute.instance_type),
         output_kms_key=context.kms_key,
         max_runtime_in_seconds=compute.max_runtime_minutes * 60,
         base_job_name=step,
-        env={"PYTHONPATH": CODE},
+        env={"PYTHONPATH": CODE, **(environment or {})},
         tags=context.aws_tags(),
         network_config=_network(context),
         sagemaker_session=context.session,
     )
     step_args = processor.run(
-        inputs=[*inputs, input_folder("code", context.code(step))],
+        inputs=[*inputs, input_folder("code", context.code(job))],
         outputs=[output_folder(output, context.run_uri(step, output)) for output in outputs],
         arguments=list(arguments),
     )
@@ -104,6 +108,20 @@ def processing_step(
         cache_config=context.cache,
         retry_policies=list(context.retries),
     )
+
+
+def split_argument(text: str, longest: int = 256) -> list[str]:
+    """``text`` as arguments of at most 256 characters (botocore: ContainerArgument).
+
+    None begins with "-", which would make it an option.
+    """
+    parts = []
+    while text:
+        ends = (end for end in range(longest, 0, -1) if text[end : end + 1] != "-")
+        end = next(ends, longest)
+        parts.append(text[:end])
+        text = text[end:]
+    return parts
 
 
 def output_uri(step: ProcessingStep, output: str) -> PipelineVariable:

@@ -30,6 +30,14 @@ ROOMS = {
         "conditions/__init__.py",
         "conditions/champion.py",
     ),
+    "evaluate_script": (
+        "steps/evaluate_script/",
+        *(f"steps/evaluate/{name}.py" for name in ("__init__", "document", "leakage", "scores")),
+        "steps/evaluate/unpacked.py",
+        "training/",
+        "conditions/__init__.py",
+        "conditions/champion.py",
+    ),
     "gate": ("conditions/",),
 }
 """Step → what its job imports besides. A room ends with a slash."""

@@ -9,8 +9,9 @@ makes an object only where there is none. Looks of all pipelines below ``aws.pre
 
 What a look is: one training. The same training again, whether retried, answered from the cache or
 judged by other margins, is the same model and the same limits, so it keeps its number. The test
-split is known by what it is made of and how records are drawn for it; other code, or another model
-on the same records, is another look at the same split.
+split is known by what it is made of and how records are drawn for it, that of an evaluation script
+by the addresses of its channels; other code, or another model on the same records, is another look
+at the same split.
 """
 
 import json
@@ -40,6 +41,8 @@ FOUND = ("ChampionArn", "ChampionModelUri", PARAMETER)
 """Parameters of a run that ``pipelines.start`` finds out, and that nobody chooses."""
 DRAWN_BY = ("--validation_share", "--test_share", "--key", "--unique")
 """Arguments of the shard job that decide which records are in the test split."""
+UNTESTED = "train"
+"""The channel of an evaluation script that leaks are looked for in."""
 ATTEMPTS = 50  # starts at once that may be faster than this one
 THREADS = 8
 
@@ -154,8 +157,10 @@ def _page(document: Mapping[str, Any], given: Mapping[str, Any]) -> _Page | None
         return None
     steps = {step.name: step for step in steps_of(document["Steps"])}
     start = Start(parameters, otherwise=str)  # what only the run knows stands for itself
-    resolved = {name: evaluate(_of_key(steps[name]), start) for name in ("Shard", "Train")}
-    about = {"champion": champion, "split": split(resolved["Shard"])}
+    made_by = [name for name in ("Shard", "Train") if name in steps]
+    resolved = {name: evaluate(_of_key(steps[name]), start) for name in made_by}
+    drawn = split(resolved["Shard"]) if "Shard" in resolved else {}
+    about = {"champion": champion, "split": drawn | channels(steps["Evaluate"])}
     bucket, root = _root(steps["Gate"])
     return _Page(
         bucket=bucket,
@@ -170,6 +175,14 @@ def split(shard: Mapping[str, Any]) -> dict[str, Any]:
     """What the test split follows from: the raw data, and how records are drawn."""
     raw = next(i for i in shard["ProcessingInputs"] if i["InputName"] == "raw")
     return {"input": raw["S3Input"]["S3Uri"]} | {n: _after(shard, n) for n in DRAWN_BY}
+
+
+def channels(step: Step) -> dict[str, Any]:
+    """What a script is tested on beside the shards: each channel's address. Nothing for others."""
+    names = _after(step.arguments, "--channels")
+    given = {i["InputName"]: i["S3Input"]["S3Uri"] for i in step.arguments["ProcessingInputs"]}
+    found = {n: given[n] for n in names if n != UNTESTED and isinstance(given[n], str)}
+    return {"channels": found} if found else {}
 
 
 def _of_key(step: Step) -> dict[str, Any]:

@@ -14,7 +14,10 @@ from pipelines.compiling.locked import PACKAGES, closure, merged, read
 from training import shipping
 from trainyard.common.errors import DefinitionError
 
-JOBS = "steps/requirements.txt"  # what all but the gate import
+JOBS = "steps/requirements.txt"
+"""What the jobs import, but those of ALONE."""
+ALONE = ("gate", "evaluate_script")
+"""Steps that import nothing of a workload, and install only what is said for each."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def step_code(
         raise DefinitionError(f"workload.source: {source} is no folder; it must hold a package")
     wanted = [*packages]
     try:
-        if step == "gate":  # no model, no data; it installs only what the recipe's checks need
+        if step in ALONE:
             source = None
         else:
             wanted = [*_lines((checkout / JOBS).read_text(encoding="utf-8")), *wanted]

@@ -22,6 +22,12 @@ def processing_image(recipe: Recipe, region: str, instance_type: str) -> str:
     return recipe.images.processing or _pytorch(recipe, region, instance_type, "training")
 
 
+def evaluation_image(recipe: Recipe, region: str) -> str:
+    """Of a script of one's own: that of the processing steps, else the one that it trained in."""
+    own = recipe.images.processing or recipe.images.training
+    return own or processing_image(recipe, region, recipe.evaluate.instance_type)
+
+
 def inference_image(recipe: Recipe, region: str) -> str:
     """The recipe's own, else AWS's PyTorch inference image for the first inference instance."""
     instance_type = recipe.register_.inference_instances[0]

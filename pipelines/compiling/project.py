@@ -6,6 +6,7 @@ names, too. A folder that is so large that it must hold data is refused.
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from pipelines.recipe.config import Recipe
+from steps.evaluate.config import EvaluateConfig
+from steps.train.config import TrainStepConfig
 from steps.train.script import Project
 from training import shipping
 from training.identity import Parts
@@ -111,8 +114,8 @@ def name_in(folder: Path, files: Mapping[str, bytes], path: Path, field: str) ->
         name = path.resolve().relative_to(folder.resolve()).as_posix()
     except ValueError:
         raise DefinitionError(
-            f"{field}: {path} does not lie in {folder}, the folder that travels; set train.source "
-            "to a folder that holds both"
+            f"{field}: {path} does not lie in {folder}, the folder that travels; set "
+            f"{field.partition('.')[0]}.source to a folder that holds both"
         ) from None
     if name not in files:
         raise DefinitionError(f"{field}: {path} stays at home, see {folder / IGNORE}; rename it")
@@ -128,36 +131,56 @@ def of_training(recipe: Recipe, home: Path) -> Project | None:
         DefinitionError: something that the recipe names is not there, or does not travel.
     """
     train = recipe.train
-    if train.script is None:
+    project = _of(train, "train", home)
+    if project is None:
         return None
-    script = home / train.script
-    folder = home / train.source if train.source else script.parent
-    files = read_folder(folder, train.source_mb, "train.source_mb")
-    inference = recipe.inference.script
+    folder, files = _folder(train, home), project.files
 
     def named(path: str | None, setting: str) -> str | None:
         return None if path is None else name_in(folder, files, home / path, setting)
 
-    requirements = REQUIREMENTS if REQUIREMENTS in files else None
-    if train.requirements is not None:
-        requirements = _requirements(folder, files, home / train.requirements)
-    return Project(
-        files=files,
-        script=name_in(folder, files, script, "train.script"),
-        requirements=requirements,
+    return replace(
+        project,
         driver=named(train.driver, "train.driver"),
-        inference=named(inference, "inference.script"),
+        inference=named(recipe.inference.script, "inference.script"),
     )
 
 
-def _requirements(folder: Path, files: dict[str, bytes], path: Path) -> str:
+def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
+    """The folder of ``evaluate.script``; None where a workload is evaluated.
+
+    ``home``: the recipe's folder.
+
+    Raises:
+        DefinitionError: something that the recipe names is not there, or does not travel.
+    """
+    return _of(recipe.evaluate, "evaluate", home)
+
+
+def _of(section: TrainStepConfig | EvaluateConfig, name: str, home: Path) -> Project | None:
+    """The folder of the script that the recipe's section ``name`` names, if it names one."""
+    if section.script is None:
+        return None
+    folder = _folder(section, home)
+    files = read_folder(folder, section.source_mb, f"{name}.source_mb")
+    requirements = REQUIREMENTS if REQUIREMENTS in files else None
+    if section.requirements is not None:
+        own = home / section.requirements
+        requirements = _requirements(folder, files, own, f"{name}.requirements")
+    script = name_in(folder, files, home / str(section.script), f"{name}.script")
+    return Project(files=files, script=script, requirements=requirements)
+
+
+def _folder(section: TrainStepConfig | EvaluateConfig, home: Path) -> Path:
+    return home / section.source if section.source else (home / str(section.script)).parent
+
+
+def _requirements(folder: Path, files: dict[str, bytes], path: Path, field: str) -> str:
     """Its name in the folder; a file from elsewhere is added under a name of its own."""
     if path.resolve().is_relative_to(folder.resolve()):
-        return name_in(folder, files, path, "train.requirements")
+        return name_in(folder, files, path, field)
     if not path.is_file():
-        raise DefinitionError(
-            f"train.requirements: {path} is no file; paths are relative to the recipe"
-        )
+        raise DefinitionError(f"{field}: {path} is no file; paths are relative to the recipe")
     files[ADDED] = path.read_bytes()
     return ADDED
 

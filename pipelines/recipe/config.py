@@ -246,7 +246,7 @@ class Recipe(Section):
     def workload_spec(self) -> WorkloadSpec:
         """What train, evaluate and gate know of what is trained: metrics, baselines, slices."""
         if self.train.script:
-            return script.spec_of(self.evaluate.metrics, self.evaluate.slices)
+            return script.spec_of(self.evaluate)
         return self.samples_spec
 
     @property

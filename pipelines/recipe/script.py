@@ -4,9 +4,6 @@ It is no workload package: its evaluation script says what each example scores, 
 which metrics those are.
 """
 
-from collections.abc import Mapping
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict
 
 from steps.evaluate.config import EvaluateConfig
@@ -25,16 +22,15 @@ class NoSettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def spec_of(
-    metrics: Mapping[str, Literal["lower", "higher"]], slices: tuple[str, ...]
-) -> WorkloadSpec:
-    """The description of a script whose evaluation gives ``metrics``; the first is the primary."""
+def spec_of(evaluate: EvaluateConfig) -> WorkloadSpec:
+    """What the gate knows of a script's evaluation; the first metric is the primary."""
     return WorkloadSpec(
         config=NoSettings,
-        metrics=metrics,
-        primary_metric=next(iter(metrics)),
-        baselines=(),
-        slices=lambda config: slices,
+        metrics=evaluate.metrics,
+        primary_metric=next(iter(evaluate.metrics)),
+        baselines=evaluate.baselines,
+        baselines_scored=True,
+        slices=lambda config: evaluate.slices,
     )
 
 
@@ -60,7 +56,7 @@ def check(
             "evaluate.script: is missing; name the script that says what each example of the test "
             "data scores, since the gate compares models by it"
         )
-    if not data and not evaluate.channels:
+    if not data and not {*evaluate.channels} - {"train"}:
         raise ValueError(
             "evaluate.channels: is missing; without a data section say where the test data lie, as "
             "in {test: s3://bucket/prefix}"

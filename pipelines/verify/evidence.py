@@ -213,6 +213,13 @@ class Evidence:
         """Name below the prefix → bytes, in the order of the names."""
         return self.beginning_with(f"{uri.rstrip('/')}/")
 
+    def input_objects(self, uri: str) -> dict[str, int]:
+        """Name in a job's input → bytes: the object of that very name, or the folder's."""
+        if uri.rstrip("/") == uri and "" in (found := self.beginning_with(uri)):
+            return {uri.rpartition("/")[2]: found[""]}
+        listed = self.listed(uri)
+        return {name: size for name, size in listed.items() if not name.endswith("/") and name}
+
     def beginning_with(self, uri: str) -> dict[str, int]:
         """The rest of each name that begins with ``uri`` → bytes: what a job's input gets of it."""
         bucket, prefix = _split(uri)

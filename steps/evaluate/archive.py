@@ -1,19 +1,17 @@
 """A model's archive, model.tar.gz, opened; challenger and champion alike."""
 
-import gzip
 import json
-import tarfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from steps.evaluate.document import Artifact
+from steps.evaluate.unpacked import archive_in, evidence, unpack
 from training.artifact import open_artifact
 from training.workloads import Workload
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,8 @@ class Trained:
     model: nn.Module
     description: dict[str, Any]
     """Its config.json."""
-    artifact: dict[str, Any]
-    """``bytes`` and ``sha256`` of the archive as it is registered."""
+    artifact: Artifact
+    """The archive as it is registered."""
 
 
 def open_archive(folder: Path, workload: str | None = None) -> Trained:
@@ -37,11 +35,12 @@ def open_archive(folder: Path, workload: str | None = None) -> Trained:
     Raises:
         TrainyardError: there is none, it is damaged, or of another workload.
     """
-    archive = _archive_in(folder)
-    files = _extract(archive)
+    archive = archive_in(folder)
+    files = archive.parent / "model"
+    unpack(archive, files)
     if workload is not None:
         _check_workload(files / "config.json", workload)
-    return Trained(*open_artifact(files), _evidence(archive))
+    return Trained(*open_artifact(files), evidence(archive))
 
 
 def _check_workload(path: Path, expected: str) -> None:
@@ -52,25 +51,3 @@ def _check_workload(path: Path, expected: str) -> None:
         raise DataError(f"{path}: is missing or damaged: {error!r}") from None
     if name != expected:
         raise DataError(f"it is of workload {name!r}; expected {expected!r}")
-
-
-def _archive_in(folder: Path) -> Path:
-    archive = folder / "model.tar.gz"
-    if not archive.is_file():
-        raise DataError(f"{archive}: is missing; the train step left no model")
-    return archive
-
-
-def _evidence(archive: Path) -> dict[str, Any]:
-    return {"bytes": archive.stat().st_size, "sha256": file_sha256(archive)}
-
-
-def _extract(archive: Path) -> Path:
-    """The folder with the model's files, beside the archive."""
-    folder = archive.parent / "model"
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise DataError(f"{archive}: cannot be unpacked: {error}") from None
-    return folder

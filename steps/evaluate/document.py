@@ -1,6 +1,14 @@
-"""evaluation.json, as the evaluate step writes it: no NaN, which becomes null."""
+"""evaluation.json, as the evaluate step writes it: no NaN, which becomes null.
 
-from typing import NotRequired, TypedDict
+A script of one's own is scored by no code of ours: what only our workloads know is null there.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from trainyard.common import whole_file
 
 
 class Metric(TypedDict):
@@ -29,30 +37,41 @@ class Champion(TypedDict):
     """Why it cannot be compared; null where it can, or where there is none."""
 
 
+class Channel(TypedDict):
+    """A folder of data that a script was given."""
+
+    files: int
+    bytes: int
+    sha256: str
+    """Of the JSON object: name of a file → its size and SHA-256."""
+
+
 class Dataset(TypedDict):
     """What was measured on. Hashes are SHA-256 in hexadecimal."""
 
     fingerprint: str
     """It names train and test together."""
-    train_fingerprint: str
+    train_fingerprint: str | None
     test_fingerprint: str
-    train_samples: int
+    train_samples: int | None
     test_samples: int
     test_records: int
-    train_manifests_sha256: str
-    """The hash of every byte of the split's manifests."""
-    test_manifests_sha256: str
+    train_manifests_sha256: str | None
+    """The hash of every byte of the split's manifests; null where a script was scored."""
+    test_manifests_sha256: str | None
+    channels: NotRequired[dict[str, Channel]]
+    """Of a script; ``test_fingerprint`` is made of all but ``train``."""
 
 
 class Leakage(TypedDict):
-    """Counts of what of the test split is in the train split, too."""
+    """Counts of what of the test split is in the train split, too; null: a script did not say."""
 
-    examples: int
+    examples: int | None
     """Rows whose content is in train."""
-    groups: int
+    groups: int | None
     """Distinct groups."""
-    checked_examples: int
-    checked_groups: int
+    checked_examples: int | None
+    checked_groups: int | None
 
 
 class NearDuplicates(TypedDict):
@@ -82,7 +101,7 @@ class Latency(TypedDict):
 class Training(TypedDict):
     """What the artifact says of how the weights were made."""
 
-    identity: str
+    identity: str | None
     stretches: list[dict[str, object]]
     """Each uninterrupted part of the training."""
 
@@ -90,12 +109,12 @@ class Training(TypedDict):
 class Model(TypedDict):
     """What the artifact says of the model."""
 
-    steps: int
+    steps: int | None
     """Optimizer steps."""
-    parameters: int
-    world_size: int
+    parameters: int | None
+    world_size: int | None
     """Ranks that trained it."""
-    packages_sha256: str
+    packages_sha256: str | None
     training: Training
 
 
@@ -110,8 +129,23 @@ class Evaluation(TypedDict):
     leakage: Leakage
     near_duplicates: NotRequired[NearDuplicates]
     """They are looked for where the recipe asks for them: reading all of train takes time."""
-    latency: Latency
+    latency: Latency | None
     artifact: Artifact
     scores: dict[str, Artifact]
     """Table of scores → its size and hash."""
     model: Model
+
+
+def write(folder: Path, evaluation: Evaluation) -> None:
+    """Write evaluation.json into the folder, and print it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(_without_nan(evaluation), indent=1, allow_nan=False)
+    whole_file.write(folder / "evaluation.json", text)
+    print(text, flush=True)
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN: null instead, which the gate rejects as missing."""
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

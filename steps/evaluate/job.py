@@ -4,9 +4,6 @@ python steps/evaluate/job.py [--baseline_units N] [--champion ARN] [--slices NAM
 """
 
 import argparse
-import hashlib
-import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import torch
 from conditions.champion import UNRESOLVED
 from steps.arguments import typed
 from steps.edge import run
+from steps.evaluate import document
 from steps.evaluate.archive import Trained, open_archive
 from steps.evaluate.baselines import baselines
 from steps.evaluate.champion import open_champion
@@ -23,15 +21,14 @@ from steps.evaluate.document import Champion, Evaluation
 from steps.evaluate.latency import latency
 from steps.evaluate.leakage import leakage
 from steps.evaluate.near import near_duplicates
-from steps.evaluate.scores import Scores, write
+from steps.evaluate.scores import Scores, tables, write
 from steps.evaluate.settings import EvaluateSettings
 from training.cores import fit_threads
 from training.data.dataset import Dataset
 from training.scores import Metrics
 from training.workloads import Workload, spec
-from trainyard.common import whole_file
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256
+from trainyard.common.hashes import file_sha256, lines_sha256
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -49,22 +46,18 @@ def evaluate(options: argparse.Namespace) -> None:
         "baselines": baselines(options, description["workload"], workload, train, test),
         "dataset": _dataset(train, test)
         | {f"{name}_manifests_sha256": _manifests(inputs / name) for name in ("train", "test")},
-        "leakage": leakage(workload, train, test),
+        "leakage": leakage(workload.examples(train), workload.examples(test)),
         **_near(options, workload, train, test),
         "latency": latency(workload, challenger.model, test),
         "artifact": challenger.artifact,
-        "scores": _tables(options.root / "processing/output/scores"),
+        "scores": tables(options.root / "processing/output/scores"),
         "model": {
             key: description[key]
             for key in ("steps", "parameters", "world_size", "packages_sha256")
         }
         | {"training": {key: description["training"][key] for key in ("identity", "stretches")}},
     }
-    output = options.root / "processing/output/evaluation"
-    output.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(_without_nan(evaluation), indent=1, allow_nan=False)
-    whole_file.write(output / "evaluation.json", text)
-    print(text, flush=True)
+    document.write(options.root / "processing/output/evaluation", evaluation)
 
 
 def _near(
@@ -123,41 +116,21 @@ def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dic
     }
 
 
-def _tables(folder: Path) -> dict[str, Any]:
-    """Name of a table of scores → its ``bytes`` and ``sha256``, which the gate's record binds."""
-    return {
-        path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
-        for path in sorted(folder.glob("*.parquet"))
-    }
-
-
 def _manifests(folder: Path) -> str:
     """The hash of all manifests, byte by byte: a fingerprint is of what samples depend on alone."""
     files = sorted(folder.glob("manifest-*.json"))
-    return _together(*(f"{file.name} {file_sha256(file)}" for file in files))
+    return lines_sha256(f"{file.name} {file_sha256(file)}" for file in files)
 
 
 def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:
     return {
-        "fingerprint": _together(train.fingerprint, test.fingerprint),
+        "fingerprint": lines_sha256((train.fingerprint, test.fingerprint)),
         "train_fingerprint": train.fingerprint,
         "test_fingerprint": test.fingerprint,
         "train_samples": len(train),
         "test_samples": len(test),
         "test_records": test.records,
     }
-
-
-def _together(*fingerprints: str) -> str:
-    """One hash for several."""
-    return hashlib.sha256("\n".join(fingerprints).encode()).hexdigest()
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has no NaN: null instead, which the gate rejects as missing."""
-    if isinstance(value, dict):
-        return {key: _without_nan(inner) for key, inner in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -14,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from steps.evaluate.document import Artifact
 from training.scores import Block
 from trainyard.common import whole_file
 from trainyard.common.errors import DataError
+from trainyard.common.hashes import file_sha256
 
 FORMAT = 1
 GROUP = 131_072
@@ -52,6 +54,14 @@ class Scores:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=columns)
                 yield {name: table.column(name).to_numpy() for name in columns}
+
+
+def tables(folder: Path) -> dict[str, Artifact]:
+    """Name of a table of scores → its ``bytes`` and ``sha256``, which the gate's record binds."""
+    return {
+        path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+        for path in sorted(folder.glob("*.parquet"))
+    }
 
 
 def _write(file: Any, path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> None:

@@ -9,7 +9,6 @@ from steps.evaluate.config import EvaluateConfig
 from steps.evaluate.settings import EvaluateSettings
 from steps.processing import input_folder, output_uri, processing_step
 
-SPLITS = ("train", "test")
 EVALUATION = PropertyFile(name="Evaluation", output_name="evaluation", path="evaluation.json")
 
 
@@ -18,7 +17,7 @@ def evaluate_step(
     config: EvaluateConfig,
     *,
     image: str,
-    shard: ProcessingStep | None,
+    shard: ProcessingStep,
     train: TrainingStep,
     near_duplicates: bool = False,
 ) -> ProcessingStep:
@@ -41,9 +40,9 @@ def evaluate_step(
         ],
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
-            *(input_folder(s, output_uri(shard, s)) for s in (SPLITS if shard else ())),
+            input_folder("train", output_uri(shard, "train")),
+            input_folder("test", output_uri(shard, "test")),
             input_folder("champion", context.parameters["ChampionModelUri"]),
-            *(input_folder(name, uri) for name, uri in config.channels.items()),
         ],
         outputs=["evaluation", "scores"],
         property_files=[EVALUATION],

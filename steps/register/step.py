@@ -44,6 +44,7 @@ def register_step(
     evaluate: ProcessingStep,
     gate: ProcessingStep,
     data: Data,
+    entry: bool,
     metrics: Mapping[str, str],
     about: Mapping[str, str],
 ) -> ModelStep:
@@ -52,13 +53,17 @@ def register_step(
     Customer metadata hold ``about``, the test ``metrics``, the record of the gate and where
     provenance.json lies. Everything of a run is read when it runs: the definition names no commit.
 
+    Args:
+        entry: whether the artifact holds code/inference.py; without it, the image has to answer
+            requests by itself, as those of XGBoost do.
+
     Raises:
         DefinitionError: the service takes fewer, or shorter, customer metadata than these.
     """
     builder = ModelBuilder(
         s3_model_data_url=train.properties.ModelArtifacts.S3ModelArtifacts,
         image_uri=image,
-        env_vars=ENTRY,
+        env_vars=ENTRY if entry else {},
         role_arn=context.role,
         sagemaker_session=context.session,
     )
@@ -94,10 +99,12 @@ def register_step(
             model_card_status="Draft",
         ),
     )
+    alone = "" if entry else f"; it holds no inference.py: {image} has to serve it by itself"
     return ModelStep(
         name="Register",
         display_name="Register the model package",
-        description="Record the model, its evidence and its provenance in the model registry",
+        description="Record the model, its evidence and its provenance in the model registry"
+        + alone,
         step_args=step_args,
     )
 

@@ -206,13 +206,13 @@ def test_leaked_examples_are_counted(inputs, tmp_path):
     from training.workloads import load
 
     workload, test = load("toys.ragged", {}), Dataset(inputs / "test")
-    before = leakage(workload, Dataset(inputs / "train"), test)
+    before = leakage(workload.examples(Dataset(inputs / "train")), workload.examples(test))
     for host, part in (("train", Dataset(inputs / "train")), ("leak", test)):
         rows = np.arange(len(part) if host == "train" else 5)
         write_dataset(tmp_path, part.read(rows), part.fields, host=host,
                       workload={"kind": "ragged"})  # fmt: skip
     train = Dataset(tmp_path)
-    found = leakage(workload, train, test)
+    found = leakage(workload.examples(train), workload.examples(test))
     test_rows, train_rows = (
         [row.tobytes() for row in d.read(np.arange(len(d)))["numbers"]] for d in (test, train)
     )
@@ -224,13 +224,6 @@ def test_leaked_examples_are_counted(inputs, tmp_path):
         "checked_groups": len(set(test_rows)),
     }
     assert found["examples"] >= max(5, before["examples"])
-
-
-class Given:
-    """A workload whose splits are given as blocks."""
-
-    def examples(self, dataset):
-        return iter(dataset)
 
 
 ids = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 5)), max_size=60)
@@ -249,7 +242,7 @@ def test_leaks_are_those_of_a_set(train, test, size, grouped):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leakage_module, "PIECE", 7)
         patch.setattr(leakage_module, "PARTS", 3)
-        found = leakage(Given(), list(blocks(train)), list(blocks(test)))
+        found = leakage(blocks(train), blocks(test))
     known, place = {row[0] for row in train}, int(grouped)
     groups = {row[place] for row in test}
     assert found == {

@@ -1,8 +1,8 @@
-"""SHA-256 of files and of JSON values, each computed in one way wherever it is compared."""
+"""SHA-256 of files, of lines and of JSON values, in one way wherever it is compared."""
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,11 @@ def file_sha256_or_none(path: Path) -> str | None:
         return file_sha256(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
+
+
+def lines_sha256(lines: Iterable[str]) -> str:
+    """SHA-256 of lines, with a newline between two of them: one hash for several."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def json_sha256(value: Any) -> str:

@@ -1,0 +1,165 @@
+"""Score the trained model and the champion by a script of the user's own.
+
+python steps/evaluate_script/job.py --script evaluate.py --metrics accuracy=higher \\
+    --channels test [--champion ARN] [--slices NAME …] [--arguments JSON …] [--leaks examples …]
+
+The script runs once for each model (``steps.evaluate_script.script``), and the rows that it writes
+become the gate's tables. No torch, no pydantic: only numpy and pyarrow beyond Python, since the
+image is the script's.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from conditions.champion import NONE, UNRESOLVED
+from steps.edge import run
+from steps.evaluate import document
+from steps.evaluate.document import Champion, Channel, Dataset, Evaluation, Model
+from steps.evaluate.scores import Scores, tables
+from steps.evaluate_script import channels, told
+from steps.evaluate_script.scoring import Scored, Scoring
+from steps.evaluate_script.script import Script
+from trainyard.common.errors import DataError
+from trainyard.common.hashes import lines_sha256
+
+NOBODY = (NONE, UNRESOLVED)
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Write the scores, then evaluation.json."""
+    inputs = options.root / "processing/input"
+    described = {name: channels.described(name, inputs / name) for name in options.channels}
+    scoring = _scoring(options, channels.test_fingerprint(described))
+    challenger = scoring.of("challenger", inputs / "model")
+    said = _said(challenger.files)
+    leaks = told.leaks(
+        challenger.output, challenger.table, options.leaks, grouped=challenger.grouped
+    )
+    evaluation: Evaluation = {
+        "metrics": challenger.metrics,
+        "champion": _champion(options, scoring),
+        "baselines": scoring.baselines(challenger, options.baselines),
+        "dataset": _dataset(said.get("train_fingerprint"), described, challenger),
+        "leakage": leaks,
+        "latency": None,
+        "artifact": challenger.artifact,
+        "scores": tables(challenger.table.parent),
+        "model": _model(said),
+    }
+    document.write(options.root / "processing/output/evaluation", evaluation)
+
+
+def _scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring:
+    inputs = options.root / "processing/input"
+    return Scoring(
+        root=options.root,
+        script=Script(
+            folder=inputs / "script",
+            entry=options.script,
+            arguments=words(options.arguments),
+            channels={name: inputs / name for name in options.channels},
+        ),
+        metrics=options.metrics,
+        slices=options.slices,
+        champion=None if options.champion in NOBODY else options.champion,
+        test_fingerprint=test_fingerprint,
+    )
+
+
+def _dataset(train: str | None, described: dict[str, Channel], challenger: Scored) -> Dataset:
+    """``train``: what the train step says of the data that it trained on."""
+    test = channels.test_fingerprint(described)
+    rows = sum(len(block["example"]) for block in Scores(challenger.table))
+    return {
+        "fingerprint": lines_sha256((train or "unknown", test)),
+        "train_fingerprint": train,
+        "test_fingerprint": test,
+        "train_samples": None,
+        "test_samples": rows,
+        "test_records": rows,
+        "train_manifests_sha256": None,
+        "test_manifests_sha256": None,
+        "channels": described,
+    }
+
+
+def words(arguments: dict[str, Any]) -> list[str]:
+    """The arguments as AWS's drivers give them: ``--name value``, what is no text as JSON."""
+    return [
+        word
+        for name, value in arguments.items()
+        for word in (f"--{name}", value if isinstance(value, str) else json.dumps(value))
+    ]
+
+
+def _champion(options: argparse.Namespace, scoring: Scoring) -> Champion:
+    """It is evidence from outside: whatever is wrong with it becomes a reason to reject."""
+    nobody: Champion = {"arn": options.champion, "metrics": {}, "artifact": None, "error": None}
+    if options.champion in NOBODY:
+        return nobody
+    folder = options.root / "processing/input/champion"
+    try:
+        if (folder / "no-champion.json").exists():
+            raise DataError("the parameter ChampionModelUri does not say where its model.tar.gz is")
+        champion = scoring.of("champion", folder)
+    except DataError as error:
+        why = f"champion {options.champion} cannot be compared: {error}"
+        print(why, flush=True)
+        return {**nobody, "error": why}
+    return {**nobody, "metrics": champion.metrics, "artifact": champion.artifact}
+
+
+def _said(files: Path) -> dict[str, Any]:
+    """What the train step says of the model, beside the script's own files."""
+    file = files / "trainyard.json"
+    try:
+        found = json.loads(file.read_bytes())
+    except FileNotFoundError:  # another pipeline's model, or one of a single file
+        return {}
+    except ValueError as error:
+        raise DataError(f"{file}: is damaged: {error}; train the model again") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _model(said: dict[str, Any]) -> Model:
+    training = said.get("training", {})
+    return {
+        "steps": said.get("steps"),
+        "parameters": said.get("parameters"),
+        "world_size": said.get("world_size"),
+        "packages_sha256": said.get("packages_sha256"),
+        "training": {
+            "identity": training.get("identity"),
+            "stretches": training.get("stretches", []),
+        },
+    }
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The job's arguments."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--script", required=True, help="its name in the input script")
+    parser.add_argument("--metrics", nargs="+", required=True, metavar="NAME=lower|higher")
+    parser.add_argument("--channels", nargs="+", required=True, help="inputs that it gets")
+    parser.add_argument("--arguments", nargs="*", default=[], help="JSON, cut anywhere")
+    parser.add_argument("--slices", nargs="*", default=[])
+    parser.add_argument("--baselines", nargs="*", default=[])
+    parser.add_argument("--leaks", nargs="*", default=[], choices=["examples", "groups"])
+    parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
+    parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.metrics = dict(pair.split("=") for pair in options.metrics)
+    options.arguments = json.loads("".join(options.arguments) or "{}")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    run(lambda: evaluate(options), options.root / "output/message")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Declares the evaluate step where a script of the user's own says what each example scores."""
+
+import json
+from collections.abc import Sequence
+
+from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
+
+from steps.context import StepContext
+from steps.evaluate.config import EvaluateConfig
+from steps.evaluate.step import EVALUATION
+from steps.evaluate_script.config import Leaks
+from steps.processing import input_folder, output_uri, processing_step, split_argument
+
+SPLITS = ("train", "test")
+
+
+def evaluate_script_step(
+    context: StepContext,
+    config: EvaluateConfig,
+    *,
+    image: str,
+    shard: ProcessingStep | None,
+    train: TrainingStep,
+    folder: str,
+    entry: str,
+    requirements: str | None,
+    leaks: Sequence[Leaks],
+) -> ProcessingStep:
+    """The outputs of ``steps.evaluate.step.evaluate_step``, by ``steps.evaluate_script.job``.
+
+    Args:
+        folder: S3 URI of the folder that travels; in it ``entry`` and ``requirements`` lie.
+        leaks: what the gate bounds, so that the script has to say what was trained on.
+    """
+    channels = [
+        *(input_folder(split, output_uri(shard, split)) for split in (SPLITS if shard else ())),
+        *(input_folder(name, uri) for name, uri in config.channels.items()),
+    ]
+    arguments = json.dumps(config.arguments)
+    return processing_step(
+        context,
+        "Evaluate",
+        job="evaluate_script",
+        image=image,
+        compute=config,
+        arguments=[
+            *("--script", entry),
+            *("--metrics", *(f"{name}={better}" for name, better in config.metrics.items())),
+            *("--channels", *(channel.input_name for channel in channels)),
+            *(("--arguments", *split_argument(arguments)) if config.arguments else ()),
+            *(("--slices", *config.slices) if config.slices else ()),
+            *(("--baselines", *config.baselines) if config.baselines else ()),
+            *(("--leaks", *leaks) if leaks else ()),
+            *("--champion", context.parameters["ChampionArn"]),
+        ],
+        inputs=[
+            input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
+            input_folder("champion", context.parameters["ChampionModelUri"]),
+            input_folder("script", folder),
+            *channels,
+        ],
+        outputs=["evaluation", "scores"],
+        property_files=[EVALUATION],
+        environment={"SCRIPT_REQUIREMENTS": requirements} if requirements else {},
+        display_name="Evaluate on held-out data",
+        description=f"Score the model and the champion by {entry}",
+    )

@@ -1,0 +1,251 @@
+"""The evaluate job for a script of one's own: run on both models, read, judged by the gate."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from steps.evaluate.document import Evaluation
+from steps.evaluate_script import job as evaluate_job
+from steps.gate import job as gate_job
+from tests.conftest import CHECKOUT
+from tests.documents import keys_that_differ
+
+ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/mine/1"
+SCRIPT = """
+import argparse, json, math, os
+parser = argparse.ArgumentParser()
+parser.add_argument("--floor", type=float)
+floor = parser.parse_args().floor
+model = json.load(open(os.path.join(os.environ["SM_MODEL_DIR"], "weights.json")))
+rows = [line.split(",") for line in open(os.environ["SM_CHANNEL_TEST"] + "/test.csv")]
+output = os.environ["SM_OUTPUT_DATA_DIR"]
+with open(os.path.join(output, "scores.jsonl"), "w") as file:
+    for name, user, x, y in rows[: model.get("rows")]:
+        p = min(max(1 / (1 + math.exp(-model["slope"] * float(x))), floor), 1 - floor)
+        loss = -math.log(p if int(y) else 1 - p)
+        row = {"example": name, "group": user, "slice.sign": "+" if float(x) > 0 else "-"}
+        row |= {"accuracy": (p > 0.5) == (y.strip() == "1"), "log_loss": loss}
+        row |= {"probability": p, "label": int(y)}
+        print(json.dumps(row | model.get("more", {})), file=file)
+json.dump({"auc": 0.75}, open(os.path.join(output, "metrics.json"), "w"))
+with open(os.path.join(output, "baseline.coin.jsonl"), "w") as file:
+    for number, (name, user, x, y) in enumerate(rows):
+        row = {"example": name, "group": user, "accuracy": number % 3 == 0, "log_loss": 0.7}
+        print(json.dumps(row), file=file)
+if "trained" in model:
+    with open(os.path.join(output, "train_examples.jsonl"), "w") as file:
+        for name, user in model["trained"]:
+            print(json.dumps({"example": name, "group": user}), file=file)
+if model.get("fails"):
+    raise SystemExit("no such layer: decoder")
+"""
+METRICS = ("accuracy=higher", "log_loss=lower", "auc=higher")
+
+
+def archive(folder: Path, **model) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "weights.json").write_text(json.dumps(model))
+    with tarfile.open(folder / "model.tar.gz", "w:gz") as tar:
+        tar.add(folder / "weights.json", "weights.json")
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    """What SageMaker would put below /opt/ml: script, test data, a model; and no champion."""
+    inputs = tmp_path / "processing/input"
+    for name in ("script", "test", "champion"):
+        (inputs / name).mkdir(parents=True)
+    (inputs / "script/evaluate.py").write_text(SCRIPT)
+    lines = [f"row-{n},user-{n % 60},{(n % 7) - 3},{int(n % 5 > 1)}\n" for n in range(240)]
+    (inputs / "test/test.csv").write_text("".join(lines))
+    archive(inputs / "model", slope=0.3, trained=[["row-3", "user-3"], ["other", "user-7"]])
+    (inputs / "champion/no-champion.json").write_text("{}")
+    return tmp_path
+
+
+def crown(root: Path, **model) -> None:
+    (root / "processing/input/champion/no-champion.json").unlink()
+    archive(root / "processing/input/champion", **model)
+
+
+def words(*more: str) -> list[str]:
+    return [
+        *("--script", "evaluate.py", "--channels", "test", "--metrics", *METRICS),
+        *("--arguments", '{"flo', 'or": 0.01}', "--baselines", "coin", *more),
+    ]
+
+
+def evaluated(root: Path, *more: str) -> dict:
+    evaluate_job.main([*words(*more), "--root", str(root)])
+    return json.loads((root / "processing/output/evaluation/evaluation.json").read_bytes())
+
+
+def judged(root: Path, *more: str) -> dict:
+    """gate.json on what the job left."""
+    inputs, outputs = root / "gate/processing/input", root / "processing/output"
+    inputs.mkdir(parents=True)
+    for name in ("evaluation", "scores"):
+        (inputs / name).symlink_to(outputs / name)
+    gate_job.main(["--primary_metric", "accuracy", "--direction", "higher", *more,
+                   "--root", str(root / "gate")])  # fmt: skip
+    return json.loads((root / "gate/processing/output/gate/gate.json").read_bytes())
+
+
+def failure(root: Path, *more: str) -> str:
+    with pytest.raises(SystemExit):
+        evaluate_job.main([*words(*more), "--root", str(root)])
+    return (root / "output/message").read_text()
+
+
+def test_both_models_are_scored_by_the_script_and_the_gate_compares_them(root):
+    crown(root, slope=0.2)
+    evaluation = evaluated(root, "--champion", ARN)
+    assert not keys_that_differ(evaluation, Evaluation)
+    folder = root / "processing/output/scores"
+    ours, theirs = (pq.read_table(folder / f"{n}.parquet") for n in ("challenger", "champion"))
+    assert len(ours) == evaluation["dataset"]["test_samples"] == 240
+    assert ours["example"].equals(theirs["example"]) and not ours.equals(theirs)
+    value = sum(ours["log_loss.sum"].to_pylist()) / 240
+    assert evaluation["metrics"]["log_loss"]["value"] == pytest.approx(value)
+    assert evaluation["metrics"]["auc"] == {"value": 0.75, "standard_error": None}
+    assert evaluation["baselines"]["coin"] == pytest.approx({"accuracy": 1 / 3, "log_loss": 0.7})
+    gate = judged(
+        root,
+        *("--threshold", "min_accuracy", "0.4", "--threshold", "min_auc", "0.7"),
+        *("--below_baseline", "coin", "--non_inferiority", "log_loss", "lower", "0.5"),
+        *("--slice_regression", "log_loss", "lower", "0.5", "--max_calibration_error", "0.9"),
+        *("--champion", ARN, "--look", "1"),
+    )
+    assert gate["verdict"] == "pass", gate["reason"]
+    assert (gate["examples"], gate["groups"]) == (240, 60)
+    assert {part["slice"] for part in gate["slices"]} == {"sign=+", "sign=-"}
+    beside = {(one["baseline"], one["metric"]): one for one in gate["against_baselines"]}
+    assert beside["coin", "log_loss"]["low"] is not None and len(beside) == 2
+
+
+def test_a_worse_model_does_not_pass_beside_the_champion(root):
+    crown(root, slope=3)
+    archive(root / "processing/input/model", slope=-0.3)
+    evaluated(root, "--champion", ARN)
+    gate = judged(root, "--non_inferiority", "accuracy", "higher", "0.01",
+                  "--champion", ARN, "--look", "1")  # fmt: skip
+    assert gate["verdict"] == "reject" and "accuracy" in gate["reason"]
+
+
+def test_a_metric_that_no_row_has_is_no_comparison(root):
+    crown(root, slope=0.2)
+    evaluated(root, "--champion", ARN)
+    gate = judged(root, "--superiority", "auc", "higher", "0", "--champion", ARN, "--look", "1")
+    assert gate["verdict"] == "reject"
+    assert "a metric that is no mean over examples has no scores" in gate["reason"]
+
+
+def test_the_challengers_failure_ends_the_job_with_its_last_lines(root):
+    archive(root / "processing/input/model", slope=1, fails=True)
+    message = failure(root)
+    assert "evaluate.py: ended with exit status 1" in message
+    assert "no such layer: decoder" in message
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ({"slope": 1, "fails": True}, "no such layer: decoder"),
+        ({"slope": 1, "more": {"log_loss": None}}, "line 1: column log_loss: is None"),
+        ({}, "KeyError: 'slope'"),
+    ],
+)
+def test_the_champions_failure_is_a_reason_to_reject(root, model, reason):
+    crown(root, **model)
+    evaluation = evaluated(root, "--champion", ARN)
+    assert evaluation["metrics"] and not evaluation["champion"]["metrics"]
+    assert reason in evaluation["champion"]["error"]
+    gate = judged(root, "--superiority", "log_loss", "lower", "0", "--champion", ARN, "--look", "1")
+    assert gate["verdict"] == "reject" and "cannot be compared" in gate["reason"]
+
+
+def test_a_champion_with_another_number_of_rows_is_rejected(root):
+    crown(root, slope=1, rows=100)
+    evaluated(root, "--champion", ARN)
+    gate = judged(root, "--superiority", "log_loss", "lower", "0", "--champion", ARN, "--look", "1")
+    assert gate["verdict"] == "reject"
+    assert "not scored on the same examples" in gate["reason"]
+
+
+def test_an_example_that_stands_twice_is_named(root):
+    archive(root / "processing/input/model", slope=1, more={"example": "the same"}, rows=2)
+    assert "scores.jsonl: lines 1 and 2: column example: both are 'the same'" in failure(root)
+
+
+def test_no_rows_are_an_error(root):
+    archive(root / "processing/input/model", slope=1, rows=0)
+    assert "scores.jsonl: holds no row" in failure(root)
+
+
+def test_a_metric_of_the_recipe_that_was_not_written_is_named(root):
+    options = [word.replace("auc=higher", "acuracy=higher") for word in words()]
+    with pytest.raises(SystemExit):
+        evaluate_job.main([*options, "--root", str(root)])
+    assert (
+        "metrics.json: auc is no metric of evaluate.metrics"
+        in (root / "output/message").read_text()
+    )
+
+
+def test_a_baseline_that_the_recipe_lists_must_be_there(root):
+    assert "left no baseline.chance.jsonl" in failure(root, "--baselines", "chance")
+
+
+def test_leaks_are_those_of_the_examples_that_were_trained_on(root):
+    evaluation = evaluated(root, "--leaks", "examples", "groups")
+    assert evaluation["leakage"] == {
+        "examples": 1,
+        "groups": 2,
+        "checked_examples": 240,
+        "checked_groups": 60,
+    }
+    gate = judged(root, "--max_leaked_examples", "0")
+    assert gate["verdict"] == "reject" and "1 of 240" in gate["reason"]
+
+
+def test_leaks_that_are_asked_for_must_be_told(root):
+    archive(root / "processing/input/model", slope=1)
+    assert "wrote no train_examples.jsonl" in failure(root, "--leaks", "examples")
+
+
+def test_without_a_demand_untold_leaks_are_unknown(root):
+    archive(root / "processing/input/model", slope=1)
+    assert set(evaluated(root)["leakage"].values()) == {None}
+
+
+def test_the_fingerprint_is_of_every_byte_of_the_test_data_and_of_nothing_else(root, tmp_path):
+    first = evaluated(root)["dataset"]
+    assert first["channels"]["test"]["files"] == 1
+    for part in ("output", "work"):
+        shutil.rmtree(root / "processing" / part)
+    test = root / "processing/input/test/test.csv"
+    test.write_text(test.read_text().replace("row-0,", "row-x,"))
+    second = evaluated(root)["dataset"]
+    assert first["test_fingerprint"] != second["test_fingerprint"]
+    assert first["fingerprint"] != second["fingerprint"]
+
+
+def test_an_empty_channel_is_an_error(root):
+    (root / "processing/input/test/test.csv").unlink()
+    assert "channel test:" in failure(root) and "holds no file" in failure(root)
+
+
+def test_the_job_needs_neither_torch_nor_pydantic():
+    """The image is the script's: of ours it gets numpy and pyarrow alone."""
+    code = "import sys, steps.evaluate_script.job as job; print(sorted({'torch', 'pydantic', "
+    code += "'pandas', 'scipy', 'sagemaker', 'boto3'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

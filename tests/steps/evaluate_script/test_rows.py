@@ -1,0 +1,209 @@
+"""Rows that somebody's script wrote, against a naive reading of them; and what is wrong in them."""
+
+import hashlib
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steps.evaluate.scores import Scores, write
+from steps.evaluate_script import files as files_module
+from steps.evaluate_script.columns import example_ids, scored
+from steps.evaluate_script.files import found, pieces
+from steps.evaluate_script.ordered import SameExampleError, ordered
+from training.scores import ratios
+from trainyard.common.errors import DataError
+
+METRICS = {"accuracy": "higher", "log_loss": "lower"}
+numbers = st.floats(-1e6, 1e6, allow_nan=False)
+weights = st.floats(0.125, 1e3)
+rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "example": st.one_of(st.integers(), st.text(max_size=8)),
+            "group": st.one_of(st.integers(0, 3), st.sampled_from(["a", "b"])),
+            "slice.kind": st.sampled_from(["x", "y", None, 7]),
+            "accuracy": st.booleans(),
+            "log_loss.sum": numbers,
+            "log_loss.weight": weights,
+        }
+    ),
+    min_size=1,
+    max_size=30,
+    unique_by=lambda row: str(row["example"]),
+)
+
+
+def naive_id(value) -> int:
+    text = str(value).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(text, digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def jsonl(folder: Path, rows, name: str = "scores") -> Path:
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def table(path: Path, slices=(), metrics=METRICS) -> Path:
+    """The gate's table of the rows in ``path``."""
+    out = path.parent / f"{path.suffix[1:]}/challenger.parquet"
+    blocks = (scored(piece, list(metrics), slices) for piece in pieces(path))
+    write(out, ordered(blocks, path.parent), {"metrics": metrics})
+    return out
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=rows, size=st.integers(1, 7))
+def test_the_gates_table_is_a_naive_readings(rows, size, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files_module, "ROWS", size)
+        read = pq.read_table(table(jsonl(folder, rows), ["kind"])).to_pylist()
+    expected = sorted(
+        (
+            {
+                "example": naive_id(row["example"]),
+                "group": naive_id(row["group"]),
+                "slice.kind": None if row["slice.kind"] is None else str(row["slice.kind"]),
+                "accuracy.sum": float(row["accuracy"]),
+                "accuracy.weight": 1.0,
+                "log_loss.sum": row["log_loss.sum"],
+                "log_loss.weight": row["log_loss.weight"],
+            }
+            for row in rows
+        ),
+        key=lambda row: row["example"] % 2**64,
+    )
+    assert read == expected
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=rows, seed=st.integers(0, 2**32 - 1))
+def test_neither_the_form_nor_the_order_of_the_rows_matters(rows, seed, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    order = np.random.default_rng(seed).permutation(len(rows))
+    columns = {
+        "example": pa.array([str(rows[i]["example"]) for i in order]),
+        "group": pa.array([str(rows[i]["group"]) for i in order]),
+        "slice.kind": pa.array(
+            [None if rows[i]["slice.kind"] is None else str(rows[i]["slice.kind"]) for i in order],
+            pa.string(),
+        ).dictionary_encode(),
+        "accuracy": pa.array([rows[i]["accuracy"] for i in order]),
+        **{n: pa.array([rows[i][n] for i in order]) for n in ("log_loss.sum", "log_loss.weight")},
+    }
+    try:
+        pq.write_table(pa.table(columns), folder / "scores.parquet", row_group_size=5)
+    except UnicodeEncodeError:  # Parquet's text is UTF-8, JSON's may be half a character
+        return
+    ours, theirs = table(jsonl(folder, rows)), table(folder / "scores.parquet")
+    assert pq.read_table(ours).to_pylist() == pq.read_table(theirs).to_pylist()
+
+
+@settings(max_examples=15, deadline=None)
+@given(rows=rows)
+def test_a_metric_is_its_sums_over_its_weights(rows, tmp_path_factory):
+    metrics = ratios(Scores(table(jsonl(tmp_path_factory.mktemp("rows"), rows))))
+    above, below = (math.fsum(r[f"log_loss.{p}"] for r in rows) for p in ("sum", "weight"))
+    scale = math.fsum(abs(row["log_loss.sum"]) for row in rows) / below
+    assert metrics["log_loss"]["value"] == pytest.approx(above / below, abs=1e-12 * (1 + scale))
+    right = sum(row["accuracy"] for row in rows) / len(rows)
+    assert metrics["accuracy"]["value"] == pytest.approx(right)
+
+
+def test_an_id_is_its_text_and_has_64_bits():
+    assert example_ids([7, "7", "é"]).tolist() == [naive_id(7), naive_id(7), naive_id("é")]
+    assert example_ids([]).dtype == np.int64
+
+
+GOOD = {"example": "a", "accuracy": 1, "log_loss": 0.5}
+FAULTS = {
+    "not a number": (
+        [GOOD, GOOD | {"example": "b", "log_loss": float("nan")}],
+        "scores.jsonl: line 2: column log_loss: is nan; expected a finite number",
+    ),
+    "text": (
+        [GOOD | {"accuracy": "1"}],
+        "line 1: column accuracy: is '1'; expected a finite number",
+    ),
+    "beyond float64": ([GOOD | {"log_loss": 10**400}], "column log_loss: is 1000"),
+    "null": ([GOOD | {"accuracy": None}], "column accuracy: is None"),
+    "negative weight": (
+        [{"example": 1, "accuracy": 1, "log_loss.sum": 1, "log_loss.weight": -1}],
+        "column log_loss.weight: is -1; expected a finite number of 0 or more",
+    ),
+    "half a pair": (
+        [{"example": 1, "accuracy": 1, "log_loss.sum": 1}],
+        "metric log_loss has columns log_loss.sum; write log_loss alone, or log_loss.sum and",
+    ),
+    "no name": ([{"accuracy": 1, "log_loss": 1}], "has no column example"),
+    "a name that is a fraction": (
+        [GOOD | {"example": 1.5}],
+        "column example: is 1.5; expected a string or an integer",
+    ),
+    "misspelt": (
+        [GOOD | {"grup": 1}],
+        "unknown column grup; nearest valid name: group",
+    ),
+    "a row that lacks something": (
+        [GOOD, {"example": "b", "accuracy": 1}],
+        "line 2: lacks log_loss, unlike the lines before",
+    ),
+    "no JSON": (None, "line 2: is no JSON"),
+    "no object": ([[1, 2]], "line 1: is [1, 2]; expected an object"),
+    "probability": (
+        [GOOD | {"probability": 1.5, "label": 1}],
+        "column probability: is 1.5; expected a finite number from 0 to 1",
+    ),
+    "label": ([GOOD | {"probability": 0.5, "label": 2}], "column label: is 2; expected 0 or 1"),
+    "probability alone": ([GOOD | {"probability": 0.5}], "only one is there"),
+    "no slice": ([GOOD], "has no column slice.kind, and evaluate.slices lists kind"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named_by_file_row_column_and_value(fault, tmp_path):
+    rows, expected = FAULTS[fault]
+    path = jsonl(tmp_path, rows or [GOOD])
+    if rows is None:
+        path.write_text(path.read_text() + "{'example': 1}\n")
+    with pytest.raises(DataError) as error:
+        table(path, ["kind"] if fault == "no slice" else ())
+    assert expected in str(error.value)
+
+
+def test_two_rows_of_one_example_are_told_by_their_numbers(tmp_path):
+    path = jsonl(tmp_path, [GOOD | {"example": name} for name in ("a", 7, "b", "7")])
+    with pytest.raises(SameExampleError) as error:
+        table(path)
+    assert sorted(error.value.rows) == [2, 4]
+
+
+def test_a_column_of_parquet_that_lacks_a_value_is_named(tmp_path):
+    path = tmp_path / "scores.parquet"
+    values = {"example": [1, 2], "accuracy": [1.0, None], "log_loss": [0.1, 0.2]}
+    pq.write_table(pa.table(values), path)
+    with pytest.raises(DataError, match=r"scores.parquet: row 2: column accuracy: is None"):
+        table(path)
+
+
+def test_what_is_no_parquet_is_said(tmp_path):
+    path = tmp_path / "scores.parquet"
+    path.write_bytes(b"PAR1 no")
+    with pytest.raises(DataError, match=r"scores.parquet: is no Parquet file that can be read"):
+        table(path)
+
+
+def test_only_one_of_both_forms_may_be_there(tmp_path):
+    jsonl(tmp_path, [GOOD])
+    (tmp_path / "scores.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match=r"scores.jsonl and scores.parquet: both are there"):
+        found(tmp_path, "scores")
