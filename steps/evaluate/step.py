@@ -26,7 +26,8 @@ def evaluate_step(
     Output ``scores``: challenger.parquet, and champion.parquet where there is a champion. The
     pipeline parameters ChampionArn and ChampionModelUri say who it is:
     ``pipelines.approval.champion``.
-    ``near_duplicates``: whether the gate asks for them.
+    ``near_duplicates``: whether the gate asks for them. A script of one's own is evaluated by
+    ``steps.evaluate_script.step``.
     """
     return processing_step(
         context,
