@@ -27,6 +27,7 @@ from conditions.step import verdict_condition
 from pipelines.approval.champion import NO_CHAMPION
 from pipelines.approval.ledger import PARAMETER as LOOK
 from pipelines.cli import RecipeOption, SetOption
+from pipelines.compiling.additions import completed
 from pipelines.compiling.assets import step_code
 from pipelines.compiling.commit import changes_sha256, current_commit
 from pipelines.compiling.compiled import CompiledPipeline
@@ -93,6 +94,9 @@ def build(
     no_champion = session.add(NO_CHAMPION)
     parameters = _parameters(recipe, no_champion)
     project = of_training(recipe, home)
+    if project:
+        shards = recipe.data is not None
+        project = completed(project, recipe.train, CHECKOUT, shards)
     context = StepContext(
         session=session,
         parameters=parameters,

@@ -42,6 +42,9 @@ ROOMS = {
 }
 """Step → what its job imports besides. A room ends with a slash."""
 
+READER = (*EVERYWHERE, "training/__init__.py", "training/formats.py", "training/data/")
+"""What reads shards, for a script of the user's own that is given some."""
+
 STAYING = frozenset(
     {
         *(f"steps/{step}/{name}.py" for step in ROOMS for name in ("step", "config")),

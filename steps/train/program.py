@@ -123,7 +123,11 @@ def script_program(
             inference=project.inference,
             parts={name: value for name, value in parts.told.items() if name != "code"},
         ),
-        environment={**config.launcher_environment, **config.environment},
+        environment={
+            **config.launcher_environment,
+            **({"PYTHONPATH": CODE} if shard else {}),  # the shards' reader lies there
+            **config.environment,
+        },
         hyperparameters={name: hyperparameter(v) for name, v in config.arguments.items()},
         metrics=list(config.metrics.items()),
         channels=[
