@@ -328,7 +328,7 @@ def train_parts(recipe: Recipe, source: Path | None) -> Parts:
     code = step_code(CHECKOUT, "train", source)
     assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has looked)
     known = parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
-    return known.model_copy(update={"start": start_of(recipe)})
+    return known.model_copy(update={"start": start_of(recipe), "tuning": recipe.train.tuning.part})
 
 
 def from_recipe(path: Path, overrides: Sequence[str] = ()) -> CompiledPipeline:

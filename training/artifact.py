@@ -1,6 +1,8 @@
 """The trained model as it is handed on: weights as safetensors, and what it takes to use them.
 
-model.safetensors   weights, under the names that Workload.export gives them
+model.safetensors   weights, under the names that Workload.export gives them; not where the training
+                    trained adapters, unless they are merged
+adapter/            adapters, in peft's format (``training.lora``)
 config.json         what others read the weights with; workload, its settings, how it was trained
 history.jsonl       the metric lines of the training, since its beginning
 tokenizer.json      when the workload has one
@@ -10,6 +12,7 @@ code/               the code that answers requests with it (``training.inference
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import distributions
@@ -21,11 +24,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from training import shipping
+from training import lora, shipping
+from training.adapters import Adapters
 from training.workloads import Workload, load
 from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
+WEIGHTS = "model.safetensors"
+BASE = "TRAINYARD_BASE"
 TIES = "tied_weights"
 """In config.json: further names of weights → the name that model.safetensors has them under."""
 
@@ -36,18 +42,26 @@ def save(
     workload: Workload,
     description: dict[str, Any],
     history: Sequence[Mapping[str, float]],
+    adapters: Adapters | None = None,
 ) -> None:
     """Write the artifact; config.json comes last.
 
     Args:
         weights: the model's state on the CPU.
+        adapters: what of it are adapters; ``description`` says what they belong to, as ``base``.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    weights, trained = lora.apart(weights) if adapters else (weights, {})
     exported, config = workload.export(weights)
+    if adapters:
+        named = lora.exported(workload, trained)
+        lora.write(folder, named, adapters, description["base"])
+        exported = lora.added(exported, named, adapters.scale)
     whole, ties = untied(exported)
-    model = whole_file.Draft(folder / "model.safetensors")
-    with model:
-        save_file(whole, model.temporary, {"format": "pt"})
+    if adapters is None or adapters.merge:
+        model = whole_file.Draft(folder / WEIGHTS)
+        with model:
+            save_file(whole, model.temporary, {"format": "pt"})
     for name, content in workload.files().items():
         whole_file.write(folder / name, content)
     lines = "".join(json.dumps(line) + "\n" for line in history)
@@ -107,30 +121,76 @@ def _code(workload: str) -> Iterator[tuple[str, Path]]:
             yield name, path
 
 
-def open_artifact(folder: Path) -> tuple[Workload, nn.Module, dict[str, Any]]:
+def open_artifact(
+    folder: Path, base: Path | None = None
+) -> tuple[Workload, nn.Module, dict[str, Any]]:
     """(workload, model in evaluation mode on the CPU, description).
+
+    Args:
+        base: folder with the model that adapters belong to, where the artifact holds them alone;
+            None: the environment variable TRAINYARD_BASE names it.
 
     Raises:
         DataError: a file is missing, or the weights are not those of the described model.
     """
-    for name in ("config.json", "model.safetensors"):
+    description = _described(folder)
+    workload = load(description["workload"], description["workload_config"], folder)
+    model = workload.model()
+    try:
+        if (folder / WEIGHTS).is_file():
+            fill(model, workload, load_file(folder / WEIGHTS), description)
+        else:
+            _fill_adapted(model, workload, folder, base, description)
+    except (RuntimeError, KeyError, SafetensorError) as error:
+        first = str(error).splitlines()[0]
+        raise DataError(f"{folder}: the weights are not those of config.json: {first}") from None
+    return workload, model.eval(), description
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    """The artifact's config.json."""
+    alone = (folder / lora.WEIGHTS).is_file()
+    for name in ("config.json", lora.WEIGHTS if alone else WEIGHTS):
         if not (folder / name).is_file():
             raise DataError(
                 f"{folder / name}: is missing; the training job did not finish its model"
             )
     try:
         description = json.loads((folder / "config.json").read_bytes())
-        name, settings = description["workload"], description["workload_config"]
+        return description | {n: description[n] for n in ("workload", "workload_config")}
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{folder / 'config.json'}: is damaged; train the model again") from None
-    workload = load(name, settings, folder)
-    model = workload.model()
-    try:
-        fill(model, workload, load_file(folder / "model.safetensors"), description)
-    except (RuntimeError, KeyError, SafetensorError) as error:
-        first = str(error).splitlines()[0]
-        raise DataError(f"{folder}: the weights are not those of config.json: {first}") from None
-    return workload, model.eval(), description
+
+
+def _fill_adapted(
+    model: nn.Module,
+    workload: Workload,
+    folder: Path,
+    base: Path | None,
+    description: Mapping[str, Any],
+) -> None:
+    """Write the base's weights into ``model``, adapters added.
+
+    Raises:
+        DataError: the base is not there, or another one.
+    """
+    from training import base_model  # which reads artifacts
+
+    asked = description["base"]
+    base = base or (Path(os.environ[BASE]) if BASE in os.environ else None)
+    if base is None:
+        raise DataError(
+            f"{folder}: holds adapters alone; their base {asked['uri']} has to be in a folder that "
+            f"the environment variable {BASE} names, or train with train.adapters.merge"
+        )
+    if (found := base_model.sha256(base)) != asked["sha256"]:
+        raise DataError(
+            f"the adapters belong to base {asked['sha256']} ({asked['uri']}), and the one that is "
+            f"given is {found}: give that one, or train with train.adapters.merge"
+        )
+    tensors, told = base_model.read(workload, description["workload"], base, asked["uri"])
+    ties = {name: tensors[first] for name, first in told.get(TIES, {}).items()}
+    fill(model, workload, lora.added(tensors | ties, *lora.read(folder)), {})
 
 
 def fill(

@@ -23,7 +23,7 @@ from trainyard.common.hashes import json_sha256
 
 JOB = "steps/train/job.py"
 SHOWN = 3  # files in one message
-ADDED = ("mixture", "inputs")
+ADDED = ("tuning", "mixture", "inputs")
 """Parts that older trainings do not tell: without them a training is called as it was then."""
 
 
@@ -58,6 +58,9 @@ class Parts(BaseModel):
     inputs: dict[str, str] | None = None
     """Input of the mixture → fingerprint; None where it is not known yet."""
 
+    tuning: dict[str, Any] | None = None
+    """Which of them are trained (``training.adapters``); None for all."""
+
     @property
     def name(self) -> str:
         """The identity: only a checkpoint of the same one is resumed by itself."""
@@ -89,7 +92,7 @@ class Parts(BaseModel):
     def _flat(self) -> dict[str, Any]:
         inside = {f"workload_config.{name}": v for name, v in self.workload_config.items()}
         inside |= {f"data.{name}": fingerprint for name, fingerprint in (self.inputs or {}).items()}
-        names = ("workload", "data", "torch", "start", "mixture")
+        names = ("workload", "data", "torch", "start", "tuning", "mixture")
         return self.settings | inside | {name: getattr(self, name) for name in names}
 
 
@@ -109,6 +112,17 @@ def parts(
         settings=config.model_dump(mode="json", exclude=IMMATERIAL),
         code=material(files, workload),
     )
+
+
+def of_now(before: Parts) -> Parts:
+    """An older version's parts: what the workload can be set to since then has its default."""
+    fields = spec(before.workload).config.model_fields
+    since = {
+        name: field.get_default(call_default_factory=True)
+        for name, field in fields.items()
+        if not field.is_required()
+    }
+    return before.model_copy(update={"workload_config": since | before.workload_config})
 
 
 def material(files: Mapping[str, bytes], workload: str) -> dict[str, str]:

@@ -12,10 +12,10 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from training import marker
+from training import hugging_face, marker
 from training.config import TrainConfig
 from training.formats import older
-from training.identity import Parts
+from training.identity import Parts, of_now
 from training.lineage import Lineage
 from training.marker import Marker
 from trainyard.common.errors import DataError, TrainingError
@@ -25,7 +25,7 @@ CHANNEL = "start"
 ARCHIVE = "model.tar.gz"
 PICKLED = "state.pt"
 """What the first checkpoints were."""
-DIFFERENT = {*("code", "data", "mixture", "torch", "workload", "workload_config"),
+DIFFERENT = {*("code", "data", "mixture", "torch", "tuning", "workload", "workload_config"),
              *TrainConfig.model_fields}  # fmt: skip
 """What ``may_differ`` may name."""
 URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/\S*[^\s/]"
@@ -42,9 +42,10 @@ class StartFrom(BaseModel):
     optimizer state and averages, by the schedule that the settings give now."""
 
     may_differ: tuple[str, ...] = ()
-    """With checkpoint: in what this training may differ from that one. code, data, torch, workload,
-    workload_config, mixture, or a setting of the loop such as max_steps; anything else is an error.
-    Weights of data.inputs that change only after the checkpoint's step are no difference."""
+    """With checkpoint: in what this training may differ from that one. code, data, torch, tuning
+    (what train.freeze says), workload, workload_config, mixture, or a setting of the loop such as
+    max_steps; anything else is an error. Weights of data.inputs that change only after the
+    checkpoint's step are no difference."""
 
     model_package: str | None = Field(
         default=None, pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:model-package/\S+$"
@@ -55,29 +56,40 @@ class StartFrom(BaseModel):
     model: str | None = Field(default=None, pattern=URI + r"$")
     """S3 URI of its model.tar.gz, where the registry need not be asked, or the model is in none."""
 
+    hugging_face: str | None = Field(default=None, pattern=URI + r"/?$")
+    """S3 URI of a folder in Hugging Face's layout: config.json, safetensors (with their index),
+    tokenizer.json. The training begins at step 1 with its weights."""
+
     model_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of that file; another one is an error. None: not checked."""
+    """SHA-256 of that file, or of that folder (the job's log says it); another one is an error.
+    None: not checked."""
 
     @property
     def uri(self) -> str | None:
         """What the training is given as a channel; None while the registry was not asked."""
-        return self.model or (self.checkpoint and self.checkpoint.rstrip("/") + "/")
+        folder = self.checkpoint or self.hugging_face
+        return self.model or (folder and folder.rstrip("/") + "/")
 
     def words(self) -> str:
         """For people."""
         if self.checkpoint is None:
             known = f" (SHA-256 {self.model_sha256[:12]}…)" if self.model_sha256 else ""
-            package = f"model package {self.model_package}" if self.model_package else self.model
+            package = f"model package {self.model_package}" if self.model_package else self.uri
             return f"begins at step 1 with the weights of {package}{known}"
         differ = ", ".join(self.may_differ) or "nothing"
         return f"goes on from checkpoint {self.checkpoint}, which may differ in {differ}"
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
-        model = self.model or self.model_package
+        model = self.model or self.model_package or self.hugging_face
         if (self.checkpoint is None) == (model is None):
             raise ValueError(
                 f"checkpoint is {self.checkpoint} and model_package {model}: set one of the two"
+            )
+        if self.hugging_face and (self.model or self.model_package):
+            raise ValueError(
+                f"hugging_face is {self.hugging_face} and model_package "
+                f"{self.model or self.model_package}: set one of the two"
             )
         if model and self.may_differ:
             raise ValueError(
@@ -85,7 +97,9 @@ class StartFrom(BaseModel):
                 "begins with a model begins at step 1, and may differ in anything"
             )
         if self.model_sha256 and not model:
-            raise ValueError("model_sha256 is for model and model_package; leave it out")
+            raise ValueError(
+                "model_sha256 is for model, model_package and hugging_face; leave it out"
+            )
         if unknown := [name for name in self.may_differ if name not in DIFFERENT]:
             raise ValueError(
                 f"may_differ: {', '.join(unknown)} is no part of a training; choose among "
@@ -106,7 +120,7 @@ class Start:
     """The checkpoint's marker."""
 
     sha256: str | None = None
-    """The hash that the model's archive has."""
+    """The hash that the model's archive, or folder, has."""
 
     @property
     def lineage(self) -> Lineage | None:
@@ -116,10 +130,23 @@ class Start:
     @property
     def part(self) -> dict[str, Any]:
         """What of it belongs to the training's identity: content, not places."""
+        if self.asked.hugging_face:
+            return {"hugging_face": self.sha256}
         if self.said is None:
             return {"model": self.sha256, "model_package": self.asked.model_package}
         assert self.lineage is not None  # noqa: S101 (``opened`` has looked)
         return {"checkpoint": self.lineage.parts.name, "step": self.said.step}
+
+    @property
+    def base(self) -> dict[str, Any] | None:
+        """What the finished model says of the one that it began with; None for a checkpoint."""
+        if self.said is not None:
+            return None
+        return {
+            "sha256": self.sha256,
+            "model_package": self.asked.model_package,
+            "uri": self.asked.uri,
+        }
 
 
 def read_start(text: str) -> StartFrom | None:
@@ -149,16 +176,30 @@ def opened(asked: StartFrom, channel: Path) -> Start:
 
 
 def _opened_model(asked: StartFrom, channel: Path) -> Start:
-    archive = channel / ARCHIVE
-    if not archive.is_file():
-        raise DataError(f"{archive}: is missing; start_from.model has to name a {ARCHIVE}")
-    found = file_sha256(archive)
+    found = _folder_sha256(asked, channel) if asked.hugging_face else _archive_sha256(channel)
     if asked.model_sha256 not in (None, found):
         raise TrainingError(
             f"start_from: the SHA-256 of {asked.uri} is {found}, expected {asked.model_sha256}: "
             "the file was replaced; restore it, or name another model"
         )
     return Start(asked, channel, sha256=found)
+
+
+def _archive_sha256(channel: Path) -> str:
+    archive = channel / ARCHIVE
+    if not archive.is_file():
+        raise DataError(f"{archive}: is missing; start_from.model has to name a {ARCHIVE}")
+    return file_sha256(archive)
+
+
+def _folder_sha256(asked: StartFrom, channel: Path) -> str:
+    if not hugging_face.is_folder(channel):
+        there = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
+        raise DataError(
+            f"start_from.hugging_face {asked.hugging_face}: holds no {hugging_face.CONFIG}, but "
+            f"{json.dumps(there)}; name the folder itself"
+        )
+    return hugging_face.sha256(channel)
 
 
 def _newest(asked: StartFrom, channel: Path) -> Start:
@@ -215,7 +256,8 @@ def check_differences(start: Start, mine: Parts) -> dict[str, str]:
     """
     if start.lineage is None:
         return {}
-    found = mine.differences(start.lineage.parts)
+    before = start.lineage.parts
+    found = mine.differences(of_now(before) if before.workload == mine.workload else before)
     found.pop("start", None)  # that is what start_from says
     asked = start.asked.may_differ
     if start.said and _until(mine, start.said.step) == _until(start.lineage.parts, start.said.step):

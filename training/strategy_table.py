@@ -24,6 +24,9 @@ class StrategyEntry:
     shards: bool = False
     """Whether it takes a ``shard_degree``."""
 
+    adapters: bool = False
+    """Whether it trains adapters beside frozen weights, and keeps these out of checkpoints."""
+
     keeps_layers: bool = True
     """Whether the optimizer sees a layer's weights together, as LAMB needs."""
 
@@ -35,9 +38,9 @@ class StrategyEntry:
 
 
 STRATEGIES = {
-    "single": StrategyEntry(place="single.Single", one_process=True),
-    "ddp": StrategyEntry(place="ddp.Ddp", splits=True),
-    "fsdp": StrategyEntry(place="mesh.Mesh", splits=True, shards=True),
+    "single": StrategyEntry(place="single.Single", one_process=True, adapters=True),
+    "ddp": StrategyEntry(place="ddp.Ddp", splits=True, adapters=True),
+    "fsdp": StrategyEntry(place="mesh.Mesh", splits=True, shards=True, adapters=True),
     "deepspeed": StrategyEntry(
         place="deepspeed.DeepSpeed", keeps_layers=False, float64=False, flat_from_stage=3
     ),

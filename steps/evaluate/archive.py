@@ -26,11 +26,12 @@ class Trained:
     """The archive as it is registered."""
 
 
-def open_archive(folder: Path, workload: str | None = None) -> Trained:
+def open_archive(folder: Path, workload: str | None = None, base: Path | None = None) -> Trained:
     """The model of the folder's model.tar.gz, on the CPU.
 
     Args:
         workload: the name that its workload must have.
+        base: folder with the model that its adapters belong to, where it holds adapters alone.
 
     Raises:
         TrainyardError: there is none, it is damaged, or of another workload.
@@ -40,7 +41,7 @@ def open_archive(folder: Path, workload: str | None = None) -> Trained:
     unpack(archive, files)
     if workload is not None:
         _check_workload(files / "config.json", workload)
-    return Trained(*open_artifact(files), evidence(archive))
+    return Trained(*open_artifact(files, base), evidence(archive))
 
 
 def _check_workload(path: Path, expected: str) -> None:

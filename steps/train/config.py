@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from steps.config import Section
 from steps.train.script import ScriptSettings
 from steps.train.support import refuse_machines, requirements
+from training.adapters import FROZEN_TWICE, NO_BASE, PACKAGES, Adapters, Tuning, refuse_adapters
 from training.config import TrainConfig
 from training.start import StartFrom
 from training.trackers import packages, tracking_uri
@@ -75,8 +76,17 @@ class TrainStepConfig(ScriptSettings):
     """Further environment variables of the training containers (NCCL_DEBUG and the like)."""
 
     start_from: StartFrom | None = None
-    """What the weights begin with instead of fresh ones: another training's checkpoint, or a
-    registered model. None: fresh weights, or this very training's own checkpoints."""
+    """What the weights begin with instead of fresh ones: another training's checkpoint, a
+    registered model, or a Hugging Face folder. None: fresh weights, or this very training's own
+    checkpoints."""
+
+    adapters: Adapters | None = None
+    """Train LoRA adapters beside the frozen weights of ``start_from``'s model, and save them alone;
+    with strategies single, ddp and fsdp. None: the weights themselves are trained."""
+
+    freeze: tuple[str, ...] = ()
+    """Weights that stay as they begin, by their names in the model; * stands for any characters
+    (blocks.0.*)."""
 
     loop: TrainConfig | None = None
     """The training loop; each field becomes a hyperparameter of the job. Instead of ``script``."""
@@ -113,11 +123,31 @@ class TrainStepConfig(ScriptSettings):
 
     @property
     def packages(self) -> list[str]:
-        """The pip requirements of the trackers, the strategy and the launcher."""
+        """The pip requirements of the trackers, the strategy, the launcher and the adapters."""
         if self.loop is None:
             return sorted(requirements("", self.launcher))
         trackers = packages(self.loop, tracking_uri(self.loop, self.environment)).values()
-        return sorted({*trackers, *requirements(self.loop.strategy, self.launcher)})
+        adapters = PACKAGES if self.adapters else ()
+        return sorted({*trackers, *adapters, *requirements(self.loop.strategy, self.launcher)})
+
+    @property
+    def tuning(self) -> Tuning:
+        """Which weights are trained, as the job is told it."""
+        return Tuning(adapters=self.adapters, freeze=self.freeze)
+
+    @model_validator(mode="after")
+    def _adapters_fit(self) -> Self:
+        if self.script and (self.adapters or self.freeze):
+            raise ValueError("adapters and freeze are for the training loop; the script does that")
+        if self.adapters is None:
+            return self
+        if self.freeze:
+            raise ValueError(FROZEN_TWICE.format(", ".join(self.freeze)))
+        if self.start_from is None or self.start_from.checkpoint:
+            raise ValueError(f"adapters: {NO_BASE}")
+        if self.loop and (refused := refuse_adapters(self.loop)):
+            raise ValueError(refused)
+        return self
 
     @model_validator(mode="after")
     def _loop_or_script(self) -> Self:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from steps import edge
 from steps.arguments import add, read
+from training.adapters import NO_BASE, Tuning, read_tuning, refuse_adapters
 from training.config import TrainConfig
 from training.mixture import read_mixture, told
 from training.restart import Attempt, refuse_what_failed
@@ -37,6 +38,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--workload_config", default="{}", help="the workload's settings as JSON")
     parser.add_argument("--start_from", default="", help="StartFrom as JSON; none: fresh weights")
     parser.add_argument("--mixture", default="", help="Mixture as JSON; none: data of one input")
+    parser.add_argument("--tuning", default="", help="Tuning as JSON; none: all weights")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)  # SMP's; it reads them itself
     add(parser, TrainConfig)
@@ -67,8 +69,9 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     settings = read_settings(options.workload_config)
     start = _start(options.start_from, root / "input/data", config)
     mixture = read_mixture(options.mixture)
+    tuning = _tuning(options.tuning, start, config)
 
-    from training import artifact, begin
+    from training import artifact, base_model, begin, lora
     from training.checkpoint import Checkpoints
     from training.data.mixture import inputs
     from training.lineage import Lineage
@@ -86,15 +89,16 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     workload.fit(data["train"])
     fingerprint = data["train"].fingerprint
     model = fresh(config, workload)
+    if start and start.said is None:
+        base_model.fill(model, workload, options.workload, start.folder, start.asked.uri)
+    lora.tune(model, workload, tuning, config.seed)
     shaping = settings_by_batch(config, workload, model)
-    parts = _parts(config, options.workload, settings, fingerprint, start, shaping)
+    parts = _parts(config, options.workload, settings, fingerprint, start, shaping, tuning)
     if mixture is not None:
         fingerprints = {one.name: one.fingerprint for one in inputs(data["train"].merged).values()}
         parts = parts.model_copy(update={"mixture": told(mixture), "inputs": fingerprints})
     name = parts.name
     differs = check_differences(start, parts) if start else {}
-    if start and start.said is None:
-        begin.load_model(start, workload, options.workload, model)
     job = {"workload": options.workload, "workload_config": options.workload_config}
     follow = trackers(config, root, name, {**job, "train_fingerprint": fingerprint})
     history = root / "checkpoints" / name / "history.jsonl"
@@ -152,8 +156,10 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
                 "training": checkpoints.lineage.told(),
                 "parameters": sum(t.numel() for t in {id(t): t for t in weights.values()}.values()),
                 "packages_sha256": artifact.add_code(root / "model", options.workload),
+                **({"base": start.base} if start and start.base else {}),
             }
-            artifact.save(root / "model", weights, workload, description, reports.history)
+            adapters = tuning.adapters
+            artifact.save(root / "model", weights, workload, description, reports.history, adapters)
 
 
 def _start(text: str, channels: Path, config: TrainConfig) -> Start | None:
@@ -166,6 +172,16 @@ def _start(text: str, channels: Path, config: TrainConfig) -> Start | None:
     return start
 
 
+def _tuning(text: str, start: Start | None, config: TrainConfig) -> Tuning:
+    """Which weights are trained, if not all."""
+    tuning = read_tuning(text)
+    if tuning.adapters and (start is None or start.base is None):
+        raise TrainingError(f"train.adapters: {NO_BASE}")
+    if tuning.adapters and (refused := refuse_adapters(config)):
+        raise TrainingError(refused)
+    return tuning
+
+
 def _parts(
     config: TrainConfig,
     workload: str,
@@ -173,6 +189,7 @@ def _parts(
     fingerprint: str,
     start: Start | None,
     shaping: dict[str, Any],
+    tuning: Tuning,
 ) -> "Parts":
     """What this process trains with, by the code that it runs.
 
@@ -186,6 +203,7 @@ def _parts(
     known = identity.parts(config, workload, settings, files)
     release = torch.__version__.partition("+")[0]  # +cpu and +cu128 are the same torch
     more = {"data": fingerprint, "torch": release, "start": start.part if start else None}
+    more["tuning"] = tuning.part
     return known.model_copy(update={"settings": known.settings | shaping, **more})
 
 

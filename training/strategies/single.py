@@ -25,6 +25,7 @@ class Single:
     Attributes:
         model: the model's weights as this rank has them, under the model's own names.
         names: every name in the whole model's state → the one that it is saved under.
+        from_base: names of what begins and ends as the base's, so no checkpoint holds it.
         optimizer: over these weights.
         data_rank, data_world: which part of the global batch this rank takes: ranks that share a
             model (tensor, pipeline) take the same samples.
@@ -65,6 +66,7 @@ class Single:
                 "train: let Workload.model leave those that are to be trained unfrozen"
             )
         self.names = ties.first_names(whole)
+        self.from_base = getattr(whole, "from_base", frozenset())
         self._draws = by_batch(self.workload, whole)
 
     def take(self, model: nn.Module, stage: int = 0) -> None:
@@ -170,6 +172,7 @@ class Single:
         state = {
             f"model.{self.saved_name(name)}": tensor
             for name, tensor in self.model.state_dict().items()
+            if name not in self.from_base
         }
         for parameter, moments in optimizers.moments(self.optimizer):
             for kind, tensor in moments.items():

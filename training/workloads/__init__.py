@@ -225,6 +225,12 @@ class Workload(Protocol):
     ) -> "tuple[Mapping[str, torch.Tensor], dict[str, Any]]":
         """The model's state under names that others know, and what config.json says of it."""
 
+    def export_adapters(
+        self, adapters: "Mapping[str, torch.Tensor]"
+    ) -> "Mapping[str, torch.Tensor]":
+        """``<layer>.lora_A`` and ``<layer>.lora_B`` under the layers' names in ``export``'s model;
+        optional, for a workload whose ``export`` renames layers."""
+
     def restore(self, weights: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
         """The state that ``export`` was given. Raises: KeyError: a weight is missing."""
 

@@ -82,6 +82,23 @@ def restore(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[
     return found
 
 
+def export_adapters(
+    config: LanguageModelConfig, adapters: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Under their layers' names. That of ``attention.qkv`` becomes three, which have A in common
+    and a part of B each."""
+    renamed = {ours.removesuffix(".weight"): theirs for ours, theirs in names(config)}
+    parts = {ours.removesuffix(".weight"): theirs for ours, theirs in joined(config)}
+    found: dict[str, Tensor] = {}
+    for name, tensor in adapters.items():
+        layer, _, kind = name.rpartition(".")
+        theirs = parts.get(layer, (renamed.get(layer, ""),))
+        split = take_apart(config, tensor) if layer in parts and kind == "lora_B" else [tensor] * 3
+        for their, part in zip(theirs, split, strict=False):
+            found[f"{their.removesuffix('.weight')}.{kind}"] = part
+    return found
+
+
 def family(config: LanguageModelConfig) -> tuple[str, str]:
     """(``model_type``, class) that transformers reads the model with."""
     if config.qk_norm:

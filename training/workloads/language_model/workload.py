@@ -72,12 +72,14 @@ class Workload:
         Chowdhery et al. 2022 (PaLM), appendix B; heads by their width. The embedding counts once,
         for the logits, and one that is not tied not at all: it is looked up.
         """
-        weights = sum(parameter.numel() for parameter in model.parameters())
-        if not self.config.tie_embeddings:
-            weights -= model.embedding.weight.numel()
+        # A frozen weight's own gradient is not computed: four operations, and not six.
+        costs = [p.numel() * (6 if p.requires_grad else 4) for p in model.parameters()]
         config = self.config
+        if not config.tie_embeddings:
+            embedding = model.embedding.weight
+            costs.append(-embedding.numel() * (6 if embedding.requires_grad else 4))
         attended = config.layers * config.heads * config.head_width * config.context_length
-        return 6 * weights + 12 * attended
+        return sum(costs) + 12 * attended
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         return list(model.blocks.values())
@@ -96,6 +98,9 @@ class Workload:
         """As Hugging Face's Llama, Qwen2 or Qwen3."""
         found = portable.export(self.config, weights)
         return found, portable.describe(self.config, found, self.tokenizer.end)
+
+    def export_adapters(self, adapters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return portable.export_adapters(self.config, adapters)
 
     def restore(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return portable.restore(self.config, weights)

@@ -1,0 +1,102 @@
+"""Which weights a training trains, where it is not all of them: LoRA adapters, or what is left
+unfrozen. No torch here: recipes are checked with it.
+"""
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+
+from training.config import TrainConfig
+from training.strategy_table import STRATEGIES
+from trainyard.common.errors import TrainingError
+
+PACKAGES = ("peft",)
+"""What a training with adapters imports besides."""
+
+NO_BASE = (
+    "are for a model that is there: set train.start_from to a model_package, model or hugging_face "
+    "folder (an interrupted training goes on from its own checkpoints by itself)"
+)
+FROZEN_TWICE = "freeze {} and adapters are both set: adapters freeze all else; leave freeze out"
+
+
+class Adapters(BaseModel):
+    """Low-rank adapters beside frozen linear layers (Hu et al. 2021, LoRA), by the library peft:
+    W x becomes W x + alpha / rank × B A x, and only A and B are trained, saved and handed on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    rank: int = Field(default=8, ge=1)
+    """Columns of B and rows of A."""
+
+    alpha: FiniteFloat = Field(default=16.0, gt=0)
+    """Adapters weigh alpha / rank."""
+
+    dropout: FiniteFloat = Field(default=0.0, ge=0, lt=1)
+    """Share of an adapter's inputs that are dropped in training, whoever computes the sample."""
+
+    targets: tuple[str, ...] = ()
+    """Linear layers that get one, by the end of their names (qkv, feed_forward.up). None: every
+    linear layer of the workload's blocks."""
+
+    merge: bool = False
+    """Whether model.tar.gz holds the whole model besides, adapters added: an endpoint needs it.
+    Without it the archive holds adapters alone, and evaluate adds them to the base that
+    ``start_from`` names."""
+
+    @property
+    def scale(self) -> float:
+        """What B A is multiplied by."""
+        return self.alpha / self.rank
+
+
+class Tuning(BaseModel):
+    """As the training job is given it: one hyperparameter."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    adapters: Adapters | None = None
+    freeze: tuple[str, ...] = ()
+
+    @property
+    def part(self) -> dict[str, Any] | None:
+        """What of it belongs to the training's identity; None when all weights are trained."""
+        found = self.model_dump(mode="json", exclude={"adapters": {"merge"}})
+        return found if self.adapters or self.freeze else None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.adapters and self.freeze:
+            raise ValueError(FROZEN_TWICE.format(", ".join(self.freeze)))
+        return self
+
+
+def refuse_adapters(config: TrainConfig) -> str | None:
+    """Why adapters cannot be trained so; None when they can."""
+    strategies = [name for name, one in STRATEGIES.items() if one.adapters]
+    if config.strategy not in strategies:
+        return (
+            f"adapters cannot be trained by strategy {config.strategy}: set loop.strategy to one "
+            f"of {', '.join(strategies)}"
+        )
+    if config.tensor_parallel * config.pipeline_parallel > 1:
+        return (
+            f"adapters cannot be split by tensor_parallel {config.tensor_parallel} and "
+            f"pipeline_parallel {config.pipeline_parallel}: set both to 1, and loop.strategy to "
+            "fsdp where the model is too large for one rank"
+        )
+    return None
+
+
+def read_tuning(text: str) -> Tuning:
+    """The hyperparameter ``tuning``, JSON; empty for a training of all weights.
+
+    Raises:
+        TrainingError: it is malformed; names what.
+    """
+    try:
+        return Tuning.model_validate_json(text) if text else Tuning()
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, ("tuning", *first["loc"])))
+        raise TrainingError(f"hyperparameter {field}: {first['msg']}: {first['input']!r}") from None
