@@ -24,16 +24,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from training import lora, shipping
+from training import base_model, lora, shipping
 from training.adapters import Adapters
+from training.exported import TIES, fill, retied, untied
 from training.workloads import Workload, load
 from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
 WEIGHTS = "model.safetensors"
 BASE = "TRAINYARD_BASE"
-TIES = "tied_weights"
-"""In config.json: further names of weights → the name that model.safetensors has them under."""
 
 
 def save(
@@ -68,27 +67,6 @@ def save(
     whole_file.write(folder / "history.jsonl", lines)
     told = config | description | ({TIES: ties} if ties else {})
     whole_file.write(folder / "config.json", json.dumps(told, indent=1))
-
-
-def untied(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """(tensors that share no memory, further name → name of the same tensor among them).
-
-    safetensors refuses tensors that share memory: each is written once, and config.json names the
-    others. (Not the file's own metadata: its order, and so the bytes, would differ each time.)
-    """
-    whole: dict[str, Tensor] = {}
-    ties: dict[str, str] = {}
-    first: dict[tuple, str] = {}
-    memory: set[int] = set()
-    for name, tensor in tensors.items():
-        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
-        if tensor.numel() and first.setdefault(key, name) != name:
-            ties[name] = first[key]
-            continue
-        shared = tensor.untyped_storage().data_ptr() in memory
-        memory.add(tensor.untyped_storage().data_ptr())
-        whole[name] = tensor.clone() if shared else tensor
-    return {name: tensor.contiguous() for name, tensor in whole.items()}, ties
 
 
 def add_code(folder: Path, workload: str) -> str:
@@ -138,7 +116,7 @@ def open_artifact(
     model = workload.model()
     try:
         if (folder / WEIGHTS).is_file():
-            fill(model, workload, load_file(folder / WEIGHTS), description)
+            fill(model, workload, retied(load_file(folder / WEIGHTS), description))
         else:
             _fill_adapted(model, workload, folder, base, description)
     except (RuntimeError, KeyError, SafetensorError) as error:
@@ -174,8 +152,6 @@ def _fill_adapted(
     Raises:
         DataError: the base is not there, or another one.
     """
-    from training import base_model  # which reads artifacts
-
     asked = description["base"]
     base = base or (Path(os.environ[BASE]) if BASE in os.environ else None)
     if base is None:
@@ -188,21 +164,5 @@ def _fill_adapted(
             f"the adapters belong to base {asked['sha256']} ({asked['uri']}), and the one that is "
             f"given is {found}: give that one, or train with train.adapters.merge"
         )
-    tensors, told = base_model.read(workload, description["workload"], base, asked["uri"])
-    ties = {name: tensors[first] for name, first in told.get(TIES, {}).items()}
-    fill(model, workload, lora.added(tensors | ties, *lora.read(folder)), {})
-
-
-def fill(
-    model: nn.Module,
-    workload: Workload,
-    weights: dict[str, Tensor],
-    description: Mapping[str, Any],
-) -> None:
-    """Write the weights of a model.safetensors into ``model``; ``description``: its config.json.
-
-    Raises:
-        RuntimeError, KeyError: they are not this model's.
-    """
-    ties = {name: weights[first] for name, first in description.get(TIES, {}).items()}
-    model.load_state_dict(workload.restore(weights | ties))
+    tensors = base_model.read(workload, description["workload"], base, asked["uri"])
+    fill(model, workload, lora.added(tensors, *lora.read(folder)))

@@ -13,7 +13,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file
 from torch import Tensor, nn
 
-from training import artifact, hugging_face, lora
+from training import hugging_face, lora
+from training.exported import fill as fill_exported
+from training.exported import retied
 from training.start import ARCHIVE
 from training.workloads import Workload, spec
 from trainyard.common.errors import DataError, TrainingError
@@ -47,8 +49,7 @@ def fill(model: nn.Module, workload: Workload, name: str, folder: Path, uri: str
         DataError: the base is damaged, of another workload, or its weights are another model's.
     """
     try:
-        tensors, description = read(workload, name, folder, uri)
-        artifact.fill(model, workload, tensors, description)
+        fill_exported(model, workload, read(workload, name, folder, uri))
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"start_from: the weights of {uri} are not those of this training's model: "
@@ -56,10 +57,8 @@ def fill(model: nn.Module, workload: Workload, name: str, folder: Path, uri: str
         ) from None
 
 
-def read(
-    workload: Workload, name: str, folder: Path, uri: str | None
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """(weights by exported names, description).
+def read(workload: Workload, name: str, folder: Path, uri: str | None) -> dict[str, Tensor]:
+    """Its weights by exported names.
 
     Raises:
         DataError: as ``fill``.
@@ -70,9 +69,7 @@ def read(
     return _read_folder(workload, name, folder, uri)
 
 
-def _read_archive(
-    name: str, archive: Path, uri: str | None
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor]:
     files = _members(archive, ("config.json", "model.safetensors", lora.SETTINGS))
     if "config.json" in files and lora.SETTINGS in files and "model.safetensors" not in files:
         raise DataError(
@@ -87,12 +84,10 @@ def _read_archive(
             f"start_from: {uri} is a model of workload {description['workload']!r}; this training "
             f"is of {name!r}"
         )
-    return load(files["model.safetensors"]), description
+    return retied(load(files["model.safetensors"]), description)
 
 
-def _read_folder(
-    workload: Workload, name: str, folder: Path, uri: str | None
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read_folder(workload: Workload, name: str, folder: Path, uri: str | None) -> dict[str, Tensor]:
     description = hugging_face.description(folder)
     differences = spec(name).base_differences
     if differences is None:
@@ -108,7 +103,7 @@ def _read_folder(
         tensors |= load_file(path)
     _check_all_used(workload, tensors)
     _check_tokenizer(workload, folder)
-    return tensors, {}
+    return tensors
 
 
 def _check_all_used(workload: Workload, tensors: dict[str, Tensor]) -> None:

@@ -1,0 +1,51 @@
+"""Weights as they are handed on: each tensor once, by the name that ``export`` gives it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from training.workloads import Workload
+
+TIES = "tied_weights"
+"""In config.json: further names of weights → the name that model.safetensors has them under."""
+
+
+def untied(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """(tensors that share no memory, further name → name of the same tensor among them).
+
+    safetensors refuses tensors that share memory: each is written once, and config.json names the
+    others. (Not the file's own metadata: its order, and so the bytes, would differ each time.)
+    """
+    whole: dict[str, Tensor] = {}
+    ties: dict[str, str] = {}
+    first: dict[tuple, str] = {}
+    memory: set[int] = set()
+    for name, tensor in tensors.items():
+        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and first.setdefault(key, name) != name:
+            ties[name] = first[key]
+            continue
+        shared = tensor.untyped_storage().data_ptr() in memory
+        memory.add(tensor.untyped_storage().data_ptr())
+        whole[name] = tensor.clone() if shared else tensor
+    return {name: tensor.contiguous() for name, tensor in whole.items()}, ties
+
+
+def retied(weights: Mapping[str, Tensor], description: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights of a model.safetensors under all their names; ``description``: its config.json.
+
+    Raises:
+        KeyError: one is missing.
+    """
+    ties = {name: weights[first] for name, first in description.get(TIES, {}).items()}
+    return {**weights, **ties}
+
+
+def fill(model: nn.Module, workload: Workload, weights: Mapping[str, Tensor]) -> None:
+    """Write exported weights, under all their names, into ``model``.
+
+    Raises:
+        RuntimeError, KeyError: they are not this model's.
+    """
+    model.load_state_dict(workload.restore(weights))
