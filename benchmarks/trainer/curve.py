@@ -1,0 +1,129 @@
+"""The Trainer's losses beside the native loop's: same shards, weights, rates, batches."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from benchmarks.trainer.loops import CHECKOUT, LOOPS, MICRO, LoopFailed, run, trainer_losses
+from training.config import TrainConfig
+from training.data.writer import write_dataset
+from training.loop import fresh
+from training.workloads import load, load_packing
+
+MODEL = {"context_length": 64, "layers": 2, "heads": 4, "dim": 128}
+SAMPLES = 1000
+
+
+def settings(steps: int, batch: int) -> dict[str, Any]:
+    """The native loop's: what the Trainer's linear schedule and AdamW are, in our words.
+
+    With ``wsd``, all of it decay to 1/steps of the peak, step n has 1 - n/steps of the peak, which
+    is the Trainer's default.
+    """
+    return {
+        "strategy": "ddp",
+        "max_steps": steps,
+        "global_batch": batch,
+        "micro_batch": MICRO,
+        "learning_rate": 0.003,
+        "schedule": "wsd",
+        "decay_share": 1.0,
+        "min_learning_rate_ratio": 1 / steps,
+        "weight_decay": 0.1,
+        "beta1": 0.9,
+        "beta2": 0.95,
+        "grad_clip": 1.0,
+        "precision": "float32",
+        "log_interval": 1,
+        "seed": 0,
+    }
+
+
+TRAINERS = (
+    "--learning_rate=0.003",
+    "--weight_decay=0.1",
+    "--adam_beta1=0.9",
+    "--adam_beta2=0.95",
+    "--max_grad_norm=1.0",
+    "--seed=0",
+)
+
+
+def write_data(folder: Path) -> None:
+    """The standard library's sources as bytes, two splits; the last samples have padding."""
+    import pyarrow as pa
+
+    from benchmarks.shards.corpus import standard_library
+
+    packing = load_packing("language_model", MODEL)
+    packer = packing.packer()
+    texts = pa.RecordBatch.from_pydict({"text": [t for t in standard_library(200_000) if t]})
+    rows = packer.add(texts)["tokens"][: SAMPLES - 1].copy()
+    for index in range(0, len(rows), 10):  # ragged: a mean of means would be another loss
+        rows[index, index % 60 + 2 :] = packing.tokenizer.end
+    for split, part in (("train", rows), ("validation", rows[:20])):
+        write_dataset(
+            folder / split,
+            {"tokens": part},
+            packing.fields,
+            shard_bytes=20_000,
+            split=split,
+            workload=packing.info,
+        )
+
+
+def native(data: Path, out: Path, world: int, steps: int, batch: int) -> dict[int, float]:
+    """Step → loss of the train job."""
+    (out / "input").mkdir(parents=True)
+    (out / "input/data").symlink_to(data)
+    given = settings(steps, batch)
+    flags = [f"--{name}={value}" for name, value in given.items()]
+    command = ["steps/train/job.py", "--workload=language_model", f"--root={out}", *flags]
+    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={world}", "--standalone"]
+    environment = os.environ | {"PYTHONPATH": ".", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *launcher, *command, f"--workload_config={json.dumps(MODEL)}"],
+        cwd=CHECKOUT,
+        env=environment | {"GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise LoopFailed(done.stdout[-1000:] + done.stderr[-1000:])
+    [history] = out.glob("checkpoints/*/history.jsonl")
+    lines = map(json.loads, history.read_text().splitlines())
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
+def initial(folder: Path) -> None:
+    """The native loop's fresh weights as a Hugging Face folder."""
+    workload = load("language_model", MODEL)
+    model = fresh(TrainConfig(**settings(1, MICRO)), workload)
+    weights, config = workload.export(model.state_dict())
+    folder.mkdir(parents=True)
+    save_file({n: t.contiguous() for n, t in weights.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def trainers(
+    data: Path, out: Path, world: int, steps: int, batch: int, base: Path
+) -> dict[int, float]:
+    """Step → loss of examples/llama/with_trainer.py."""
+    accumulated = batch // (MICRO * world)
+    arguments = LOOPS[0].arguments(steps, steps, out / "checkpoints")
+    more = [f"--gradient_accumulation_steps={accumulated}", f"--base={base}", *TRAINERS]
+    run(LOOPS[0].script, [*arguments, *more], data, out, world)
+    return trainer_losses(out)
+
+
+def difference(one: Mapping[int, float], other: Mapping[int, float]) -> float:
+    """The largest relative one of all steps."""
+    assert one.keys() == other.keys(), f"steps {sorted(one)} and {sorted(other)}"
+    return max(abs(one[step] / loss - 1) for step, loss in other.items())

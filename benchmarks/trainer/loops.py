@@ -1,0 +1,153 @@
+"""The scripts of examples/llama, run as torchrun would in a job, from outside: started, killed, read."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[2]
+EXAMPLES = CHECKOUT / "examples/llama"
+STEP = re.compile(r"^\{'loss': |^step=")
+SECONDS = 300
+MICRO = 4
+"""Samples of a rank in a micro-batch."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One of the examples; ``arguments`` gives it steps, steps between checkpoints, a folder."""
+
+    name: str
+    script: str
+
+    def arguments(self, steps: int, save: int, checkpoints: Path) -> list[str]:
+        if self.script != "with_trainer.py":
+            return [
+                f"--max_steps={steps}",
+                f"--save_steps={save}",
+                f"--micro_batch={MICRO}",
+                f"--checkpoints={checkpoints}",
+            ]
+        return [
+            f"--max_steps={steps}",
+            f"--save_steps={save}",
+            f"--per_device_train_batch_size={MICRO}",
+            f"--output_dir={checkpoints}",
+            "--logging_steps=1",
+            "--use_cpu=True",
+        ]
+
+
+LOOPS = (
+    Loop("Trainer", "with_trainer.py"),
+    Loop("Accelerate", "with_accelerate.py"),
+    Loop("Lightning", "with_lightning.py"),
+)
+
+
+class LoopFailed(Exception):
+    """A script ended with an error; the message has the end of its log."""
+
+
+def run(
+    script: str, arguments: Sequence[str], data: Path, out: Path, world: int, stop: int = 0
+) -> int:
+    """Run to the end; or kill all processes with SIGKILL after ``stop`` steps and some more ms.
+
+    Returns how many steps were made.
+
+    Raises:
+        LoopFailed: it failed by itself, or took longer than five minutes.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    log, began, steps = out / "log.txt", time.monotonic(), 0
+    with log.open("a") as errors, _start(script, arguments, data, out, world, errors) as process:
+        assert process.stdout
+        for line in process.stdout:
+            errors.write(line)
+            steps += bool(STEP.match(line))
+            if (stop and steps >= stop) or time.monotonic() - began > SECONDS:
+                time.sleep(random.random() / 20)
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+        process.wait(SECONDS)
+    if process.returncode and not (stop and steps >= stop):
+        raise LoopFailed(f"{script}: {log.read_text()[-2000:]}")
+    return steps
+
+
+def _start(
+    script: str, arguments: Sequence[str], data: Path, out: Path, world: int, errors: object
+) -> subprocess.Popen:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [f"--nproc_per_node={world}", "--master_addr=127.0.0.1", f"--master_port={port}"]
+    environment = os.environ | {
+        "PYTHONPATH": str(CHECKOUT),
+        "SM_CHANNEL_TRAIN": str(data / "train"),
+        "SM_MODEL_DIR": str(out / "model"),
+        "SM_OUTPUT_DATA_DIR": str(out / "output"),
+        "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
+    launched = ["-m", "torch.distributed.run", *ranks] if world > 1 else []
+    return subprocess.Popen(
+        [sys.executable, *launched, str(EXAMPLES / script), *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def interrupted(
+    loop: Loop, data: Path, out: Path, world: int, steps: int, save: int, kills: int, *extra: str
+) -> list[int]:
+    """Train with so many kills at random steps; after how many steps each start was killed.
+
+    Raises:
+        LoopFailed: a start began anew instead of going on from a checkpoint.
+    """
+    arguments = [*loop.arguments(steps, save, out / "checkpoints"), *extra]
+    most = steps // (kills + 1)
+    chosen = [random.randint(save + 1, most) for _ in range(kills)]
+    for stop in chosen:
+        run(loop.script, arguments, data, out, world, stop)
+    left = run(loop.script, arguments, data, out, world)
+    if not 0 < left <= steps - kills:  # each start made and saved a step at least
+        raise LoopFailed(f"{loop.name}: the last start made {left} of {steps} steps")
+    return chosen
+
+
+def same_model(one: Path, other: Path) -> bool:
+    """Whether the final weights are the same, bit for bit."""
+    files = [out / "model/model.safetensors" for out in (one, other)]
+    return files[0].read_bytes() == files[1].read_bytes()
+
+
+def trainer_losses(out: Path) -> dict[int, float]:
+    """Step → loss, exactly, as the Trainer's last checkpoint has them."""
+    states = (out / "checkpoints").glob("checkpoint-*/trainer_state.json")
+    last = max(states, key=lambda path: int(path.parent.name.rpartition("-")[2]))
+    history = json.loads(last.read_text())["log_history"]
+    return {line["step"]: line["loss"] for line in history if "loss" in line}
+
+
+def fresh(out: Path) -> Path:
+    shutil.rmtree(out, ignore_errors=True)
+    return out
