@@ -1,1 +1,1 @@
-"""Others' loops on our shards: their losses, their interruptions, their cost: python -m benchmarks.trainer"""
+"""Others' loops on our shards: losses, interruptions, cost: python -m benchmarks.trainer"""

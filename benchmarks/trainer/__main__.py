@@ -4,9 +4,9 @@ python -m benchmarks.trainer [--only losses|kills|cost] [--quick] [--json FILE]
 
 losses: Hugging Face's Trainer (examples/llama) beside the native loop, on the same shards, from the
 same weights, with one process and with two; the largest relative difference of any step's loss.
-kills: Trainer, Accelerate and Lightning, killed at random steps and started again; the final weights
-have to be the uninterrupted training's, bit for bit. cost: CPU seconds of a Trainer's step over our
-shards, over that of the usual datasets, round by round.
+kills: Trainer, Accelerate and Lightning, killed at random steps and started again; the final
+weights have to be the uninterrupted training's, bit for bit. cost: CPU seconds of a Trainer's step
+over our shards, over that of the usual datasets, round by round.
 """
 
 import importlib.util

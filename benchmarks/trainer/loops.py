@@ -1,4 +1,4 @@
-"""The scripts of examples/llama, run as torchrun would in a job, from outside: started, killed, read."""
+"""The scripts of examples/llama as processes: started as torchrun does, killed, read."""
 
 import json
 import os

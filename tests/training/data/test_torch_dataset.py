@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
 
+from tests.conftest import CHECKOUT
 from tests.training.data.test_dataset import FIELDS, make
 from tests.training.trainings import write_dataset
+from training import shipping
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.order import uniform, windowed
@@ -164,3 +166,12 @@ def test_a_copy_in_another_process_opens_the_shards_itself(folder):
     copy = pickle.loads(pickle.dumps(train))
     assert copy.data is not train.data
     assert np.array_equal(copy[0]["tokens"], train[0]["tokens"])
+
+
+def test_what_travels_with_a_script_reads_the_shards_without_the_rest(folder, tmp_path, run_python):
+    for name, path in shipping.of_rooms(CHECKOUT, shipping.READER):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(path.read_bytes())
+    code = f"from training.data.torch_dataset import *; print(len(ShardDataset({str(folder)!r})))"
+    done = run_python("-c", code, cwd=tmp_path)
+    assert done.stdout.split() == [str(SAMPLES)], done.stderr
