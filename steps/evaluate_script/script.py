@@ -72,9 +72,13 @@ class Script:
         }
 
     def _python_path(self) -> list[str]:
-        """Without what the image lacked of our own job's packages (``steps/container.sh``)."""
+        """The folder, in which lies what reads the shards, and what there was.
+
+        Without what the image lacked of our own job's packages (``steps/container.sh``).
+        """
         parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        return [part for part in parts if part and part != os.environ.get("PACKAGES_APART")]
+        apart = os.environ.get("PACKAGES_APART")
+        return [str(self.folder), *(part for part in parts if part and part != apart)]
 
 
 def _ended(status: int) -> str:
