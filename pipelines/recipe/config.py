@@ -269,6 +269,8 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _loop_or_script(self) -> Self:
         script.check(self.train, self.evaluate, self.inference.script, self.data is not None)
+        if self.train.script:
+            script.check_gate(self.gate, self.evaluate)
         return self
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ which metrics those are.
 from pydantic import BaseModel, ConfigDict
 
 from steps.evaluate.config import EvaluateConfig
+from steps.gate.config import GateConfig
 from steps.train.config import TrainStepConfig
 from training.workloads import WorkloadSpec
 
@@ -74,11 +75,33 @@ def check(
             )
 
 
+def check_gate(gate: GateConfig, evaluate: EvaluateConfig) -> None:
+    """The gate asks for nothing that a script does not tell, and its metrics have names of their own.
+
+    Raises:
+        ValueError: names the field.
+    """
+    for metric in evaluate.metrics:
+        if taken := sorted({f"max_{metric}", f"min_{metric}"} & {*GateConfig.model_fields}):
+            raise ValueError(
+                f"evaluate.metrics.{metric}: gate.{taken[0]} is a check of its own; choose another "
+                "name for the metric"
+            )
+    if gate.max_latency_p95_ms is not None:
+        raise ValueError(
+            "gate.max_latency_p95_ms: of a script, nobody knows what a request is; remove it, or "
+            "write the latency as a metric into metrics.json, with a ceiling such as "
+            "max_latency_ms"
+        )
+
+
 def _refuse_a_scripts(evaluate: EvaluateConfig, inference: str | None) -> None:
     for field, given in (
         ("evaluate.script", evaluate.script),
         ("evaluate.channels", evaluate.channels),
         ("evaluate.metrics", evaluate.metrics),
+        ("evaluate.baselines", evaluate.baselines),
+        ("evaluate.arguments", evaluate.arguments),
         ("inference.script", inference),
     ):
         if given:

@@ -111,3 +111,24 @@ def test_somebody_elses_object_in_the_ledger_uses_its_number_up(s3, first):
     s3.put_object(Bucket=BUCKET, Key=item["Key"].replace("000001", "000002"), Body=b"no json")
     assert found.number == 1
     assert ledger.take(s3, document("train.loop.seed=1"), CHAMPION).number == 3
+
+
+def of_script(*overrides: str) -> dict:
+    path = Path("tests/somebodys/recipe.yaml")
+    recipe = load(path, overrides)
+    account = resolve(recipe.aws)
+    return json.loads(build(recipe, account, commit="0" * 40, source=None, home=path.parent).body)
+
+
+def test_a_scripts_test_split_is_the_addresses_of_its_channels(s3):
+    """Another seed is another look at it; other margins are none; another test set is another."""
+    prefix = "aws.bucket=trainyard-laptop"
+    assert ledger.take(s3, of_script(prefix), CHAMPION).number == 1
+    margins = of_script(prefix, "gate.non_inferiority={log_loss: 0.5}")
+    assert ledger.take(s3, margins, CHAMPION).number == 1
+    train = "evaluate.channels={test: s3://somebodys/data/test, train: s3://somebodys/data/train}"
+    assert ledger.take(s3, of_script(prefix, train), CHAMPION).number == 1
+    slower = of_script(prefix, "train.arguments={slope: 0.5}")
+    assert ledger.take(s3, slower, CHAMPION).number == 2
+    other = of_script(prefix, "evaluate.channels={test: s3://somebodys/data/other}")
+    assert ledger.take(s3, other, CHAMPION).number == 1
