@@ -76,7 +76,7 @@ def check(
 
 
 def check_gate(gate: GateConfig, evaluate: EvaluateConfig) -> None:
-    """The gate asks for nothing that a script does not tell, and its metrics have names of their own.
+    """The gate asks for nothing that a script does not tell, and no metric is named as a check.
 
     Raises:
         ValueError: names the field.
