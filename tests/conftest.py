@@ -15,7 +15,8 @@ settings.load_profile("trainyard")
 
 CHECKOUT = Path(__file__).parent.parent
 LONG = """
-benchmarks infra pipelines/compiling/test_assets.py pipelines/deploying pipelines/rules
+benchmarks infra pipelines/compiling/test_assets.py pipelines/compiling/test_project.py
+pipelines/deploying pipelines/rules
 pipelines/verify pipelines/approval pipelines/test_definition.py pipelines/test_start.py
 pipelines/test_export.py pipelines/test_upsert.py pipelines/test_validate.py
 steps/shard/test_determinism.py

@@ -7,11 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from conditions.documents import Gate
-from pipelines.showing.documents import read_gate
+from pipelines.showing.documents import is_ours, read_gate
 from pipelines.showing.wording import against, demanded, limits, measured
 from trainyard.runs.display import Display, Steps
 from trainyard.runs.execution import Execution
-from trainyard.runs.metrics import latest
+from trainyard.runs.metrics import latest, metrics_table, training_metrics
 
 
 def gate_table(execution: Execution, steps: Steps) -> Table | None:
@@ -65,6 +65,12 @@ def against_table(gate: Gate) -> Table:
     return table
 
 
+def script_table(execution: Execution, steps: Steps) -> Table | None:
+    """The latest metrics of a script of one's own, by its expressions; of our loop, nothing."""
+    found = training_metrics(execution, steps)
+    return None if any(map(is_ours, found.values())) else metrics_table(execution, steps)
+
+
 def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
     """(optimizer steps done, all of them) of our training job; None before its first metric."""
     done, total = latest(job).get("train:step"), job.get("HyperParameters", {}).get("max_steps", "")
@@ -72,5 +78,7 @@ def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 DISPLAY = Display(
-    watch="python -m pipelines.watch", tables=(gate_table, baselines_table), progress=steps_done
+    watch="python -m pipelines.watch",
+    tables=(script_table, gate_table, baselines_table),
+    progress=steps_done,
 )

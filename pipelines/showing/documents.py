@@ -28,6 +28,35 @@ def read_training(execution: Execution, steps: Steps) -> list[dict[str, float]]:
     return history(execution.all_lines(steps["Train"])) if "Train" in steps else []
 
 
+def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
+    """Metric → its values in the order of the log, of a script of one's own; else none."""
+    job = steps["Train"].job if "Train" in steps else None
+    if job is None:
+        return {}
+    given = execution.training_job(job[1])["AlgorithmSpecification"].get("MetricDefinitions", ())
+    regexes = {one["Name"]: re.compile(one["Regex"]) for one in given}
+    if is_ours(regexes):
+        return {}
+    found: dict[str, list[float]] = {name: [] for name in regexes}
+    for line in execution.all_lines(steps["Train"]):
+        for name, regex in regexes.items():
+            if (match := regex.search(line)) and (value := _number(match[1])) is not None:
+                found[name].append(value)
+    return {name: values for name, values in found.items() if values}
+
+
+def is_ours(metrics: Iterable[str]) -> bool:
+    """Whether a training job with such metrics runs Trainyard's loop."""
+    return "train:step" in metrics
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:  # the service leaves it out, too
+        return None
+
+
 def history(lines: Iterable[str]) -> list[dict[str, float]]:
     """The metric lines among a training job's log lines: those that begin with ``step=``.
 

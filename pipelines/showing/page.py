@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.showing import gate_pictures, training_pictures
-from pipelines.showing.documents import read_evaluation, read_gate, read_training
+from pipelines.showing.documents import read_evaluation, read_gate, read_metrics, read_training
 from pipelines.showing.wording import against, demanded, measured
 from trainyard.runs.sections import Section, templates
 
@@ -28,6 +28,7 @@ def _evaluation(known: Known) -> str:
 
 def _training(known: Known) -> str:
     pictures = [draw(known["training"]) for draw in training_pictures.PICTURES]
+    pictures.append(training_pictures.curves(known["metrics"]))
     return _filled("training", pictures=pictures) if any(pictures) else ""
 
 
@@ -38,6 +39,6 @@ def _filled(name: str, **known: Any) -> str:
 SECTIONS = (
     Section(reads={"gate": read_gate, "evaluation": read_evaluation}, html=_gate),
     Section(reads={"evaluation": read_evaluation}, html=_evaluation),
-    Section(reads={"training": read_training}, html=_training),
+    Section(reads={"training": read_training, "metrics": read_metrics}, html=_training),
 )
 """In the order in which they stand on the page, between its head and the steps."""

@@ -1,10 +1,11 @@
 """The pictures of a training: its metric lines against the optimizer step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from trainyard.runs.plots import BAD, MODEL, picture
+from trainyard.runs.plots import BAD, MODEL, picture, picture_of
 
 History = Sequence[dict[str, float]]
 """Metric lines of the training job: name → value, each with its ``step``."""
@@ -39,6 +40,21 @@ def throughput(history: History) -> str | None:
         axes.set_ylim(bottom=0)
 
     return picture(draw, (7, 2.6))
+
+
+def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
+    """Each metric of a script against the line in which it stood, one below the other."""
+    if not metrics:
+        return None
+
+    def draw(figure: Figure) -> None:
+        every = figure.subplots(len(metrics), squeeze=False)[:, 0]
+        for axes, (name, values) in zip(every, metrics.items(), strict=True):
+            axes.plot(range(1, len(values) + 1), values, ".-", color=MODEL, ms=4)
+            axes.set_ylabel(name)
+        every[-1].set_xlabel("times that the script printed it")
+
+    return picture_of(draw, (7, 0.6 + 1.8 * len(metrics)))
 
 
 def _series(history: History, metric: str) -> list[tuple[float, float]]:

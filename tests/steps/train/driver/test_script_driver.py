@@ -1,0 +1,199 @@
+"""What a script's driver adds to a training: description, note, code; and the signal handed on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steps.train.driver import script_driver as driver
+from training.identity import Parts
+from training.lineage import Lineage
+from trainyard.common.hashes import json_sha256
+
+KNOWN = Parts(workload="script", workload_config={}, settings={"script": "train.py"}, code={})
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A training job's /opt/ml, and the environment that AWS's drivers prepare."""
+    for name, value in {
+        "CODE": "input/data/code",
+        "CHANNELS": "input/data",
+        "MODEL": "model",
+        "CHECKPOINTS": "checkpoints",
+        "CHANNEL_FILE": "input/config/inputdataconfig.json",
+    }.items():
+        monkeypatch.setattr(driver, name, tmp_path / value)
+    modes = {"code": {}, "sm_drivers": {}, "a": {}, "b": {"TrainingInputMode": "FastFile"}}
+    files = {
+        "input/config/inputdataconfig.json": json.dumps(modes),
+        "input/data/code/train.py": "print(1)\n",
+        "input/data/a/x.csv": "1,2\n",
+        "input/data/b/y.csv": "3,4\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "checkpoints").mkdir()
+    for name, value in {
+        "SM_ENTRY_SCRIPT": "train.py",
+        "SM_HPS": '{"epochs": 3}',
+        "SM_HOST_COUNT": "2",
+        "SM_CURRENT_HOST": "algo-1",
+        "SM_MASTER_ADDR": "algo-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def config(**more: Any) -> dict[str, Any]:
+    parts = {name: value for name, value in KNOWN.told.items() if name != "code"}
+    return {
+        "launcher": "torchrun",
+        "driver": "torchrun_driver.py",
+        "process_count_per_node": 4,
+        "inference": None,
+        "parts": parts,
+        **more,
+    }
+
+
+def test_the_description_is_a_lineage_whose_parts_have_its_identity(job: Path):
+    told = driver.describe(config())
+    training = dict(told["training"])
+    identity = training.pop("identity")
+    lineage = Lineage.model_validate(training)
+    assert lineage.parts.name == identity == lineage.stretches[0].identity
+    assert lineage.parts.code_sha256 == lineage.stretches[0].code_sha256
+    assert lineage.parts.code.keys() == {"train.py"} and lineage.stretches[0].world_size == 8
+    assert told["arguments"] == {"epochs": 3} and told["script"] == "train.py"
+    assert told["channels"].keys() == {"a", "b"}
+    assert told["train_fingerprint"] == lineage.parts.data
+
+
+def test_data_count_by_content_and_streamed_data_by_name_and_size(job: Path):
+    before = driver.describe(config())["channels"]
+    (job / "input/data/a/x.csv").write_text("1,3\n")
+    (job / "input/data/b/y.csv").write_text("3,5\n")
+    after = driver.describe(config())["channels"]
+    assert after["a"] != before["a"] and after["a"]["contents"]
+    assert after["b"] == before["b"] and not after["b"]["contents"]
+    (job / "input/data/b/y.csv").write_text("3,55\n")
+    assert driver.describe(config())["channels"]["b"] != before["b"]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "count", "world"), [("torchrun", None, 2), ("mpi", 8, 8), ("none", None, 2)]
+)
+def test_processes_are_counted_as_the_launcher_starts_them(job: Path, launcher, count, world):
+    more = config(launcher=launcher, process_count_per_node=count)
+    assert driver.processes(more) == world
+
+
+def run(job: Path, checkpoint: str | None) -> tuple[list[str], dict[str, Any]]:
+    """A run whose script sees the names that are given back, and writes one checkpoint."""
+    told = driver.describe(config())
+    note = driver.resume(driver.CHECKPOINTS, told)
+    seen = driver.names(driver.CHECKPOINTS)
+    if checkpoint:
+        (driver.CHECKPOINTS / checkpoint).parent.mkdir(exist_ok=True)
+        (driver.CHECKPOINTS / checkpoint).write_text(f"{checkpoint} {told['train_fingerprint']}")
+        driver.keep_note(driver.CHECKPOINTS, note)
+    return seen, note
+
+
+def test_a_script_sees_its_own_checkpoints_and_nothing_else(job: Path):
+    assert run(job, None)[0] == []
+    assert run(job, "one/a.pt")[0] == []
+    seen, note = run(job, "two/b.pt")
+    assert seen == ["one/a.pt"] and len(note["training"]["stretches"]) == 1
+    assert driver.NOTE in os.listdir(driver.CHECKPOINTS)
+
+
+def test_a_run_on_other_machines_is_a_stretch_of_its_own(job: Path, monkeypatch):
+    run(job, "a.pt")
+    monkeypatch.setenv("SM_HOST_COUNT", "1")
+    seen, note = run(job, None)
+    worlds = [stretch["world_size"] for stretch in note["training"]["stretches"]]
+    assert seen == ["a.pt"] and worlds == [8, 4]
+
+
+def test_checkpoints_of_other_data_are_out_of_sight_and_stay_so(job: Path):
+    run(job, "a.pt")
+    run(job, "sub/b.pt")
+    stored = {n: (driver.CHECKPOINTS / n).read_text() for n in driver.names(driver.CHECKPOINTS)}
+    (job / "input/data/a/x.csv").write_text("other")
+    seen, _ = run(job, "a.pt")
+    assert seen == [] and not (driver.CHECKPOINTS / "sub").exists()
+    for name in stored.keys() - {"a.pt", driver.NOTE}:  # S3 has kept what was put out of sight
+        (driver.CHECKPOINTS / name).parent.mkdir(exist_ok=True)
+        (driver.CHECKPOINTS / name).write_text(stored[name])
+    seen, note = run(job, None)
+    assert seen == ["a.pt"] and len(note["training"]["stretches"]) == 1
+
+
+def test_what_is_added_lies_beside_the_scripts_own_files(job: Path):
+    model = driver.MODEL
+    model.mkdir()
+    for name in ("config.json", "packages.txt", "code/helper.py"):
+        (model / name).parent.mkdir(exist_ok=True)
+        (model / name).write_text("the script's")
+    for name in ("serve/answer.py", "serve/helper.py", "serve/deep/more.py", "serve/notes.txt"):
+        (driver.CODE / name).parent.mkdir(parents=True, exist_ok=True)
+        (driver.CODE / name).write_text("ours")
+    driver.complete(model, driver.describe(config()), "serve/answer.py")
+    theirs = {n for n in driver.names(model) if (model / n).read_text() == "the script's"}
+    assert theirs == {"config.json", "packages.txt", "code/helper.py"}
+    assert {*driver.names(model)} - theirs == {
+        "trainyard.json", "trainyard-packages.txt",
+        "code/inference.py", "code/answer.py", "code/deep/more.py",
+    }  # fmt: skip
+    told = json.loads((model / "trainyard.json").read_text())
+    lines = (model / "trainyard-packages.txt").read_bytes()
+    assert told["packages_sha256"] == driver.hashlib.sha256(lines).hexdigest()
+
+
+def test_it_hashes_json_as_the_rest_of_trainyard(job: Path):
+    value = {"b": [1, None, "é"], "a": {"x": 0.5}}
+    assert driver.json_sha256(value) == json_sha256(value)
+
+
+SCRIPT = """
+import signal, sys, time
+def stop(*_):
+    print("saved", flush=True)
+    sys.exit(3)
+signal.signal(signal.SIGTERM, stop)
+print("ready", flush=True)
+time.sleep(60)
+"""
+OWN = """
+import os, subprocess, sys
+from pathlib import Path
+here = Path(__file__).parent
+sys.exit(subprocess.call([sys.executable, str(here / os.environ["SM_ENTRY_SCRIPT"])]))
+"""
+
+
+def test_an_own_driver_starts_the_script_and_sigterm_goes_on_to_it(job: Path):
+    (job / "input/data/code/train.py").write_text(SCRIPT)
+    (job / "input/data/code/own.py").write_text(OWN)
+    text = Path(driver.__file__).read_text().replace("/opt/ml", str(job))
+    (job / "driver.py").write_text(text)
+    settings = json.dumps(config(launcher="own", driver="own.py"))
+    process = subprocess.Popen(
+        [sys.executable, str(job / "driver.py")],
+        env=os.environ | {"SM_DISTRIBUTED_CONFIG": settings},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.read() == "saved\n"
+    assert process.wait(20) == 3
+    assert not (job / "model").exists()
