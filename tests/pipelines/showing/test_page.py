@@ -25,6 +25,7 @@ KNOWN = {
     "training": [{"step": 1.0, "loss": 5.0, "samples_per_second": 10.0},
                  {"step": 2.0, "loss": 4.0, "samples_per_second": 11.0},
                  {"step": 2.0, "validation_loss": 4.1}],
+    "metrics": {},
     "evaluation": {
         "metrics": {"bits_per_byte": {"value": 2.5}},
         "baselines": {"bigram": {"bits_per_byte": 3.6}},
@@ -47,6 +48,11 @@ def test_the_page_shows_the_run_and_fetches_nothing():
     for shown in ("demo", "Succeeded", "1 min 05 s", "2.5000", "at most", "3.6000", "f" * 64,
                   "model-package/demo/1", "optimizer step", "validation"):  # fmt: skip
         assert shown in found.text
+
+
+def test_what_a_script_printed_is_drawn_metric_by_metric():
+    text = References(page(training=[], metrics={"f1": [0.1, 0.5], "mae": [3.0]})).text
+    assert all(shown in text for shown in ("Training", "f1", "mae", "script printed it"))
 
 
 def test_the_standard_error_is_shown_where_there_is_one():
