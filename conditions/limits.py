@@ -149,7 +149,7 @@ def l_skewness(values: Floats) -> float:
     second = (rank * ordered).mean() / (n - 1)
     third = (rank * (rank - 1) * ordered).mean() / ((n - 1) * (n - 2))
     spread = 2 * second - first
-    if spread <= 1e-12 * np.abs(ordered).max():
+    if spread <= 1e-12 * np.abs(ordered).max() + np.finfo(float).tiny:  # or subnormal: no digits
         return 0.0
     return float(np.clip((6 * third - 6 * second + first) / spread, -1, 1))
 

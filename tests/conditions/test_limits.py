@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -43,6 +43,7 @@ def test_l_skewness_is_that_of_known_distributions():
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=30))
+@example([0.0, 5e-324, 5e-324])
 def test_l_skewness_turns_with_the_sign_and_stays_in_its_range(values: list[float]):
     sample = np.array(values)
     assert -1 <= l_skewness(sample) <= 1

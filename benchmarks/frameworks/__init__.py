@@ -1,0 +1,1 @@
+"""What other systems of distributed training do on this machine (docs/frameworks.md)."""
