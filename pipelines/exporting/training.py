@@ -2,11 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sagemaker.train.container_drivers.common.utils import hyperparameters_to_cli_args
+from sagemaker.train.container_drivers.common.utils import (
+    hyperparameters_to_cli_args,
+    safe_deserialize,
+)
 
 from pipelines.compiling.compiled import CompiledPipeline
 from trainyard.common.errors import DefinitionError
@@ -53,8 +56,9 @@ class Training:
     restarts: int
     """How often torchrun starts the ranks again."""
 
-    pattern: str
-    """A regular expression of the line that the training logs every few steps."""
+    pattern: str | None
+    """A regular expression of the line that the training logs every few steps: that of its first
+    metric; None for a script that has none."""
 
     region: str
     definition_sha256: str
@@ -79,14 +83,18 @@ def read_training(pipeline: CompiledPipeline, given: Mapping[str, str]) -> Train
     channels = _channels(request, given)
     drivers = {a.uri: a.files for a in pipeline.assets}[channels.pop(DRIVERS)]
     source, launch = (json.loads(drivers[f"{n}.json"]) for n in ("sourcecode", "distributed"))
-    _refuse_launcher(drivers)
+    own = "launcher" in launch  # a script of the user's: AWS's contract, not ours
+    _refuse_launcher(launch.get("launcher") or _started_by(drivers))
     machine = _machine(request["ResourceConfig"]["InstanceType"])
-    environment = request.get("Environment", {})
+    environment = dict(request.get("Environment", {}))
+    hyperparameters = request.get("HyperParameters", {})
+    if own:
+        environment |= _told(machine, channels, hyperparameters)
     return Training(
         name=_named(pipeline.name),
         image=request["AlgorithmSpecification"]["TrainingImage"],
         script=source["entry_script"],
-        arguments=tuple(hyperparameters_to_cli_args(request.get("HyperParameters", {}))),
+        arguments=tuple(hyperparameters_to_cli_args(hyperparameters)),
         environment=environment,
         channels=channels,
         requirements=source["requirements"],
@@ -96,7 +104,7 @@ def read_training(pipeline: CompiledPipeline, given: Mapping[str, str]) -> Train
         volume_gb=request["ResourceConfig"]["VolumeSizeInGB"],
         seconds=request["StoppingCondition"]["MaxRuntimeInSeconds"],
         restarts=int(environment.get("PET_MAX_RESTARTS", 0)),
-        pattern=f".*{request['AlgorithmSpecification']['MetricDefinitions'][0]['Regex']}.*",
+        pattern=_pattern(request["AlgorithmSpecification"].get("MetricDefinitions", ())),
         region=pipeline.region,
         definition_sha256=pipeline.sha256,
     )
@@ -126,12 +134,42 @@ def _uri(name: str, channel: Mapping[str, Any]) -> str:
     return source["S3Uri"]
 
 
-def _refuse_launcher(drivers: Mapping[str, bytes]) -> None:
-    if b"torchrun_driver.py" not in drivers["sm_train.sh"]:
+def _started_by(drivers: Mapping[str, bytes]) -> str:
+    """The launcher of our own loop, by the driver that the job's script calls."""
+    return "torchrun" if b"torchrun_driver.py" in drivers["sm_train.sh"] else "mpi"
+
+
+def _refuse_launcher(launcher: str) -> None:
+    if launcher != "torchrun":
         raise DefinitionError(
-            "train.launcher: on Kubernetes the operators start torchrun's ranks only; set it to "
-            "torchrun"
+            f"train.launcher: is {launcher}, and on Kubernetes the operators start torchrun's "
+            "ranks only; set it to torchrun"
         )
+
+
+def _told(
+    machine: Machine, channels: Mapping[str, str], hyperparameters: Mapping[str, str]
+) -> dict[str, str]:
+    """What AWS's driver tells a script (sagemaker/train/container_drivers/scripts/environment.py),
+    but for the names of the hosts, which only the operator knows."""
+    data = sorted(set(channels) - {"code"})
+    return {
+        "SM_MODEL_DIR": f"{ROOT}/model",
+        "SM_OUTPUT_DIR": f"{ROOT}/output",
+        "SM_OUTPUT_DATA_DIR": f"{ROOT}/output/data",
+        "SM_INPUT_DIR": f"{ROOT}/input",
+        "SM_INPUT_DATA_DIR": DATA,
+        "SM_NUM_GPUS": str(machine.accelerators),
+        "SM_CURRENT_INSTANCE_TYPE": machine.name,
+        "SM_CHANNELS": json.dumps(data),
+        **{f"SM_CHANNEL_{name.upper()}": f"{DATA}/{name}" for name in data},
+        "SM_HPS": json.dumps({n: safe_deserialize(v) for n, v in hyperparameters.items()}),
+        **{f"SM_HP_{name.upper()}": value for name, value in hyperparameters.items()},
+    }
+
+
+def _pattern(metrics: Sequence[Mapping[str, str]]) -> str | None:
+    return f".*{metrics[0]['Regex']}.*" if metrics else None
 
 
 def _machine(name: Any) -> Machine:

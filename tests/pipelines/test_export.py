@@ -23,11 +23,14 @@ SMALL = [
 ]
 
 
-def exported(out: Path, kind: str, recipe: str = "laptop", overrides=(), **more) -> list[dict]:
-    """The documents that the verb writes."""
+def exported(
+    out: Path, kind: str, recipe: str | Path = "laptop", overrides=(), **more
+) -> list[dict]:
+    """The documents that the verb writes; ``recipe``: one of ours by name, or a file."""
     data = [f"{name}=s3://b/run/shard/{name}" for name in ("train", "validation")]
     options = {"claim": "fsx", "channel": data, "overrides": overrides} | more
-    main(RECIPES / f"{recipe}.yaml", to=kind, out=out / "job.yaml", **options)
+    file = RECIPES / f"{recipe}.yaml" if isinstance(recipe, str) else recipe
+    main(file, to=kind, out=out / "job.yaml", **options)
     return list(yaml.safe_load_all((out / "job.yaml").read_text()))
 
 
@@ -90,13 +93,53 @@ def test_what_the_operator_of_a_train_job_sets_is_not_set_twice(tmp_path):
         ),
         (
             {"overrides": ["train.launcher=mpi", "train.processes_per_node=1"]},
-            "train.launcher: on Kubernetes the operators start torchrun's",
+            "train.launcher: is mpi, and on Kubernetes the operators start torchrun's",
         ),
     ],
 )
 def test_what_cannot_be_exported_is_refused_with_the_field(options, said, tmp_path):
     with pytest.raises((DefinitionError, RecipeError), match=re.escape(said)):
         exported(tmp_path, **{"kind": "hyperpod", **options})
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The recipe of somebody's own script."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/train.py").write_text("print('loss=1')\n")
+    (tmp_path / "mine/evaluate.py").write_text("")
+    recipe = {
+        "pipeline": {"name": "Mine"},
+        "aws": {"region": "us-east-1", "role": "arn:aws:iam::123456789012:role/t", "bucket": "bkt"},
+        "train": {
+            "script": "mine/train.py",
+            "arguments": {"epochs": 3},
+            "channels": {"training": "s3://bkt/data"},
+            "metrics": {"loss": r"loss=(\S+)"},
+        },
+        "evaluate": {
+            "script": "mine/evaluate.py",
+            "channels": {"test": "s3://bkt/test"},
+            "metrics": {"accuracy": "higher"},
+        },
+        "gate": {"min_accuracy": 0.9},
+        "register": {"model_package_group": "mine"},
+    }
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(recipe))
+    return tmp_path / "mine.yaml"
+
+
+def test_a_script_of_ones_own_is_told_what_aws_would_tell_it(own, tmp_path):
+    (job,) = exported(tmp_path, "hyperpod", own, channel=[])
+    trainer = pod_of([job])["containers"][0]
+    told = {each["name"]: each["value"] for each in trainer["env"]}
+    assert told["SM_CHANNEL_TRAINING"] == "/opt/ml/input/data/training"
+    assert (told["SM_MODEL_DIR"], told["SM_HPS"]) == ("/opt/ml/model", '{"epochs": 3}')
+    assert trainer["args"] == ["train.py", "--epochs", "3"]
+    rule = job["spec"]["runPolicy"]["logMonitoringConfiguration"][0]
+    assert re.fullmatch(rule["logPattern"], "epoch 1 loss=0.5 accuracy=0.7")[1] == "0.5"
+    with pytest.raises(DefinitionError, match=r"train\.launcher: is none"):
+        exported(tmp_path, "hyperpod", own, channel=[], overrides=["train.launcher=none"])
 
 
 def test_it_needs_no_aws_and_no_credentials(run_python):

@@ -58,16 +58,21 @@ def _run_policy(training: Training) -> Fields:
             "evalPeriodSeconds": WINDOW_SECONDS,
             "maxFullJobRestarts": 1,
         },
-        "logMonitoringConfiguration": [
-            {
-                "name": "JobStart",
-                "logPattern": training.pattern,
-                "expectedStartCutOffInSeconds": START_SECONDS,
-            },
-            {
-                "name": "JobHangingDetection",
-                "logPattern": training.pattern,
-                "expectedRecurringFrequencyInSeconds": SILENT_SECONDS,
-            },
-        ],
+        **({"logMonitoringConfiguration": _hangs(training.pattern)} if training.pattern else {}),
     }
+
+
+def _hangs(pattern: str) -> list[Fields]:
+    """When the operator takes the job for one that hangs."""
+    return [
+        {
+            "name": "JobStart",
+            "logPattern": pattern,
+            "expectedStartCutOffInSeconds": START_SECONDS,
+        },
+        {
+            "name": "JobHangingDetection",
+            "logPattern": pattern,
+            "expectedRecurringFrequencyInSeconds": SILENT_SECONDS,
+        },
+    ]
