@@ -25,9 +25,10 @@ from steps.context import StepContext
 CODE = "/opt/ml/processing/input/code"
 
 
-def input_folder(name: str, uri: str | PipelineVariable):
-    """An S3 prefix that appears as ``/opt/ml/processing/input/<name>`` on every instance.
+def input_folder(name: str, uri: str | PipelineVariable, folder: str | None = None):
+    """An S3 prefix that appears as ``/opt/ml/processing/input/<folder>`` on every instance.
 
+    Without ``folder`` it is called ``name``, as the input is.
     FastFile is refused for processing jobs by the service (#4711), so the mode is always File.
     """
     return ProcessingInput(
@@ -35,7 +36,7 @@ def input_folder(name: str, uri: str | PipelineVariable):
         s3_input=ProcessingS3Input(
             s3_uri=uri,
             s3_data_type="S3Prefix",
-            local_path=f"/opt/ml/processing/input/{name}",
+            local_path=f"/opt/ml/processing/input/{folder or name}",
             s3_input_mode="File",
             s3_data_distribution_type="FullyReplicated",
         ),

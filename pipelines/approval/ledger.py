@@ -173,8 +173,9 @@ def _page(document: Mapping[str, Any], given: Mapping[str, Any]) -> _Page | None
 
 def split(shard: Mapping[str, Any]) -> dict[str, Any]:
     """What the test split follows from: the raw data, and how records are drawn."""
-    raw = next(i for i in shard["ProcessingInputs"] if i["InputName"] == "raw")
-    return {"input": raw["S3Input"]["S3Uri"]} | {n: _after(shard, n) for n in DRAWN_BY}
+    inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in shard["ProcessingInputs"]}
+    mixed = sorted(uri for name, uri in inputs.items() if name.startswith("raw-"))
+    return {"input": mixed or inputs["raw"]} | {n: _after(shard, n) for n in DRAWN_BY}
 
 
 def channels(step: Step) -> dict[str, Any]:

@@ -81,6 +81,7 @@ def shard(options: argparse.Namespace) -> None:
             folder.mkdir(parents=True, exist_ok=True)
         done = _read(objects, done, plan, pool)
         found = surveying.survey(done, plan)
+        _check_inputs(found, options.inputs)
         progress.write(found, STEM, plan)
         packed = _pack(_own(found.units(plan), cluster), plan, pool)
         _finish(done, found, packed, plan)
@@ -159,7 +160,24 @@ def _objects(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> list[
     objects = raw.shared(raw.find(folder, plan.settings), plan.host, cluster.hosts)
     if not objects:
         raise DataError("0 files in the raw input; upload data under data.input")
+    there, inputs = {one.folder for one in objects}, set(options.inputs)
+    if inputs and (wrong := sorted(there ^ inputs)):
+        what = "holds no file" if wrong[0] in inputs else "is none of data.inputs"
+        raise DataError(
+            f"{folder / wrong[0]}: {what}; there has to be a folder with data for each of "
+            f"{', '.join(sorted(inputs))}, and nothing else"
+        )
     return objects
+
+
+def _check_inputs(found: Survey, inputs: Sequence[str]) -> None:
+    """Raises: DataError: of one of them nothing stays."""
+    for name in inputs:
+        if not found.bytes.get(name):
+            raise DataError(
+                f"input {name}: no record of it stays: each is in another input, too, or is "
+                "quarantined; leave it out of data.inputs, or set shard.unique"
+            )
 
 
 def _plan(options: argparse.Namespace, host: str) -> Plan:
@@ -173,7 +191,7 @@ def _plan(options: argparse.Namespace, host: str) -> Plan:
         shard_bytes=max(1, int(options.shard_mb * 1e6)),
         max_bad_share=options.max_bad_share,
         unique=None if options.unique is None else tuple(options.unique),
-        by_folder=options.by_folder,
+        by_folder=options.by_folder or bool(options.inputs),
         output=options.output or options.root / "processing/output",
         host=host,
     )
@@ -210,6 +228,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="the workload's settings; in several pieces, since one has at most 256 characters",
     )
     parser.add_argument("--tokenizer", type=Path, help="a Hugging Face tokenizer.json")
+    parser.add_argument(
+        "--inputs",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="the folders that the raw data consist of, of which no sample holds records of two",
+    )
     parser.add_argument("--input", type=Path, help="a folder that every instance sees")
     parser.add_argument("--output", type=Path, help="a folder that every instance may write to")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)

@@ -1,6 +1,6 @@
 """Declares the shard step: N instances, each of which reads all raw objects and packs its part."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
@@ -20,13 +20,20 @@ def shard_step(
     image: str,
     workload_arguments: Sequence[str],
     tokenizer_uri: str | None,
+    mixed: Mapping[str, str] | None = None,
 ) -> ProcessingStep:
     """Outputs ``train``, ``validation``, ``test``: one S3 prefix a split, filled by all instances.
 
     ``quarantine`` takes the records that could not be read, and a summary for each instance.
+    ``mixed``: the names of several inputs, and their S3 prefixes; else there is the one of the
+    parameter InputUri.
     """
-    inputs = [input_folder("raw", context.parameters["InputUri"])]
+    if mixed:
+        inputs = [input_folder(f"raw-{name}", uri, f"raw/{name}") for name, uri in mixed.items()]
+    else:
+        inputs = [input_folder("raw", context.parameters["InputUri"])]
     arguments = [*workload_arguments, *words(config, ShardSettings)]
+    arguments += ["--inputs", *mixed] if mixed else []
     if tokenizer_uri:
         inputs.append(input_folder("tokenizer", tokenizer_uri))
         arguments += ["--tokenizer", "/opt/ml/processing/input/tokenizer/tokenizer.json"]

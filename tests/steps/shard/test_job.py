@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.steps.shard.conftest import (
     lines,
 )
 from tests.training.trainings import read_manifests
+from training.data import mixture
 from training.data.dataset import Dataset
 from training.data.manifest import Raw
 
@@ -359,3 +361,56 @@ def test_only_cores_that_the_process_may_use_are_counted():
     finally:
         os.sched_setaffinity(0, allowed)
     assert job.cores() == len(allowed)
+
+
+MIXED = {
+    "web/a.jsonl": lines(RECORDS[:120]),
+    "web/deep/b.jsonl": lines(RECORDS[120:150]),
+    "code/c.jsonl": lines(RECORDS[140:200]),
+}
+"""Two inputs, which share ten records."""
+
+
+def test_a_sample_holds_records_of_one_input_and_a_record_of_two_stays_once(shard):
+    root = shard(MIXED, "--inputs", "web", "code")
+    assert kept(root) == 200
+    assert {one.name: one.duplicates for one in raw_objects(root)} == {
+        "code/c.jsonl": 0, "web/a.jsonl": 0, "web/deep/b.jsonl": 10,
+    }  # fmt: skip
+    for split in SPLITS:
+        data = Dataset(root / "processing/output" / split)
+        text: dict[str, str] = {}
+        for passage in data.stream(1):
+            name = data.source_name(int(passage.sources[0])).split("/")[0]
+            tokens = passage.samples["tokens"][0][1:].tolist()
+            text[name] = text.get(name, "") + "".join(map(chr, tokens))
+        numbers = {n: [int(k) for k in re.findall(r"number (\d+) of", t)] for n, t in text.items()}
+        assert max(numbers["web"]) < 140 <= min(numbers["code"])
+
+
+def test_the_dataset_does_not_depend_on_how_an_inputs_records_are_spread(shard, tmp_path):
+    mixed = {"web/x.csv": as_csv(RECORDS[149:79:-1]), "web/y/z.parquet": as_parquet(RECORDS[:100])}
+    mixed |= {"code/c.jsonl": lines(RECORDS[140:170]), "code/d.jsonl": lines(RECORDS[150:200])}
+    datasets = []
+    for number, files in enumerate((MIXED, mixed)):
+        root = container(tmp_path / f"{number}", files, "algo-1", ["algo-1"])
+        job.main([*ARGUMENTS, "--inputs", "web", "code", "--root", str(root)])
+        datasets.append(Dataset(root / "processing/output/train"))
+    assert datasets[0].fingerprint == datasets[1].fingerprint
+    found = [mixture.inputs(data.merged) for data in datasets]
+    assert {name: one.fingerprint for name, one in found[0].items()} == {
+        name: one.fingerprint for name, one in found[1].items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"web/a.jsonl": lines(RECORDS)}, "raw/code: holds no file; there has to be a folder"),
+        (MIXED | {"c.jsonl": lines(RECORDS)}, "raw/c.jsonl: is none of data.inputs; there has"),
+        ({"web/a.jsonl": lines(RECORDS[:50]), "code/c.jsonl": lines(RECORDS)},
+         "input web: no record of it stays: each is in another input, too"),
+    ],
+)  # fmt: skip
+def test_an_input_without_data_of_its_own_ends_the_job(failure, files, said):
+    assert said in failure(files, "--inputs", "web", "code")
