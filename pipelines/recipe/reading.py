@@ -65,10 +65,11 @@ def _check_slices(recipe: Recipe, settings: BaseModel) -> None:
             raise RecipeError(
                 f"evaluate.slices: {name!r} is no slice of workload {recipe.workload.name}; {there}"
             )
-        if name == recipe.workload_spec.folder_slice and not recipe.shard.by_folder:
+        kept = recipe.shard.by_folder or (recipe.data is not None and recipe.data.inputs)
+        if name == recipe.workload_spec.folder_slice and not kept:
             raise RecipeError(
                 f"evaluate.slices: {name!r} is the folder that an example's raw data lay in, which "
-                "the shards do not keep; set shard.by_folder to true"
+                "the shards do not keep; set shard.by_folder to true, or data.inputs"
             )
 
 
@@ -188,7 +189,7 @@ def _brief(value: Any) -> str:
 
 def _fields_at(location: Sequence[str | int], model: Any) -> list[str]:
     """The names that are valid in the section of ``model`` at ``location``."""
-    for part in location:
+    for part in (one for one in location if isinstance(one, str)):  # not its place in a list
         named = {field.alias or name: field for name, field in model.model_fields.items()}
         candidates = (named[part].annotation, *get_args(named[part].annotation))
         model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))

@@ -4,12 +4,14 @@ import json
 from hashlib import sha256
 from typing import Any
 
+from pipelines.recipe.data import Data
 from pipelines.recipe.script import NAME
 from pipelines.verify.checks import SHOWN, Mismatch, same
 from pipelines.verify.evidence import Evidence
 from training.config import TrainConfig
 from training.identity import JOB, Parts, changed, material
 from training.lineage import Lineage
+from training.mixture import told
 from trainyard.common.hashes import json_sha256
 
 CONFIG = "config.json"
@@ -84,7 +86,10 @@ def artifact(evidence: Evidence) -> str:
 def _check_settings(evidence: Evidence, parts: Parts) -> None:
     """Those of the recipe; a run may only have set the parameter MaxSteps."""
     uri = evidence.job_inputs("Gate")["provenance"]["S3Uri"]
-    loop = evidence.json(f"{uri.rstrip('/')}/recipe.json")["train"]["loop"]
+    recipe = evidence.json(f"{uri.rstrip('/')}/recipe.json")
+    loop = recipe["train"]["loop"]
+    shares = told(Data.model_validate(recipe["data"]).mixture)
+    same("mixture of the training", parts.mixture, shares, "recipe.json")
     wanted = TrainConfig.model_validate(loop | {"max_steps": parts.settings["max_steps"]})
     for name, value in parts.settings.items():
         same(f"{name} of the training", value, wanted.model_dump(mode="json")[name], "recipe.json")
