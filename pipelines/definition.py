@@ -304,8 +304,11 @@ def _code(
     session: CompileSession, source: Path | None, recipe: Recipe, project: Project | None
 ) -> Callable[[str], str]:
     """Step → the URI of its code; a script's training gets the script's folder, nothing of ours."""
+    of_workload = recipe.workload_spec.packages
     packages = {
-        "train": recipe.train.packages,
+        "shard": of_workload,
+        "train": (*recipe.train.packages, *of_workload),
+        "evaluate": of_workload,
         "gate": recipe.gate.packages,
         "evaluate_script": SCRIPTS_JOB,
     }

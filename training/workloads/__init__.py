@@ -82,6 +82,10 @@ class WorkloadSpec:
     """(settings, a Hugging Face config.json) → what makes them another model, in words; an empty
     list where the training can begin with its weights. None: it takes no such model."""
 
+    packages: tuple[str, ...] = ()
+    """What its code imports beyond ``steps/requirements.txt``: names in ``locks/packages.txt``. The
+    steps that run it install them."""
+
     folder_slice: str | None = None
     """The one of the slices that is the first folder of the raw data; ``shard.by_folder`` keeps
     folders apart."""

@@ -1,0 +1,32 @@
+"""1,797 scans of handwritten digits, which scikit-learn ships: a folder of PNG files for each.
+
+They are the test set of the UCI Machine Learning Repository's "Optical Recognition of Handwritten
+Digits" (Alpaydin & Kaynak 1998): 8 x 8 pixels of 17 greys, of 13 writers.
+"""
+
+import io
+
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from pipelines.corpora import Corpus
+
+WHITEST = 16  # in scikit-learn's table
+
+
+def build() -> Corpus:
+    """``<digit>/<number>.png``: an ImageFolder."""
+    found = load_digits()
+    files = {
+        f"{digit}/{number:04d}.png": png(pixels)
+        for number, (digit, pixels) in enumerate(zip(found.target, found.images, strict=True))
+    }
+    return Corpus(files, "scans of handwritten digits, 8 x 8 pixels, from scikit-learn")
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """(height, width), 0 to WHITEST, as a grey image."""
+    file = io.BytesIO()
+    Image.fromarray((pixels * 255 / WHITEST).round().astype(np.uint8)).save(file, "PNG")
+    return file.getvalue()

@@ -1,0 +1,95 @@
+"""Decoding and augmentation: what a seed decides, and what cannot be decoded."""
+
+import io
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.training.workloads.image.pictures import CONFIG, picture
+from training.workloads.image.config import ImageConfig
+from training.workloads.image.pixels import middle, part, pixels, refuse
+
+SETTINGS = ImageConfig(**CONFIG)
+
+
+@given(
+    whole=st.tuples(st.integers(1, 900), st.integers(1, 900)),
+    low=st.floats(0.01, 1),
+    high=st.floats(0.01, 1),
+    ratio=st.floats(1, 4),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_a_part_lies_inside_the_image_and_has_the_ratio(whole, low, high, ratio, seed):
+    low, high = sorted((low, high))
+    config = SETTINGS.model_copy(update={"crop_area": (low, high), "crop_ratio": ratio})
+    left, upper, right, lower = part(whole, config, random.Random(seed))
+    assert 0 <= left < right <= whole[0] + 1e-9 and 0 <= upper < lower <= whole[1] + 1e-9
+    assert max((right - left) / (lower - upper), (lower - upper) / (right - left)) <= ratio * 1.0001
+    assert (right - left) * (lower - upper) <= max(high, 1 / ratio) * whole[0] * whole[1] * 1.0001
+
+
+def test_the_middle_is_a_square_of_the_shorter_side():
+    assert middle((100, 40), SETTINGS) == (32.5, 2.5, 67.5, 37.5)
+
+
+@pytest.mark.parametrize("format_", ["PNG", "JPEG", "WEBP"])
+def test_a_seed_decides_the_pixels_and_none_takes_the_middle(format_):
+    content = picture(1, format_)
+    assert pixels(content, SETTINGS, 5).shape == (16, 16, 3)
+    assert (pixels(content, SETTINGS, 5) == pixels(content, SETTINGS, 5)).all()
+    assert (pixels(content, SETTINGS, 5) != pixels(content, SETTINGS, 6)).any()
+    assert (pixels(content, SETTINGS, None) == pixels(content, SETTINGS, None)).all()
+
+
+def test_half_of_the_images_are_mirrored():
+    whole = SETTINGS.model_copy(update={"crop_area": (1, 1), "crop_ratio": 1.0})
+    wide = np.tile(np.arange(32, dtype=np.uint8) * 8, (32, 1))
+    file = io.BytesIO()
+    Image.fromarray(wide).save(file, "PNG")
+    found = [pixels(file.getvalue(), whole, seed) for seed in range(100)]
+    mirrored = [one[0, 0, 0] > one[0, -1, 0] for one in found]
+    assert 30 < sum(mirrored) < 70
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_kind_of_image_becomes_colours_or_grey(mode, channels):
+    file = io.BytesIO()
+    image = Image.new(mode, (20, 20))
+    image.save(file, "TIFF")
+    config = SETTINGS.model_copy(update={"channels": channels})
+    assert refuse(file.getvalue()) is None
+    assert pixels(file.getvalue(), config, 1).shape == (16, 16, channels)
+
+
+def test_a_large_jpeg_is_decoded_at_an_eighth_and_looks_alike():
+    """So a small part of the processor's time; as much as scaling differs by."""
+    smooth = Image.effect_noise((32, 32), 60).resize((512, 512), Image.Resampling.BICUBIC)
+    files = {}
+    for format_ in ("JPEG", "PNG"):
+        file = io.BytesIO()
+        smooth.save(file, format_, **({"quality": 95} if format_ == "JPEG" else {}))
+        files[format_] = pixels(file.getvalue(), SETTINGS, None).astype(int)
+    assert np.abs(files["JPEG"] - files["PNG"]).mean() < 6
+
+
+@pytest.mark.parametrize("format_", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_an_image_that_was_cut_off_is_refused_wherever(format_):
+    content = picture(2, format_, width=200, height=200)
+    assert refuse(content) is None
+    for size in (0, 1, 10, len(content) // 2, len(content) - 200):
+        assert refuse(content[:size]), (format_, size)
+
+
+def test_what_is_no_image_is_told_in_the_same_words_each_time():
+    assert refuse(b"<html>not found</html>") == "is no image: its first bytes are b'<html>no'"
+    assert refuse(b"<html>not found</html>") == refuse(b"<html>not found</html>")
+
+
+def test_an_image_of_too_many_pixels_is_refused(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    assert "cannot be decoded" in refuse(picture(1))

@@ -1,0 +1,257 @@
+"""Images from their files to scores: the same whatever layout they came in."""
+
+import base64
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from steps.shard import job
+from tests.training.trainings import losses
+from tests.training.workloads.image.pictures import (
+    CONFIG,
+    archive,
+    folder,
+    json_lines,
+    parquet,
+    picture,
+)
+from training.data.dataset import Dataset
+from training.data.loader import Loader
+from training.data.order import uniform
+from training.data.preparation import Preparation
+from training.workloads import load, load_packing
+from trainyard.common.errors import DataError, TrainingError
+
+COUNT = 60
+
+
+def sharded(root: Path, files: dict[str, bytes], *arguments: str) -> Path:
+    """What the shard job makes of these files: the folder of its splits."""
+    for name, content in files.items():
+        (root / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "raw" / name).write_bytes(content)
+    (root / "ml").mkdir()
+    places = ["--input", root / "raw", "--output", root / "out", "--root", root / "ml"]
+    told = ["--workload", "image", "--workload_config", json.dumps(CONFIG), "--processes", "1"]
+    shares = ["--validation_share", "0.2", "--test_share", "0.3", "--shard_mb", "0.02"]
+    job.main([*told, *shares, *map(str, places), *arguments])
+    return root / "out"
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory) -> Path:
+    return sharded(tmp_path_factory.mktemp("splits"), folder(COUNT))
+
+
+@pytest.fixture
+def workload(splits: Path):
+    found = load("image", CONFIG)
+    found.fit(Dataset(splits / "train"))
+    return found
+
+
+@pytest.fixture
+def model(workload):
+    torch.manual_seed(0)
+    return workload.model()
+
+
+def fingerprints(out: Path) -> list[str]:
+    return [Dataset(out / name).fingerprint for name in ("train", "validation", "test")]
+
+
+def test_the_dataset_is_the_same_however_images_are_spread(splits: Path, tmp_path: Path):
+    files = folder(COUNT)
+    halves = dict(list(files.items())[::2]), dict(list(files.items())[1::2])
+    layouts = {
+        "parquet": {"a.parquet": parquet(files)},
+        "tables and files": {"a.jsonl": json_lines(halves[0]), **halves[1]},
+        "tar": {"x/1.tar": archive(halves[1]), "x/2.tar": archive(halves[0])},
+        "twice": {"a.parquet": parquet(files), **files},
+    }
+    for name, layout in layouts.items():
+        assert fingerprints(sharded(tmp_path / name, layout)) == fingerprints(splits), name
+
+
+def test_images_that_cannot_be_decoded_are_quarantined_by_their_names(tmp_path: Path):
+    files = folder(20)
+    files["dark/0000.png"] = files["dark/0000.png"][:300]
+    out = sharded(tmp_path, files, "--max_bad_share", "0.1")
+    [path] = (path for path in out.glob("quarantine/*.jsonl"))
+    told = json.loads(path.read_text())
+    assert told["source"] == "dark/0000.png" and told["line"] == 1
+    assert told["reason"].startswith("column 'bytes' is an image that cannot be decoded")
+    with pytest.raises(SystemExit):
+        sharded(tmp_path / "strict", files)
+
+
+def test_by_folder_an_evaluation_is_sliced_by_source(tmp_path: Path):
+    files = {
+        f"camera{n % 2}/{n}.parquet": parquet({f"{n % 3}/x.png": picture(n)}) for n in range(30)
+    }
+    out = sharded(tmp_path, files, "--by_folder")
+    found = load("image", CONFIG)
+    found.fit(Dataset(out / "train"))
+    test = Dataset(out / "test")
+    blocks = list(found.scores(found.model(), test, ("source", "label")))
+    sources = np.concatenate([block["slice.source"] for block in blocks])
+    labels = np.concatenate([block["slice.label"] for block in blocks])
+    assert set(sources) == {"camera0", "camera1"} and set(labels) <= {"0", "1", "2"}
+
+
+def test_labels_that_are_numbers_are_ordered_by_them():
+    from training.workloads.image.classes import Classes
+
+    parts = [{"labels": {"10": 1, "9": 2}}, {"labels": {"9": 1, "0": 5}}]
+    assert Classes.of(parts).names == ("0", "9", "10")
+    assert Classes.of(parts).counts == (5, 3, 1)
+    assert Classes.of([{"labels": {"b": 1, "10": 1}}]).names == ("10", "b")
+    with pytest.raises(TrainingError, match="have 1 labels .a.: there is nothing to tell apart"):
+        Classes.of([{"labels": {"a": 3}}])
+
+
+def test_a_label_of_the_test_split_alone_is_named(splits, workload, model, monkeypatch):
+    test = Dataset(splits / "test")
+    monkeypatch.setattr(Dataset, "statistics", [{"labels": {"dark": 1, "red": 1}}])
+    with pytest.raises(DataError, match="labels that no training image has: red"):
+        next(workload.scores(model, test))
+
+
+def test_an_image_of_an_unknown_label_counts_for_nothing(splits, workload, model):
+    samples = Dataset(splits / "train").read(range(6))
+    samples["label"][2:] = 7
+    batch = Preparation.of(workload).batch(samples)
+    two = Preparation.of(workload).batch(Dataset(splits / "train").read(range(2)))
+    assert workload.units(batch) == 2
+    loss = workload.loss(model(*workload.inputs(batch)), batch)
+    assert loss.item() == pytest.approx(workload.loss(model(*workload.inputs(two)), two).item())
+
+
+def test_scores_are_the_losses_of_the_images(splits, workload, model):
+    test = Dataset(splits / "test")
+    blocks = list(workload.scores(model, test, ("label",)))
+    batch = Preparation.of(workload).batch(test.read(range(len(test))))
+    expected = workload.loss(model(*workload.inputs(batch)), batch) / workload.units(batch)
+    found = workload.metrics(blocks)
+    assert found["log_loss"]["value"] == pytest.approx(expected.item(), rel=1e-5)
+    hits = model(*workload.inputs(batch)).argmax(1) == batch["target"]
+    assert found["accuracy"]["value"] == pytest.approx(hits.float().mean().item())
+    rows = np.concatenate([block["example"] for block in blocks])
+    examples = np.concatenate([block["example"] for block in workload.examples(test)])
+    assert (rows == examples).all() and len(set(rows.tolist())) == len(test)
+
+
+def test_baselines_are_scored_row_by_row(splits, workload, model):
+    train, test = Dataset(splits / "train"), Dataset(splits / "test")
+    scored = workload.baseline_scores(train, test, 1000)
+    found = {name: list(blocks) for name, blocks in scored.items()}
+    rows = [block["example"].tolist() for block in workload.scores(model, test)]
+    for blocks in found.values():
+        assert [block["example"].tolist() for block in blocks] == rows
+    values = {name: workload.metrics(blocks) for name, blocks in found.items()}
+    assert values["logistic_regression"]["accuracy"]["value"] == 1  # light and dark
+    assert values["majority"]["log_loss"]["value"] == pytest.approx(np.log(2), abs=0.1)
+
+
+def pixels_of(workload, train: Dataset, world: int, *, begin: int, until: int) -> list[bytes]:
+    """The images that all ranks together take, in the order of the training."""
+    order = uniform(train.fingerprint, 0, len(train))
+    options = {"global_batch": 8, "micro_batch": 2, "world": world, "position": begin}
+    found = []
+    loaders = [
+        Loader(train, order, rank=r, preparation=Preparation.of(workload, threads=r + 1), **options)
+        for r in range(world)
+    ]
+    for _ in range(begin, until, 8):
+        for loader in loaders:
+            for _ in range(8 // world // 2):
+                found += [image.numpy().tobytes() for image in next(loader)["pixels"]]
+    for loader in loaders:
+        loader.close()
+    return found
+
+
+def test_one_two_and_four_ranks_see_the_same_pixels_and_so_does_who_resumes(splits, workload):
+    """Over two epochs, with augmentation; the second epoch sees every image in another way."""
+    train = Dataset(splits / "train")
+    until = 2 * len(train) // 8 * 8
+    whole = pixels_of(workload, train, 1, begin=0, until=until)
+    assert len(set(whole)) == len(whole)
+    for world in (2, 4):
+        assert pixels_of(workload, train, world, begin=0, until=until) == whole
+        middle = len(train) // 16 * 8
+        assert pixels_of(workload, train, world, begin=middle, until=until) == whole[middle:]
+
+
+def test_a_training_resumed_in_mid_epoch_is_bitwise_the_undisturbed_one(splits, tmp_path, train):
+    for name in ("whole", "stopped"):
+        (tmp_path / name / "input/data").mkdir(parents=True)
+        for split in ("train", "validation"):
+            os.symlink(splits / split, tmp_path / name / "input/data" / split)
+    settings = {"workload": "image", "workload_config": json.dumps(CONFIG), "micro_batch": 4}
+    whole = train(tmp_path / "whole", **settings)
+    stopped = train(tmp_path / "stopped", **settings)
+    assert 0 < 5 * 8 % len(Dataset(splits / "train")), "step 5 must lie within an epoch"
+    [newest] = stopped.glob("checkpoints/*/step-00000010")
+    next(newest.glob("*.safetensors")).write_bytes(b"torn")
+    train(stopped, **settings | {"loader_threads": 3})
+    assert losses(whole) == losses(stopped) and len(losses(whole)) == 10
+    model = "model/model.safetensors"
+    assert (whole / model).read_bytes() == (stopped / model).read_bytes()
+
+
+def test_requests_are_answered_with_a_class_and_its_probability(workload, model):
+    request = {"image": base64.b64encode(picture(3)).decode()}
+    found = workload.answer(model, request)
+    assert set(found["probabilities"]) == {"dark", "light"}
+    assert sum(found["probabilities"].values()) == pytest.approx(1)
+    assert found["probabilities"][found["label"]] >= 0.5
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"picture": ""}, "expected .*image"),
+        ({"image": 5}, "expected .*image"),
+        ({"image": "QUI"}, "image: is 'QUI', expected base64"),
+        ({"image": "QUI="}, "image: is no image: its first bytes are b'AB'"),
+    ],
+)
+def test_a_request_without_an_image_is_refused(workload, model, request_, message):
+    with pytest.raises(DataError, match=message):
+        workload.answer(model, request_)
+
+
+def test_what_was_learned_travels_with_the_model(workload, tmp_path: Path):
+    (tmp_path / "classes.json").write_bytes(workload.files()["classes.json"])
+    again = load("image", CONFIG, tmp_path)
+    assert again.classes == workload.classes
+    (tmp_path / "classes.json").write_text("{")
+    with pytest.raises(DataError, match="classes.json: is damaged"):
+        load("image", CONFIG, tmp_path)
+    with pytest.raises(TrainingError, match="classes.json: is missing"):
+        _ = load("image", CONFIG).classes
+
+
+def test_the_operations_of_a_convolution_are_counted(workload, model):
+    """A 3x3 convolution over 16 x 16 pixels: two operations for each product, thrice."""
+    stem, block, head = 3 * 9 * 16, 2 * 16 * 9 * 16, 2 * 16
+    assert workload.flops(model) == 3 * 2 * (256 * (stem + block) + head)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"image": "x", "label": "x"}, "the same column"),
+        ({"crop_area": (0.5, 0.1)}, "swap them"),
+        ({"size": 8, "stem": "large", "depths": [1, 1, 1]}, "leave nothing of 8 pixels"),
+        ({"width": 20}, "multiple of 16"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(settings, message):
+    with pytest.raises(TrainingError, match=message):
+        load_packing("image", CONFIG | settings)

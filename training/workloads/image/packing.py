@@ -1,0 +1,77 @@
+"""Records to samples: an image as it is encoded, and the hash of its label."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from training.data.manifest import Field, Samples
+from training.workloads import Column
+from training.workloads.codes import Codes
+from training.workloads.image.config import ImageConfig
+from training.workloads.image.pixels import refuse
+
+
+class Packing:
+    """See ``training.workloads.Packing``; a sample is an image.
+
+    Images are stored as they are encoded, so a dataset is as large as its files, and a crop is cut
+    out of all pixels. Equal images are duplicates whatever their labels. One that cannot be decoded
+    to its end is quarantined.
+    """
+
+    def __init__(self, config: ImageConfig, assets: Path | None) -> None:
+        self.config, self.assets = config, assets
+        self.identity = (config.image,)
+        self.columns: Mapping[str, Column] = {
+            config.image: Column("bytes", refuse=refuse),
+            config.label: Column("category"),
+        }
+        self.fields = {
+            "image": Field(dtype="uint8", shape=None),
+            "label": Field(dtype="int64"),
+        }
+        self.info: dict[str, Any] = {"image": config.image, "label": config.label}
+
+    def files(self) -> Mapping[str, bytes]:
+        """None: the classes are learned from the training split's statistics."""
+        return {}
+
+    def packer(self) -> "ImagePacker":
+        return ImagePacker(self.config)
+
+
+class ImagePacker:
+    """Every image is a sample of its own; nothing waits for ``flush``."""
+
+    def __init__(self, config: ImageConfig) -> None:
+        self._config, self._codes = config, Codes()
+        self._labels: Counter[str] = Counter()
+
+    def add(self, records: pa.RecordBatch) -> Samples:
+        """One sample a record."""
+        labels = self._codes.of(self._config.label, records.column(self._config.label))
+        counts = np.bincount(labels.index, minlength=len(labels.codes))
+        for value, count in zip(labels.values.to_pylist(), counts.tolist(), strict=True):
+            if count:
+                self._labels[value] += count
+        images = records.column(self._config.image)
+        _, offsets, content = images.buffers()
+        ends = np.frombuffer(offsets, np.int32)[images.offset :][: len(images) + 1].astype(np.int64)
+        values = np.frombuffer(content or b"", np.uint8)[ends[0] : ends[-1]]
+        return {"image": values, "image_offsets": ends - ends[0], "label": labels.hashes}
+
+    def flush(self) -> Samples:
+        """Nothing."""
+        return {
+            "image": np.empty(0, np.uint8),
+            "image_offsets": np.zeros(1, np.int64),
+            "label": np.empty(0, np.int64),
+        }
+
+    def statistics(self) -> dict[str, Any]:
+        """How many images each label has."""
+        return {"labels": dict(sorted(self._labels.items()))}

@@ -1,0 +1,81 @@
+"""Encoded images to pixels: decoded by Pillow, cropped, mirrored, scaled."""
+
+import io
+import math
+import random
+import warnings
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from training.workloads.image.config import ImageConfig
+
+TRIES = 10
+"""To draw a part that lies inside the image, before the middle is taken."""
+
+BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+"""More pixels than an image of a few bytes should have (``Image.MAX_IMAGE_PIXELS``)."""
+
+Box = tuple[float, float, float, float]
+"""Left, upper, right, lower, in pixels."""
+
+
+def refuse(content: bytes) -> str | None:
+    """Why an image is of no use; None when it can be decoded to its end."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(content)) as image:
+                image.draft("L", (1, 1))  # a JPEG at an eighth of its size, if it is one
+                image.load()
+    except UnidentifiedImageError:
+        return f"is no image: its first bytes are {content[:8]!r}"
+    except (*BOMBS, OSError, ValueError, SyntaxError, EOFError) as error:
+        return f"is an image that cannot be decoded: {error}"
+    return None
+
+
+def pixels(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
+    """uint8 (size, size, channels): a part drawn from ``seed``, or the image's middle without one.
+
+    Raises:
+        OSError: the image cannot be decoded.
+    """
+    mode, size = ("RGB" if config.channels == 3 else "L"), config.size
+    with Image.open(io.BytesIO(content)) as image:
+        draw = None if seed is None else random.Random(seed)
+        whole = image.size
+        box = middle(whole, config) if draw is None else part(whole, config, draw)
+        # A JPEG is decoded at a half, quarter or eighth, as long as the part has enough pixels.
+        scale = min(size / (box[2] - box[0]), size / (box[3] - box[1]))
+        image.draft(mode, (math.ceil(whole[0] * scale), math.ceil(whole[1] * scale)))
+        x, y = image.width / whole[0], image.height / whole[1]
+        box = (box[0] * x, box[1] * y, box[2] * x, box[3] * y)
+        plain = image.convert(mode)
+    found = plain.resize((size, size), Image.Resampling.BILINEAR, box)
+    if draw is not None and draw.random() < config.flip:
+        found = found.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return np.asarray(found).reshape(size, size, config.channels)
+
+
+def middle(whole: tuple[int, int], config: ImageConfig) -> Box:
+    """The square in the middle that an evaluation sees."""
+    side = min(whole) * config.evaluated_part
+    left, upper = (whole[0] - side) / 2, (whole[1] - side) / 2
+    return left, upper, left + side, upper + side
+
+
+def part(whole: tuple[int, int], config: ImageConfig, draw: random.Random) -> Box:
+    """A part of some area and ratio (Szegedy et al. 2015, "Going deeper with convolutions")."""
+    width, height = whole
+    ratios = -math.log(config.crop_ratio), math.log(config.crop_ratio)
+    for _ in range(TRIES):
+        area = draw.uniform(*config.crop_area) * width * height
+        ratio = math.exp(draw.uniform(*ratios))
+        w, h = math.sqrt(area * ratio), math.sqrt(area / ratio)
+        if w <= width and h <= height:
+            left, upper = draw.uniform(0, width - w), draw.uniform(0, height - h)
+            return left, upper, left + w, upper + h
+    w, h = min(width, height * config.crop_ratio), min(height, width * config.crop_ratio)
+    left, upper = (width - w) / 2, (height - h) / 2
+    return left, upper, left + w, upper + h

@@ -1,0 +1,155 @@
+"""Image classification as a workload: prepared pixels, loss, scores, baselines."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from training.data.dataset import Dataset, Passage
+from training.data.hashes import sample_hashes
+from training.data.manifest import Field, Samples
+from training.data.preparation import Preparation
+from training.scores import Block
+from training.workloads.image import baselines, serving
+from training.workloads.image.classes import FILE, Classes
+from training.workloads.image.model import ResNet
+from training.workloads.image.packing import Packing
+from training.workloads.image.pixels import pixels
+from training.workloads.image.scores import columns
+from training.workloads.simple import Simple
+from trainyard.common.errors import DataError, TrainingError
+
+AT_ONCE = 64  # images that are scored together
+
+IMAGE = {"image": Field(dtype="uint8", shape=None)}
+"""The field by which images are told apart, whatever their labels are."""
+
+UNKNOWN = -1
+"""The class of an image whose label no training image has: its loss does not count."""
+
+
+class Workload(Simple):
+    """See ``training.workloads.Workload``; the unit is the image."""
+
+    packing: Packing
+
+    def __init__(self, packing: Packing) -> None:
+        super().__init__(packing)
+        path = packing.assets / FILE if packing.assets else None
+        self._classes = Classes.read(path) if path and path.is_file() else None
+
+    @property
+    def classes(self) -> Classes:
+        """Raises: TrainingError: none were learned yet, and none travelled with the model."""
+        if self._classes is None:
+            raise TrainingError(
+                f"{FILE}: is missing beside the model, so its classes are not known; train it again"
+            )
+        return self._classes
+
+    def fit(self, train: Dataset) -> None:
+        """The classes, from the manifests' statistics alone."""
+        self._classes = Classes.of(train.statistics)
+
+    def files(self) -> Mapping[str, bytes]:
+        """classes.json."""
+        return {FILE: self.classes.content()}
+
+    def model(self) -> nn.Module:
+        return ResNet(self.config, len(self.classes.names))
+
+    def prepare(self, sample: Mapping[str, np.ndarray], seed: int | None) -> Mapping[str, Any]:
+        """``pixels`` uint8 (size, size, channels), and ``target``, the class's number."""
+        content = sample["image"].tobytes()
+        try:
+            found = pixels(content, self.config, seed)
+        except OSError as error:
+            name = hashlib.sha256(content).hexdigest()
+            raise DataError(
+                f"the image with SHA-256 {name} cannot be decoded: {error}; it could be when it "
+                "was sharded: is another Pillow installed here?"
+            ) from error
+        target = self.classes.numbers.get(int(sample["label"]), UNKNOWN)
+        return {"pixels": found, "target": np.int64(target)}
+
+    def units(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The number of images of known classes."""
+        return (batch["target"] != UNKNOWN).sum()
+
+    def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        return (batch["pixels"],)
+
+    def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """Cross-entropy in nats, summed over the images."""
+        return F.cross_entropy(logits, batch["target"], reduction="sum", ignore_index=UNKNOWN)
+
+    def flops(self, model: nn.Module) -> float:
+        """Forward and backward of an image: three times what torch counts in a forward pass."""
+        device = next(model.parameters()).device
+        size, channels = self.config.size, self.config.channels
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            model(torch.zeros(1, size, size, channels, dtype=torch.uint8, device=device))
+        return 3.0 * counter.get_total_flops()
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """The residual blocks."""
+        assert isinstance(model, ResNet)
+        return list(model.blocks)
+
+    def scores(
+        self, model: nn.Module, test: Dataset, slices: Sequence[str] = ()
+    ) -> Iterator[Block]:
+        """A row is an image; slices are its label, and ``source``, the folder it lay in."""
+        device = next(model.parameters()).device
+        preparation = Preparation.of(self)
+
+        @torch.inference_mode()
+        def logits(samples: Samples) -> np.ndarray:
+            batch = preparation.batch(samples)["pixels"].to(device)
+            return model(batch).double().cpu().numpy()
+
+        yield from self._scored(logits, test, slices)
+
+    def baseline_scores(
+        self, train: Dataset, test: Dataset, limit: int
+    ) -> Mapping[str, Iterator[Block]]:
+        """A logistic regression on a few grey pixels, and the classes' shares."""
+        found = baselines.fitted(self.config, self.classes, train, limit)
+        return {name: self._scored(logits, test, ()) for name, logits in found.items()}
+
+    def examples(self, dataset: Dataset) -> Iterator[Block]:
+        """Images, whatever their labels are."""
+        for passage in dataset.stream(AT_ONCE):
+            yield {"example": sample_hashes(passage.samples, IMAGE)}
+
+    def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The class of an image in base64, and how likely each is."""
+        return serving.answer(self.config, self.classes, model, request)
+
+    def _scored(
+        self, logits: Callable[[Samples], np.ndarray], test: Dataset, slices: Sequence[str]
+    ) -> Iterator[Block]:
+        self.classes.check(test.statistics)
+        for passage in test.stream(AT_ONCE):
+            targets = self._targets(passage.samples)
+            hashes = sample_hashes(passage.samples, IMAGE)
+            named = {f"slice.{name}": self._slice(name, test, passage, targets) for name in slices}
+            yield (
+                {"example": hashes, "group": hashes}
+                | named
+                | columns(logits(passage.samples), targets)
+            )
+
+    def _targets(self, samples: Samples) -> np.ndarray:
+        return np.array([self.classes.numbers[code] for code in samples["label"].tolist()])
+
+    def _slice(self, name: str, test: Dataset, passage: Passage, targets: np.ndarray) -> np.ndarray:
+        if name == "label":
+            return np.array(self.classes.names, object)[targets]
+        sources = [test.source_name(source).split("/")[0] for source in passage.sources.tolist()]
+        return np.array(sources, object)
