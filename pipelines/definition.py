@@ -220,6 +220,7 @@ def _evaluate(
             train=train,
             near_duplicates="near_duplicates" in recipe.gate.needs,
         )
+    register = recipe.register_
     bounded = {"examples": recipe.gate.max_leaked_examples, "groups": recipe.gate.max_leaked_groups}
     return evaluate_script_step(
         context,
@@ -231,6 +232,9 @@ def _evaluate(
         entry=script.script,
         requirements=script.requirements,
         leaks=[what for what, most in bounded.items() if most is not None],
+        request=[script.request, register.content_types[0], register.response_types[0]]
+        if script.request
+        else [],
     )
 
 

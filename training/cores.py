@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import torch
-
 ON_THIS_MACHINE = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 """The ranks of this machine, as torchrun and Open MPI say it."""
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -37,6 +35,8 @@ def fit_threads(environment: Mapping[str, str] = os.environ) -> None:
     torchrun leaves a single rank, and mpirun each of several, with a thread for every core of the
     machine, whatever a container's quota. What OMP_NUM_THREADS allows is never exceeded.
     """
+    import torch  # not where only the waiting is counted
+
     if (room := share_of_cores(environment)) < torch.get_num_threads():
         torch.set_num_threads(room)
 

@@ -33,7 +33,7 @@ ROOMS = {
     "evaluate_script": (
         "steps/evaluate_script/",
         *(f"steps/evaluate/{name}.py" for name in ("__init__", "document", "leakage", "scores")),
-        "steps/evaluate/unpacked.py",
+        *("steps/evaluate/quiet.py", "steps/evaluate/unpacked.py"),
         "training/",
         "conditions/__init__.py",
         "conditions/champion.py",

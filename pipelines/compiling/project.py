@@ -154,7 +154,12 @@ def of_evaluation(recipe: Recipe, home: Path) -> Project | None:
     Raises:
         DefinitionError: something that the recipe names is not there, or does not travel.
     """
-    return _of(recipe.evaluate, "evaluate", home)
+    project, section = _of(recipe.evaluate, "evaluate", home), recipe.evaluate
+    if project is None or section.request is None:
+        return project
+    folder = _folder(section, home)
+    request = name_in(folder, project.files, home / section.request, "evaluate.request")
+    return replace(project, request=request)
 
 
 def _of(section: TrainStepConfig | EvaluateConfig, name: str, home: Path) -> Project | None:

@@ -267,7 +267,7 @@ class Recipe(Section):
     def _loop_or_script(self) -> Self:
         script.check(self.train, self.evaluate, self.inference.script, self.data is not None)
         if self.train.script:
-            script.check_gate(self.gate, self.evaluate)
+            script.check_gate(self.gate, self.evaluate, self.inference.script)
         return self
 
     @model_validator(mode="after")

@@ -75,7 +75,7 @@ def check(
             )
 
 
-def check_gate(gate: GateConfig, evaluate: EvaluateConfig) -> None:
+def check_gate(gate: GateConfig, evaluate: EvaluateConfig, inference: str | None) -> None:
     """The gate asks for nothing that a script does not tell, and no metric is named as a check.
 
     Raises:
@@ -87,11 +87,16 @@ def check_gate(gate: GateConfig, evaluate: EvaluateConfig) -> None:
                 f"evaluate.metrics.{metric}: gate.{taken[0]} is a check of its own; choose another "
                 "name for the metric"
             )
-    if gate.max_latency_p95_ms is not None:
+    if gate.max_latency_p95_ms is not None and not (evaluate.request and inference):
+        missing = "evaluate.request" if inference else "inference.script"
         raise ValueError(
-            "gate.max_latency_p95_ms: of a script, nobody knows what a request is; remove it, or "
-            "write the latency as a metric into metrics.json, with a ceiling such as "
-            "max_latency_ms"
+            f"gate.max_latency_p95_ms: needs {missing}: of a script, nobody knows else what a "
+            "request is; set inference.script and evaluate.request, or remove it"
+        )
+    if evaluate.request and not inference:
+        raise ValueError(
+            "evaluate.request: is answered by the inference script; set inference.script, or "
+            "remove it"
         )
 
 
@@ -101,6 +106,7 @@ def _refuse_a_scripts(evaluate: EvaluateConfig, inference: str | None) -> None:
         ("evaluate.channels", evaluate.channels),
         ("evaluate.metrics", evaluate.metrics),
         ("evaluate.baselines", evaluate.baselines),
+        ("evaluate.request", evaluate.request),
         ("evaluate.arguments", evaluate.arguments),
         ("inference.script", inference),
     ):

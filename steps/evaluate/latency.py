@@ -1,37 +1,16 @@
 """How long one example takes, alone, as a request to an endpoint brings it."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from training.cores import Waited
+from steps.evaluate.quiet import REQUESTS, WARM, quietest, timed
 from training.data.dataset import Dataset
 from training.data.preparation import Preparation
 from training.workloads import Workload
-
-WARM, REQUESTS = 10, 100
-ROUNDS, PATIENCE = 5, 30.0
-"""A busy machine is measured again, up to so often and for so many seconds in all."""
-BUSY = 0.2
-"""Beyond this share of the wanted time without a core, and requests take 1 / (1 - 0.2) as long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """``seconds`` of each request; ``waited``: see :meth:`training.cores.Waited.share_since`."""
-
-    seconds: list[float]
-    waited: float | None
-
-    @property
-    def busy(self) -> bool:
-        """Whether something else had the cores."""
-        return self.waited is not None and self.waited > BUSY
 
 
 def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, Any]:
@@ -52,13 +31,10 @@ def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, An
     for index in indices[:WARM]:
         _seconds(workload, model, test, index, preparation)
 
-    def measure() -> Round:
-        before = Waited.now()
-        seconds = [_seconds(workload, model, test, index, preparation) for index in indices[WARM:]]
-        after = Waited.now()
-        return Round(seconds, after.share_since(before) if before and after else None)
+    def request(number: int) -> float:
+        return _seconds(workload, model, test, indices[WARM + number], preparation)
 
-    best, rounds = quietest(measure)
+    best, rounds = quietest(lambda: timed(request, len(indices) - WARM))
     p50, p95 = (np.percentile(best.seconds, [50, 95]) * 1000).tolist()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {
@@ -71,17 +47,6 @@ def latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, An
         "busy": best.busy,
         "rounds": rounds,
     }
-
-
-def quietest(measure: Callable[[], Round]) -> tuple[Round, int]:
-    """The first round that is not busy, else the quietest; and how many there were."""
-    best = measure()
-    rounds, spent = 1, sum(best.seconds)
-    while best.busy and rounds < ROUNDS and spent < PATIENCE:
-        one = measure()
-        rounds, spent = rounds + 1, spent + sum(one.seconds)
-        best = min(best, one, key=lambda r: r.waited or 0.0)
-    return best, rounds
 
 
 @torch.inference_mode()

@@ -51,6 +51,11 @@ class EvaluationScript(Section):
     """What the script scores on the same rows beside the model, as baseline.<name>.jsonl: the gate
     says how far the model is from each, and ``gate.below_baseline`` may name one."""
 
+    request: str | None = None
+    """A sample request, relative to the recipe, a file in the folder that travels: for
+    ``gate.max_latency_p95_ms`` the inference script answers it, as ``register.content_types[0]``
+    and ``register.response_types[0]``."""
+
     @field_validator("script")
     @classmethod
     def _is_python(cls, given: str | None) -> str | None:

@@ -17,11 +17,11 @@ from typing import Any
 from conditions.champion import NONE, UNRESOLVED
 from steps.edge import run
 from steps.evaluate import document
-from steps.evaluate.document import Champion, Channel, Dataset, Evaluation, Model
+from steps.evaluate.document import Champion, Channel, Dataset, Evaluation, Latency, Model
 from steps.evaluate.scores import Scores, tables
 from steps.evaluate_script import channels, told
 from steps.evaluate_script.scoring import Scored, Scoring
-from steps.evaluate_script.script import Script
+from steps.evaluate_script.script import Request, Script
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import lines_sha256
 
@@ -44,12 +44,21 @@ def evaluate(options: argparse.Namespace) -> None:
         "baselines": scoring.baselines(challenger, options.baselines),
         "dataset": _dataset(said.get("train_fingerprint"), described, challenger),
         "leakage": leaks,
-        "latency": None,
+        "latency": _latency(options, scoring, challenger),
         "artifact": challenger.artifact,
         "scores": tables(challenger.table.parent),
         "model": _model(said),
     }
     document.write(options.root / "processing/output/evaluation", evaluation)
+
+
+def _latency(options: argparse.Namespace, scoring: Scoring, challenger: Scored) -> Latency | None:
+    """Of the challenger's inference script, where the recipe has a sample request."""
+    if options.request is None:
+        return None
+    out = challenger.output / "latency.json"
+    found: Any = scoring.script.answer(challenger.files, Request(*options.request), out)
+    return found
 
 
 def _scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring:
@@ -148,6 +157,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--slices", nargs="*", default=[])
     parser.add_argument("--baselines", nargs="*", default=[])
     parser.add_argument("--leaks", nargs="*", default=[], choices=["examples", "groups"])
+    parser.add_argument("--request", nargs=3, metavar=("FILE", "CONTENT_TYPE", "ACCEPT"))
     parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainyard.common.errors import DataError
 
@@ -20,6 +21,19 @@ LAST = 20
 """Lines of a script that failed which its error shows."""
 LONGEST = 900
 """Characters of them: SageMaker cuts a failure reason at 1,024."""
+
+
+HERE = Path(__file__).parents[2]
+"""The folder of our own code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A sample request: a file in the script's folder, and its MIME types."""
+
+    file: str
+    content_type: str
+    accept: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +54,33 @@ class Script:
         if not (self.folder / self.entry).is_file():
             raise DataError(f"evaluate.script: {self.folder} holds no {self.entry}")
         output.mkdir(parents=True)
+        self._python(self.entry, [self.entry, *self.arguments], self._environment(model, output))
+
+    def answer(self, model: Path, request: Request, out: Path) -> dict[str, Any]:
+        """Time the inference script in the archive, unpacked in ``model``.
+
+        Raises:
+            DataError: there is none, or it failed; its last lines are in the error.
+        """
+        if not (model / "code/inference.py").is_file():
+            raise DataError(
+                "code/inference.py: is not in the model's archive, and gate.max_latency_p95_ms is "
+                "set; set inference.script"
+            )
+        words = [str(model), request.file, request.content_type, request.accept, str(out)]
+        environment = self._environment(model, out.parent)
+        environment["PYTHONPATH"] = os.pathsep.join((str(HERE), environment["PYTHONPATH"]))
+        served = str(HERE / "steps/evaluate_script/served.py")
+        self._python("inference.py", ["-P", served, *words], environment)
+        return json.loads(out.read_bytes())
+
+    def _python(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Run Python in the script's folder; what it prints is printed."""
         last: deque[str] = deque(maxlen=LAST)
         with subprocess.Popen(
-            [sys.executable, self.entry, *self.arguments],
+            [sys.executable, *words],
             cwd=self.folder,
-            env=self._environment(model, output),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -57,7 +93,7 @@ class Script:
                 last.append(line)
         if process.returncode:
             said = "".join(last).strip()[-LONGEST:] or "it printed nothing"
-            raise DataError(f"{self.entry}: {_ended(process.returncode)}; its last lines:\n{said}")
+            raise DataError(f"{name}: {_ended(process.returncode)}; its last lines:\n{said}")
 
     def _environment(self, model: Path, output: Path) -> dict[str, str]:
         channels = {f"SM_CHANNEL_{name.upper()}": str(at) for name, at in self.channels.items()}

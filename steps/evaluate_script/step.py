@@ -25,11 +25,13 @@ def evaluate_script_step(
     entry: str,
     requirements: str | None,
     leaks: Sequence[Leaks],
+    request: Sequence[str] = (),
 ) -> ProcessingStep:
     """The outputs of ``steps.evaluate.step.evaluate_step``, by ``steps.evaluate_script.job``.
 
     Args:
         folder: S3 URI of the folder that travels; in it ``entry`` and ``requirements`` lie.
+        request: name of a sample request in the folder, its MIME type, and that of its answer.
         leaks: what the gate bounds, so that the script has to say what was trained on.
     """
     channels = [
@@ -51,6 +53,7 @@ def evaluate_script_step(
             *(("--slices", *config.slices) if config.slices else ()),
             *(("--baselines", *config.baselines) if config.baselines else ()),
             *(("--leaks", *leaks) if leaks else ()),
+            *(("--request", *request) if request else ()),
             *("--champion", context.parameters["ChampionArn"]),
         ],
         inputs=[

@@ -39,6 +39,8 @@ class Project:
 
     driver: str | None = None
     inference: str | None = None
+    request: str | None = None
+    """Name of the sample request in it."""
 
 
 class ScriptSettings(Section):

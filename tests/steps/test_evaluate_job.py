@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from steps.evaluate import job as evaluate_job
 from steps.evaluate import latency as latency_module
 from steps.evaluate import leakage as leakage_module
+from steps.evaluate import quiet
 from steps.evaluate import scores as scores_module
 from steps.evaluate.archive import open_archive
 from steps.evaluate.document import Evaluation
@@ -121,8 +122,8 @@ def test_a_latency_that_neighbours_disturb_says_so(inputs, monkeypatch):
     trained = open_archive(inputs / "model")
     with neighbours(5 * ALL):
         found = latency_module.latency(trained.workload, trained.model, Dataset(inputs / "test"))
-    assert found["busy"] and latency_module.BUSY < found["waited_share"] <= 1
-    assert 1 < found["rounds"] <= latency_module.ROUNDS
+    assert found["busy"] and quiet.BUSY < found["waited_share"] <= 1
+    assert 1 < found["rounds"] <= quiet.ROUNDS
 
 
 @pytest.mark.parametrize("arn", ["none", "unresolved"])

@@ -3,7 +3,7 @@
 import pytest
 
 from conditions.checks.latency import within_latency
-from steps.evaluate.latency import BUSY, PATIENCE, ROUNDS, Round, quietest
+from steps.evaluate.quiet import BUSY, PATIENCE, ROUNDS, Round, quietest
 
 
 def rounds(*waited: float | None, seconds: float = 0.1):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from steps.evaluate.document import Evaluation
+from steps.evaluate.document import Evaluation, Latency
 from steps.evaluate_script import job as evaluate_job
 from steps.gate import job as gate_job
 from tests.conftest import CHECKOUT
@@ -234,6 +234,49 @@ def test_the_fingerprint_is_of_every_byte_of_the_test_data_and_of_nothing_else(r
     second = evaluated(root)["dataset"]
     assert first["test_fingerprint"] != second["test_fingerprint"]
     assert first["fingerprint"] != second["fingerprint"]
+
+
+INFERENCE = """
+import json
+
+def model_fn(model_dir, context):
+    return json.load(open(model_dir + "/weights.json"))
+
+def input_fn(body, content_type):
+    assert isinstance(body, str) and content_type == "application/json"
+    return json.loads(body)
+
+def predict_fn(request, model):
+    return {"p": model["slope"] * request["x"]}
+
+def output_fn(answer, accept, context=None):
+    return json.dumps(answer)
+"""
+REQUEST = ("--request", "request.json", "application/json", "application/json")
+
+
+def with_inference(root: Path, text: str) -> None:
+    (root / "processing/input/script/request.json").write_text('{"x": 2}')
+    folder = root / "processing/input/model"
+    (folder / "inference.py").write_text(text)
+    with tarfile.open(folder / "model.tar.gz", "w:gz") as tar:
+        tar.add(folder / "weights.json", "weights.json")
+        tar.add(folder / "inference.py", "code/inference.py")
+
+
+def test_the_latency_is_of_the_inference_scripts_own_functions(root):
+    with_inference(root, INFERENCE)
+    latency = evaluated(root, *REQUEST)["latency"]
+    assert not keys_that_differ(latency, Latency)
+    assert 0 < latency["p50_ms"] <= latency["p95_ms"] and latency["samples"] == 100
+    gate = judged(root, "--max_latency_p95_ms", "1000")
+    assert gate["verdict"] == "pass", gate["reason"]
+
+
+def test_an_inference_script_that_lacks_a_function_is_told_which(root):
+    with_inference(root, INFERENCE.replace("predict_fn", "predict"))
+    message = failure(root, *REQUEST)
+    assert "inference.py: ended with exit status 1" in message and "no predict_fn" in message
 
 
 def test_an_empty_channel_is_an_error(root):
