@@ -250,10 +250,11 @@ class Recipe(Section):
     @property
     def slices(self) -> tuple[str, ...]:
         """What the evaluation is sliced by: what the recipe says, and several inputs."""
-        asked, by_input = self.evaluate.slices, self.workload_spec.folder_slice
-        if by_input is None or not (self.data and self.data.inputs) or by_input in asked:
+        asked = self.evaluate.slices
+        if self.train.script or not (self.data and self.data.inputs):
             return asked
-        return (*asked, by_input)
+        by_input = self.samples_spec.sliced_by_input(self.workload_config)
+        return asked if by_input is None or by_input in asked else (*asked, by_input)
 
     @property
     def parameters(self) -> tuple[str, ...]:

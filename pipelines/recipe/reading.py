@@ -66,7 +66,7 @@ def _check_slices(recipe: Recipe, settings: BaseModel) -> None:
                 f"evaluate.slices: {name!r} is no slice of workload {recipe.workload.name}; {there}"
             )
         kept = recipe.shard.by_folder or (recipe.data is not None and recipe.data.inputs)
-        if name == recipe.workload_spec.folder_slice and not kept:
+        if name == recipe.workload_spec.sliced_by_input(settings) and not kept:
             raise RecipeError(
                 f"evaluate.slices: {name!r} is the folder that an example's raw data lay in, which "
                 "the shards do not keep; set shard.by_folder to true, or data.inputs"

@@ -12,6 +12,6 @@ class EvaluateSettings(Settings):
     """Units (tokens, rows) of the train split that the baselines are fitted on, at most."""
 
     slices: tuple[str, ...] = ()
-    """Parts of the test split that the gate may look at one by one. A language model knows
-    ``source`` (the first folder of the raw data: shard.by_folder), the tabular workload its
-    categories."""
+    """Parts of the test split that the gate may look at one by one: the tabular workload's
+    categories, and ``source``, which is each of data.inputs, and then need not be listed, or the
+    first folder of the raw data (shard.by_folder)."""

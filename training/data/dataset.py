@@ -124,6 +124,13 @@ class Dataset:
         """The unit's name; it begins with a raw folder's where records were kept apart by it."""
         return self.merged.told["name"][source]
 
+    def folders(self, sources: np.ndarray) -> np.ndarray:
+        """The raw folder, or input, of each of some samples, by their units (``Passage.sources``):
+        strings, shape (n,). Where records were not kept apart by it, the unit's own name."""
+        numbers, places = np.unique(sources, return_inverse=True)
+        names = [self.source_name(number).split("/")[0] for number in numbers.tolist()]
+        return np.array(names, object)[places]
+
     def check(self) -> None:
         """Look whether every shard is there with its size; cheap, reads no shard.
 

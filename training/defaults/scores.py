@@ -1,6 +1,6 @@
 """Scores of samples, from what a workload measures on each."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -26,10 +26,12 @@ class Measuring(Workload, Protocol):
 
 
 @torch.inference_mode()
-def scores(workload: Measuring, model: nn.Module, test: Dataset) -> Iterator[Block]:
+def scores(
+    workload: Measuring, model: nn.Module, test: Dataset, slices: Sequence[str] = ()
+) -> Iterator[Block]:
     """Blocks of samples (``training.scores``), in the order of the split."""
     device = next(model.parameters()).device
-    for samples, identity in rows(workload, test):
+    for samples, identity in rows(workload, test, slices):
         batch = on_device(samples, device)
         outputs = model(*workload.inputs(batch)).float()
         yield identity | columns(workload.measure(outputs, batch))
@@ -45,15 +47,21 @@ def columns(measured: Measured) -> Block:
     return found
 
 
-def rows(workload: Measuring, dataset: Dataset) -> Iterator[tuple[Samples, Block]]:
-    """(samples, their ``example`` and ``group``); without groups a sample is one of its own."""
+def rows(
+    workload: Measuring, dataset: Dataset, slices: Sequence[str] = ()
+) -> Iterator[tuple[Samples, Block]]:
+    """(samples, their ``example`` and ``group``); without groups a sample is one of its own.
+
+    ``slices``: what the input is called that a sample comes from, if it is asked for.
+    """
     count = 0
     for passage in dataset.stream(workload.at_once):
         hashes = sample_hashes(passage.samples, dataset.fields)
         alone = np.arange(count, count + len(hashes))
         count += len(hashes)
         group = passage.samples[workload.group] if workload.group else alone
-        yield passage.samples, {"example": hashes, "group": group}
+        found = {f"slice.{name}": dataset.folders(passage.sources) for name in slices}
+        yield passage.samples, {"example": hashes, "group": group} | found
 
 
 def losses(workload: Workload, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measured:

@@ -87,8 +87,13 @@ class WorkloadSpec:
     steps that run it install them."""
 
     folder_slice: str | None = None
-    """The one of the slices that is the first folder of the raw data; ``shard.by_folder`` keeps
-    folders apart."""
+    """The one of the slices that is the input that an example comes from (``data.inputs``), or the
+    first folder of the raw data; ``shard.by_folder`` keeps folders apart."""
+
+    def sliced_by_input(self, config: Any) -> str | None:
+        """``folder_slice``; None where what is called so is something else: a column, say."""
+        names = self.slices(config)
+        return self.folder_slice if names.count(self.folder_slice or "") == 1 else None
 
 
 @dataclass(frozen=True, slots=True)

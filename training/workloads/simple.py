@@ -91,6 +91,8 @@ class Simple:
             primary_metric=next(iter(cls.better)),
             baselines=cls.fitted,
             packed_with=() if optional and not own else None,
+            slices=lambda config: ("source",),
+            folder_slice="source",
         )
 
     @classmethod
@@ -170,10 +172,10 @@ class Simple:
     def scores(
         self, model: "nn.Module", test: "Dataset", slices: Sequence[str] = ()
     ) -> "Iterator[Block]":
-        """A row is a sample; its columns are what ``measure`` gives."""
+        """A row is a sample, with what ``measure`` gives. Slice ``source``: its input."""
         from training.defaults import scores
 
-        return scores.scores(self, model, test)
+        return scores.scores(self, model, test, slices)
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
         """Σ sum / Σ weight of each metric."""

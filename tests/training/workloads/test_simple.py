@@ -232,3 +232,18 @@ def test_a_module_whose_workload_has_no_defaults_says_what_it_lacks(tmp_path, mo
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(TrainingError, match=r"bare\.work has a Workload and no SPEC; derive"):
         spec("bare.work")
+
+
+def test_a_sample_says_which_input_it_comes_from(tmp_path):
+    found, samples = load_packing(NAME, {}), {}
+    for number, (name, count) in enumerate({"web": 30, "code": 7}.items()):
+        samples[name] = found.packer().add(records(count, number))
+        unit = {"host": f"algo-{number}", "unit": f"{name}/000000-of-000001"}
+        fields, info = found.fields, found.info
+        write_dataset(tmp_path, samples[name], fields, shard_bytes=400, workload=info, **unit)
+    test, workload = Dataset(tmp_path), load(NAME, {})
+    workload.fit(test)
+    blocks = list(workload.scores(workload.model().eval(), test, ["source"]))
+    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    assert columns["slice.source"].tolist() == ["code"] * 7 + ["web"] * 30
+    assert spec(NAME).sliced_by_input(None) == "source"

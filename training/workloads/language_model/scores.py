@@ -37,8 +37,8 @@ def scores(
 
     bits_per_byte: bits, and bytes of text; loss: nats, and tokens; next_token_accuracy: hits, and
     tokens. A document is its own group. The first token of a unit is predicted by nothing and is
-    not scored, nor is padding. Slice ``source``: the first part of the raw objects' paths, where
-    ``shard.by_folder`` kept it.
+    not scored, nor is padding. Slice ``source``: the input of a mixture, or the raw objects' first
+    folder where ``shard.by_folder`` kept it.
     """
 
     def measured(samples: np.ndarray) -> np.ndarray:
@@ -49,11 +49,10 @@ def scores(
 
     for source, hashes, sums in documents(test, tokenizer.end, size, measured):
         nats, size_, hits, tokens = sums.T
-        named = test.source_name(source).split("/")[0]
         yield {
             "example": hashes,
             "group": hashes,
-            **{f"slice.{name}": np.full(len(hashes), named, object) for name in slices},
+            **{f"slice.{name}": test.folders(np.full(len(hashes), source)) for name in slices},
             "bits_per_byte.sum": nats / math.log(2),
             "bits_per_byte.weight": size_,
             "loss.sum": nats,

@@ -80,5 +80,6 @@ SPEC = WorkloadSpec(
     baselines_scored=True,
     packed_with=("categories", "numbers", "label", "label_above", "group", "group_ordered"),
     compared_in=("log_loss", "accuracy", "brier"),
-    slices=lambda config: config.categories,
+    slices=lambda config: (*config.categories, "source"),
+    folder_slice="source",
 )

@@ -67,13 +67,15 @@ class Workload(Simple):
     ) -> Iterator[Block]:
         """A row is a row; slices are category columns, their values in the words of the data.
 
-        A value that is too rare to have an embedding is ``other``, a missing one ``missing``.
+        A value that is too rare to have an embedding is ``other``, a missing one ``missing``. Slice
+        ``source``, unless a column has that name: the input or raw folder of the row.
         """
         return self._scores(lambda samples: _logits(model, samples), test, slices)
 
     def _scores(self, logits: Logits, test: Dataset, slices: Sequence[str]) -> Iterator[Block]:
-        named = {name: self._names(name) for name in slices}
-        for samples, identity in self._rows(test):
+        named = {name: self._names(name) for name in slices if name in self.config.categories}
+        by_input = [name for name in slices if name not in named]
+        for samples, identity in self._rows(test, by_input):
             found = {f"slice.{name}": names(samples) for name, names in named.items()}
             yield identity | found | columns(logits(samples), samples["label"])
 
@@ -86,15 +88,21 @@ class Workload(Simple):
         for _, identity in self._rows(dataset):
             yield identity if self.config.group else {"example": identity["example"]}
 
-    def _rows(self, dataset: Dataset) -> Iterator[tuple[Samples, Block]]:
-        """(samples, their ``example`` and ``group``); without groups a row is one of its own."""
+    def _rows(
+        self, dataset: Dataset, by_input: Sequence[str] = ()
+    ) -> Iterator[tuple[Samples, Block]]:
+        """(samples, their ``example`` and ``group``); without groups a row is one of its own.
+
+        ``by_input``: slices that are the input which a row comes from.
+        """
         count = 0
         for passage in dataset.stream(EVALUATION_BATCH):
             samples = passage.samples
             hashes = sample_hashes(samples, dataset.fields)
             groups = samples.get("group", np.arange(count, count + len(hashes)))
             count += len(hashes)
-            yield samples, {"example": hashes, "group": groups}
+            found = {f"slice.{name}": dataset.folders(passage.sources) for name in by_input}
+            yield samples, {"example": hashes, "group": groups} | found
 
     def _names(self, column: str) -> Callable[[Samples], np.ndarray]:
         """Samples → the values of a category column as strings."""

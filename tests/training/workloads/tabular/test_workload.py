@@ -243,6 +243,20 @@ def test_a_row_says_its_slices_in_the_words_of_the_data(tmp_path):
     assert columns["group"].tolist() == list(range(60))  # each row by itself
 
 
+def test_a_row_says_which_input_it_comes_from_unless_a_column_is_called_so(tmp_path):
+    """Of a dataset of two units; a mixture's have a folder before their names."""
+    test = dataset(tmp_path / "test", SETTINGS, {"web": table(30, 2), "code": table(9, 3)})
+    found = load("tabular", SETTINGS)
+    found.fit(test)
+    blocks = list(found.scores(found.model().eval(), test, ["source", "colour"]))
+    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    assert columns["slice.source"].tolist() == ["code"] * 9 + ["web"] * 30
+    assert columns["group"].tolist() == list(range(39))
+    named = SPEC.config.model_validate({"categories": ["source"], "label": "delay"})
+    assert SPEC.sliced_by_input(SPEC.config(**SETTINGS)) == "source"
+    assert SPEC.sliced_by_input(named) is None and SPEC.slices(named).count("source") == 2
+
+
 def test_the_metrics_are_those_of_the_scores(workload, train):
     blocks = list(workload.scores(workload.model().eval(), train))
     columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
