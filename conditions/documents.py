@@ -4,7 +4,7 @@ evaluation.json, which it judges, is ``steps.evaluate.document``'s; to the gate 
 evidence from outside, which may hold anything. Hashes are SHA-256 in hexadecimal.
 """
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 Outcome = Literal["pass", "reject", "none"]
 """``none``: no check of the kind was asked for."""
@@ -120,6 +120,9 @@ class Observed(TypedDict):
     """Table of scores → its hash."""
     verdict: Literal["pass", "reject"]
     champion: str | None
+    base: NotRequired[dict[str, Any]]
+    """The model that the training began with: sha256, model_package, uri; only where there is
+    one."""
 
 
 class Provenance(OriginRecord, Observed):

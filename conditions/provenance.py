@@ -61,6 +61,8 @@ def observed(
         scores_sha256: of the score tables that the gate read; a gate that reads none believes
             what the evaluation says of them.
     """
+    base = {n: _at(evaluation, "model", "base", n) for n in ("sha256", "model_package", "uri")}
+    begun: dict[str, Any] = {"base": base} if base["sha256"] else {}
     return {
         "artifact_sha256": _at(evaluation, "artifact", "sha256"),
         "artifact_bytes": _at(evaluation, "artifact", "bytes"),
@@ -77,6 +79,7 @@ def observed(
         "scores_sha256": dict(scores_sha256) or _tables(evaluation),
         "verdict": gate["verdict"],
         "champion": gate["champion"],
+        **begun,  # type: ignore[typeddict-item]
     }
 
 

@@ -73,7 +73,7 @@ def approve(
     before = approved(sagemaker, group)
     if arn in before:
         return Approval(arn, before[0], "it was Approved already")
-    champion = before[0] if before else None
+    champion = before[0] if before else _begun_with(evidence)
     found = overrides(evidence, champion, recipe)
     _check_reason(arn, found, reason)
     judged = compared_with(evidence)
@@ -161,6 +161,13 @@ def roll_back(group: str, reason: str) -> Approval:
     if not found:
         raise GateError(f"model package group {group}: no package is Approved: nothing to undo")
     return reject(found[0], reason)
+
+
+def _begun_with(evidence: Evidence) -> str | None:
+    """The package that the training began with: the champion of a group that has none yet."""
+    begun = evidence.recipe["train"].get("start_from") or {}
+    found: str | None = begun.get("model_package")
+    return found
 
 
 def _checked(evidence: Evidence, deep: bool) -> int:

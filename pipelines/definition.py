@@ -41,7 +41,7 @@ from pipelines.compiling.policies import cache_config, retry_policies
 from pipelines.compiling.project import Project, of_evaluation, of_training, parts_of
 from pipelines.compiling.provenance import NOWHERE, Origin, blank_uri, with_provenance
 from pipelines.compiling.session import CompileSession
-from pipelines.compiling.starting import start_of, started
+from pipelines.compiling.starting import base_of, start_of, started
 from pipelines.recipe.account import Account, resolve
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.reading import load
@@ -194,7 +194,7 @@ def _dag(
         data=_data(recipe, evaluate),
         entry=bool(recipe.train.loop or recipe.inference.script),
         metrics=workload.metrics,
-        about={"pipeline": recipe.pipeline.name, "workload": recipe.kind},
+        about={"pipeline": recipe.pipeline.name, "workload": recipe.kind} | base_of(recipe),
     )
     visible = recipe.gate.kinds if recipe.gate.visible_checks else ()
     steps = [train, evaluate, gate, verdict_condition(gate, register, visible)]
@@ -219,6 +219,7 @@ def _evaluate(
             shard=shard,
             train=train,
             near_duplicates="near_duplicates" in recipe.gate.needs,
+            base=recipe.train.base,
         )
     register = recipe.register_
     bounded = {"examples": recipe.gate.max_leaked_examples, "groups": recipe.gate.max_leaked_groups}

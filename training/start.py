@@ -22,6 +22,8 @@ from trainyard.common.errors import DataError, TrainingError
 from trainyard.common.hashes import file_sha256
 
 CHANNEL = "start"
+BASE, BASE_MODEL = "base", "base_model"
+"""The model that a training began with: the evaluation's input, and the baseline that it is."""
 ARCHIVE = "model.tar.gz"
 PICKLED = "state.pt"
 """What the first checkpoints were."""

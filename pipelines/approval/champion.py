@@ -12,6 +12,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from conditions.champion import NONE
+from training.start import read_start
 from trainyard.common.errors import RecipeError, ServiceError
 from trainyard.language.steps import steps_of
 from trainyard.service import client, error_code, service_errors
@@ -31,7 +32,8 @@ def champion_parameters(
     no champion, and where ``given``, the parameters of this run, say who it is.
 
     Args:
-        champion: ARN of a model package, or ``none``; None for the latest Approved package.
+        champion: ARN of a model package, or ``none``; None for the latest Approved package, and
+            where there is none yet, for the package that the training begins with.
 
     Raises:
         RecipeError: the pipeline takes no champion, and one was named.
@@ -47,6 +49,8 @@ def champion_parameters(
     if "ChampionArn" in given:
         return {}
     arn = champion or _champion(sagemaker, _group(definition))
+    if arn == NONE and champion is None:
+        arn = _begun_with(definition) or NONE
     if arn == NONE:
         return {"ChampionArn": NONE}
     fix = "name another with --champion ARN, or none"
@@ -85,6 +89,15 @@ def approved(sagemaker: Any, group: str) -> list[str]:
 
 def _champion(sagemaker: Any, group: str | None) -> str:
     return next(iter(approved(sagemaker, group)), NONE) if group else NONE
+
+
+def _begun_with(definition: Mapping[str, Any]) -> str | None:
+    """ARN of the package that the pipeline's training begins with, if it does."""
+    for step in steps_of(definition["Steps"]):
+        given = step.arguments.get("HyperParameters", {}).get("start_from")
+        if isinstance(given, str) and (start := read_start(given)):
+            return start.model_package
+    return None
 
 
 def _group(definition: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.approval.champion import model_of
 from pipelines.recipe.config import Recipe
-from training.start import StartFrom, read_start
+from training.start import BASE, StartFrom, read_start
 from trainyard.common.errors import TrainingError
 from trainyard.language.steps import steps_of
 from trainyard.service import client
@@ -38,6 +38,14 @@ def start_of(recipe: Recipe) -> dict[str, Any] | None:
     """What the recipe says that the weights begin with; None for fresh ones."""
     start = recipe.train.start_from
     return None if start is None else start.model_dump(mode="json", exclude_defaults=True)
+
+
+def base_of(recipe: Recipe) -> dict[str, str]:
+    """What the registry is told of the model that the training begins with; nothing without one."""
+    start = recipe.train.start_from
+    if start is None or recipe.train.base is None:
+        return {}
+    return {BASE: start.model_package or recipe.train.base}
 
 
 def told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

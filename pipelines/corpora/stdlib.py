@@ -54,11 +54,16 @@ def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def pack(records: Iterator[tuple[str, str]]) -> dict[str, bytes]:
-    """``part-00.jsonl.gz`` … → content; a record's part follows from its key alone."""
+    """``packed`` of records (key, text)."""
+    return packed({"key": key, "text": text} for key, text in records)
+
+
+def packed(records: Iterator[dict[str, str]]) -> dict[str, bytes]:
+    """``part-00.jsonl.gz`` … → content; a record's part follows from its ``key`` alone."""
     parts: list[list[str]] = [[] for _ in range(PARTS)]
-    for key, text in records:
-        part = int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) % PARTS
-        parts[part].append(json.dumps({"key": key, "text": text}) + "\n")
+    for record in records:
+        part = int.from_bytes(hashlib.sha256(record["key"].encode()).digest()[:4]) % PARTS
+        parts[part].append(json.dumps(record) + "\n")
     # mtime=0: the same library gives the same bytes, so a second upload finds nothing to do.
     return {
         f"part-{index:02d}.jsonl.gz": gzip.compress("".join(lines).encode(), 6, mtime=0)

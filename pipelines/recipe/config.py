@@ -17,6 +17,7 @@ from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
 from steps.train.support import refuse_image
+from training.start import BASE_MODEL
 from training.workloads import WorkloadSpec, spec
 from trainyard.common.nearest import nearest
 from trainyard.language.retries import LIMITS, WORDS
@@ -293,10 +294,16 @@ class Recipe(Section):
             if threshold not in valid:
                 raise ValueError(f"gate.{threshold}: unknown field; {nearest(threshold, fields)}")
         baseline = self.gate.below_baseline
-        if baseline is not None and baseline not in known.baselines:
+        if baseline == BASE_MODEL and not self.begins_with_model:
+            raise ValueError(
+                f"gate.below_baseline: {BASE_MODEL} is what the training begins with: set "
+                "train.start_from to a model_package, model or hugging_face folder"
+            )
+        baselines = [*known.baselines, *([BASE_MODEL] if self.begins_with_model else [])]
+        if baseline is not None and baseline not in baselines:
             raise ValueError(
                 f"gate.below_baseline: {baseline!r} is no baseline of workload "
-                f"{self.kind}; {nearest(baseline, list(known.baselines))}"
+                f"{self.kind}; {nearest(baseline, baselines)}"
             )
         self._comparisons_fit(known)
         if not self.gate.kinds:
@@ -305,6 +312,11 @@ class Recipe(Section):
                 f"max_{known.primary_metric}, or below_baseline"
             )
         return self
+
+    @property
+    def begins_with_model(self) -> bool:
+        """Whether the training begins with a model, which is a baseline then."""
+        return self.train.start_from is not None and self.train.start_from.checkpoint is None
 
     @model_validator(mode="after")
     def _overridable_exist(self) -> Self:

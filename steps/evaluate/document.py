@@ -106,6 +106,15 @@ class Training(TypedDict):
     """Each uninterrupted part of the training."""
 
 
+class Base(TypedDict):
+    """The model that the training began with."""
+
+    sha256: str
+    """Of its model.tar.gz, or of its folder (``training.hugging_face``)."""
+    model_package: str | None
+    uri: str
+
+
 class Model(TypedDict):
     """What the artifact says of the model."""
 
@@ -116,6 +125,7 @@ class Model(TypedDict):
     """Ranks that trained it."""
     packages_sha256: str | None
     training: Training
+    base: NotRequired[Base]
 
 
 class Evaluation(TypedDict):

@@ -15,7 +15,7 @@ from steps.arguments import typed
 from steps.edge import run
 from steps.evaluate import document
 from steps.evaluate.archive import Trained, open_archive
-from steps.evaluate.baselines import baselines
+from steps.evaluate.baselines import baselines, scored
 from steps.evaluate.champion import open_champion
 from steps.evaluate.document import Champion, Evaluation
 from steps.evaluate.latency import latency
@@ -23,9 +23,11 @@ from steps.evaluate.leakage import leakage
 from steps.evaluate.near import near_duplicates
 from steps.evaluate.scores import Scores, tables, write
 from steps.evaluate.settings import EvaluateSettings
+from training import base_model
 from training.cores import fit_threads
 from training.data.dataset import Dataset
 from training.scores import Metrics
+from training.start import BASE, BASE_MODEL
 from training.workloads import Workload, spec
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256, lines_sha256
@@ -35,15 +37,17 @@ def evaluate(options: argparse.Namespace) -> None:
     """Write the scores, then evaluation.json: metrics, baselines, what they were measured on."""
     fit_threads()
     inputs = options.root / "processing/input"
-    challenger = open_archive(inputs / "model")
+    base = inputs / BASE if options.base else None
+    challenger = open_archive(inputs / "model", base=base)
     train, test = Dataset(inputs / "train"), Dataset(inputs / "test")
     _check_trained_on(train, challenger)
     workload, description = challenger.workload, challenger.description
-    metrics, champion = _scored(options, challenger, test)
+    metrics, champion = _scored(options, challenger, test, base)
     evaluation: Evaluation = {
         "metrics": metrics,
         "champion": champion,
-        "baselines": baselines(options, description["workload"], workload, train, test),
+        "baselines": baselines(options, description["workload"], workload, train, test)
+        | (_base(options, base, challenger, test) if base else {}),
         "dataset": _dataset(train, test)
         | {f"{name}_manifests_sha256": _manifests(inputs / name) for name in ("train", "test")},
         "leakage": leakage(workload.examples(train), workload.examples(test)),
@@ -55,6 +59,7 @@ def evaluate(options: argparse.Namespace) -> None:
             key: description[key]
             for key in ("steps", "parameters", "world_size", "packages_sha256")
         }
+        | ({BASE: description[BASE]} if base else {})
         | {"training": {key: description["training"][key] for key in ("identity", "stretches")}},
     }
     document.write(options.root / "processing/output/evaluation", evaluation)
@@ -80,11 +85,11 @@ def _check_trained_on(train: Dataset, challenger: Trained) -> None:
 
 
 def _scored(
-    options: argparse.Namespace, challenger: Trained, test: Dataset
+    options: argparse.Namespace, challenger: Trained, test: Dataset, base: Path | None
 ) -> tuple[Metrics, Champion]:
     """Write the scores of challenger and champion; the metrics are read off the files."""
     folder = options.root / "processing/input/champion"
-    champion, failed = open_champion(folder, options.champion, challenger)
+    champion, failed = open_champion(folder, options.champion, challenger, base)
     ordered = challenger.workload.packing.info.get("groups_ordered", False)
 
     def score(name: str, one: Trained) -> Metrics:
@@ -102,6 +107,19 @@ def _scored(
         "artifact": champion.artifact if champion else None,
         "error": failed,
     }
+
+
+def _base(
+    options: argparse.Namespace, base: Path, challenger: Trained, test: Dataset
+) -> dict[str, dict[str, float]]:
+    """The metrics of the model that the training began with, on the very same rows."""
+    workload, name = challenger.workload, challenger.description["workload"]
+    model = workload.model()
+    base_model.fill(model, workload, name, base, options.base)
+    model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    found = workload.scores(model, test)
+    sha256 = challenger.description[BASE]["sha256"]
+    return {BASE_MODEL: scored(options, BASE_MODEL, workload, name, test, found, sha256)}
 
 
 def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dict[str, Any]:
@@ -137,6 +155,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--champion", default=UNRESOLVED, help="its ARN, none, or unresolved")
+    parser.add_argument(f"--{BASE}", help="URI of what the training began with, if not fresh")
     parser.add_argument("--near_duplicates", action="store_true", help="look for them in train")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     return typed(parser, arguments, EvaluateSettings)

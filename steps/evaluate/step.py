@@ -8,6 +8,7 @@ from steps.context import StepContext
 from steps.evaluate.config import EvaluateConfig
 from steps.evaluate.settings import EvaluateSettings
 from steps.processing import input_folder, output_uri, processing_step
+from training.start import BASE
 
 EVALUATION = PropertyFile(name="Evaluation", output_name="evaluation", path="evaluation.json")
 
@@ -20,14 +21,16 @@ def evaluate_step(
     shard: ProcessingStep,
     train: TrainingStep,
     near_duplicates: bool = False,
+    base: str | None = None,
 ) -> ProcessingStep:
     """Output ``evaluation``: evaluation.json, also readable as the property file Evaluation.
 
     Output ``scores``: challenger.parquet, and champion.parquet where there is a champion. The
     pipeline parameters ChampionArn and ChampionModelUri say who it is:
     ``pipelines.approval.champion``.
-    ``near_duplicates``: whether the gate asks for them. A script of one's own is evaluated by
-    ``steps.evaluate_script.step``.
+    ``near_duplicates``: whether the gate asks for them. ``base``: S3 URI of the model that the
+    training began with, which is scored as baseline ``base_model``. A script of one's own is
+    evaluated by ``steps.evaluate_script.step``.
     """
     return processing_step(
         context,
@@ -38,12 +41,14 @@ def evaluate_step(
             *words(config, EvaluateSettings),
             *("--champion", context.parameters["ChampionArn"]),
             *(["--near_duplicates"] if near_duplicates else []),
+            *([f"--{BASE}", base] if base else []),
         ],
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
             input_folder("train", output_uri(shard, "train")),
             input_folder("test", output_uri(shard, "test")),
             input_folder("champion", context.parameters["ChampionModelUri"]),
+            *([input_folder(BASE, base)] if base else []),
         ],
         outputs=["evaluation", "scores"],
         property_files=[EVALUATION],

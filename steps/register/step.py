@@ -16,6 +16,7 @@ from steps.context import StepContext
 from steps.processing import output_uri
 from steps.register.card import Data, Run, model_card
 from steps.register.config import RegisterConfig
+from training.start import BASE
 from trainyard.common.errors import DefinitionError
 
 RECORDED = (
@@ -46,7 +47,7 @@ def register_step(
     data: Data,
     entry: bool,
     metrics: Mapping[str, str],
-    about: Mapping[str, str],
+    about: Mapping[str, str | PipelineVariable],
 ) -> ModelStep:
     """One model package that can be deployed, with evaluation.json and gate.json as ModelMetrics.
 
@@ -68,6 +69,11 @@ def register_step(
         sagemaker_session=context.session,
     )
     measured = {metric: _evaluated(evaluate, metric) for metric in metrics}
+    if BASE in about:
+        hashed = JsonGet(
+            step_name=evaluate.name, property_file="Evaluation", json_path="model.base.sha256"
+        )
+        about = {**about, "base_sha256": Join(on="", values=[hashed])}
     metadata = {
         **about,
         "execution": ExecutionVariables.PIPELINE_EXECUTION_ARN,

@@ -131,6 +131,13 @@ class TrainStepConfig(ScriptSettings):
         return sorted({*trackers, *adapters, *requirements(self.loop.strategy, self.launcher)})
 
     @property
+    def base(self) -> str | None:
+        """S3 URI of the model that the training begins with; None for fresh weights, or a
+        checkpoint's."""
+        start = self.start_from
+        return start.uri if start and not start.checkpoint else None
+
+    @property
     def tuning(self) -> Tuning:
         """Which weights are trained, as the job is told it."""
         return Tuning(adapters=self.adapters, freeze=self.freeze)

@@ -1,0 +1,59 @@
+"""What the functions of this Python's standard library do, in their authors' words.
+
+A record is a function: ``prompt`` is its signature, ``completion`` its docstring, ``text`` the
+two together; ``key`` is the file, so that no file's functions stand in two splits.
+"""
+
+import ast
+import hashlib
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pipelines.corpora import Corpus
+from pipelines.corpora.stdlib import packed, read_sources
+
+SHORTEST = 20  # characters of a docstring that says something
+
+
+def build() -> Corpus:
+    """The corpus.
+
+    Raises:
+        DataError: this Python has no source.
+    """
+    sources = read_sources(Path(sysconfig.get_paths()["stdlib"]))
+    return Corpus(packed(records(sources)), "docstrings of the Python standard library, gzipped")
+
+
+def records(sources: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
+    """Each function that has a docstring, once."""
+    seen: set[bytes] = set()
+    for key, text in sources:
+        for signature, said in _functions(text):
+            name = hashlib.sha256(f"{signature}\0{said}".encode()).digest()
+            if name not in seen:
+                seen.add(name)
+                completion = f'    """{said}"""\n'
+                yield {
+                    "key": key,
+                    "prompt": signature,
+                    "completion": completion,
+                    "text": signature + completion,
+                }
+
+
+def _functions(text: str) -> Iterator[tuple[str, str]]:
+    """(signature, docstring) of a source's functions; nothing of what this Python cannot parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that were right once
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            said = ast.get_docstring(node) or ""
+            if len(said) >= SHORTEST:
+                yield f"def {node.name}({ast.unparse(node.args)}):\n", said
