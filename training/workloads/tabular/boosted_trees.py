@@ -29,12 +29,10 @@ CODES = 255
 """Values that a category may have: scikit-learn's most. The rarest of more share the last one."""
 
 
-class BoostedTrees:
-    """Histogram-based boosted trees on category ids and the numbers as they are stored.
+class Columns:
+    """Stored samples → what the trees see: the categories' codes, then the numbers as they are.
 
-    The number of rounds is the one that predicts a held-out fifth best; then all rows are fitted.
-    It takes 8 bytes a value and 1 more for its bin, and at most as many threads as torch has. The
-    same samples give the same trees, whatever the number of threads.
+    A category's codes count from 0, those of the commonest ids of ``samples`` first.
     """
 
     def __init__(self, encoder: Encoder, samples: Samples) -> None:
@@ -42,18 +40,11 @@ class BoostedTrees:
         ids = self._ids(samples)
         sizes = enumerate(encoder.sizes)
         self._codes = [_codes(ids[:, column], size) for column, size in sizes]
-        rows, labels = self.design(samples), samples["label"]
-        with threadpool_limits(torch.get_num_threads(), user_api="openmp"):
-            self.rounds = self._best_rounds(rows, samples)
-            self._model = self._unfitted(self.rounds).fit(rows, labels)
-        log.info("boosted trees: %d rounds, of at most %d", self.rounds, MOST_ROUNDS)
+        self.categories = list(range(len(self._codes)))
+        """Which columns are categories."""
 
-    def logits(self, samples: Samples) -> np.ndarray:
-        with threadpool_limits(torch.get_num_threads(), user_api="openmp"):
-            return self._model.decision_function(self.design(samples))
-
-    def design(self, samples: Samples) -> np.ndarray:
-        """The categories' codes, then the numbers; float64 (n, columns), NaN for a missing one."""
+    def of(self, samples: Samples) -> np.ndarray:
+        """float64 (n, columns); NaN for a missing number."""
         ids = self._ids(samples)
         _, numbers = inputs({name: torch.from_numpy(array) for name, array in samples.items()})
         rows = np.empty((len(ids), len(self._codes) + numbers.shape[1]))
@@ -66,11 +57,32 @@ class BoostedTrees:
         batch = {name: torch.from_numpy(array) for name, array in samples.items()}
         return self._encoder.ids(inputs(batch)[0]).numpy()
 
+
+class BoostedTrees:
+    """Histogram-based boosted trees on ``Columns``.
+
+    The number of rounds is the one that predicts a held-out fifth best; then all rows are fitted.
+    It takes 8 bytes a value and 1 more for its bin, and at most as many threads as torch has. The
+    same samples give the same trees, whatever the number of threads.
+    """
+
+    def __init__(self, encoder: Encoder, samples: Samples) -> None:
+        self.columns = Columns(encoder, samples)
+        rows, labels = self.columns.of(samples), samples["label"]
+        with threadpool_limits(torch.get_num_threads(), user_api="openmp"):
+            self.rounds = self._best_rounds(rows, samples)
+            self._model = self._unfitted(self.rounds).fit(rows, labels)
+        log.info("boosted trees: %d rounds, of at most %d", self.rounds, MOST_ROUNDS)
+
+    def logits(self, samples: Samples) -> np.ndarray:
+        with threadpool_limits(torch.get_num_threads(), user_api="openmp"):
+            return self._model.decision_function(self.columns.of(samples))
+
     def _unfitted(self, rounds: int, patience: int | None = None) -> HistGradientBoostingClassifier:
         return HistGradientBoostingClassifier(
             learning_rate=LEARNING_RATE,
             max_iter=rounds,
-            categorical_features=list(range(len(self._codes))) or None,
+            categorical_features=self.columns.categories or None,
             early_stopping=patience is not None,
             n_iter_no_change=patience or PATIENCE,
             random_state=0,  # of the rows that bins are found on, where there are over 200,000

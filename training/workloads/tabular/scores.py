@@ -96,18 +96,22 @@ class Ranks:
         return float(positive @ _below(negative) / totals.prod())
 
     def standard_error(self, blocks: Iterable[Block]) -> float:
-        """DeLong, DeLong & Clarke-Pearson 1988; Obuchowski 1997 for groups.
-
-        A row pulls by the share of the other class that it is on the right side of, less the mean.
-        """
-        auc, clusters = self.auc(), Clusters()
-        (negative, positive), totals = self._counts, self._counts.sum(axis=1)
-        beaten = np.stack((1 - _below(positive) / totals[1], _below(negative) / totals[0]))
+        """DeLong, DeLong & Clarke-Pearson 1988; Obuchowski 1997 for groups."""
+        clusters = Clusters()
         for block in blocks:
-            label = block["label"].astype(np.int64)
-            share = beaten[label, np.searchsorted(self._bins, _bins(block["probability"]))]
-            clusters.add(block["group"], {"pull": (share - auc) / totals[label]})
+            clusters.add(block["group"], {"pull": self.pulls(block)})
         return standard_error(clusters.sums("pull"))
+
+    def pulls(self, block: Block) -> np.ndarray:
+        """How far each row pulls the area away from its value, (n,); all rows together: 0.
+
+        It is the share of the other class that the row is on the right side of, less the mean.
+        """
+        auc, totals, label = self.auc(), self._counts.sum(axis=1), block["label"].astype(np.int64)
+        negative, positive = self._counts
+        beaten = np.stack((1 - _below(positive) / totals[1], _below(negative) / totals[0]))
+        share = beaten[label, np.searchsorted(self._bins, _bins(block["probability"]))]
+        return (share - auc) / totals[label]
 
     def _count(self) -> None:
         """Count what waits."""
