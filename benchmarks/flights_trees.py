@@ -184,7 +184,7 @@ def _peer(outputs: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
             command = [sys.executable, "-m", "benchmarks.flights_trees", "--alone", name]
             done = subprocess.run(
                 [*command, "--shards", outputs], cwd=CHECKOUT, capture_output=True, check=True,
-                env=os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())},
+                env=os.environ | {"OMP_WAIT_POLICY": "passive"},  # as in the evaluate job
             )  # fmt: skip
             found[name].append(json_format.loads(done.stdout))
     return found
@@ -230,7 +230,7 @@ def _xgboost(encoder: Encoder, samples: Any, test: Any) -> np.ndarray:
     label, held = samples["label"], held_out(samples)
     assert held is not None
     kept = matrix(rows[~held], label[~held])
-    watched = [(matrix(rows[held], label[held], kept), "held out")]
+    watched = [(matrix(rows[held], label[held], kept), "held_out")]
     model = xgboost.train(settings, kept, MOST_ROUNDS, evals=watched, verbose_eval=False,
                           early_stopping_rounds=PATIENCE)  # fmt: skip
     model = xgboost.train(settings, matrix(rows, label), model.best_iteration + 1)

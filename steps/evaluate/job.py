@@ -4,6 +4,7 @@ python steps/evaluate/job.py [--baseline_units N] [--champion ARN] [--slices NAM
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,9 @@ from trainyard.common.hashes import file_sha256, lines_sha256
 def evaluate(options: argparse.Namespace) -> None:
     """Write the scores, then evaluation.json: metrics, baselines, what they were measured on."""
     fit_threads()
+    # scikit-learn's OpenMP, loaded later, reads it: threads that wait for a core then do not spin,
+    # which on a busy machine makes minutes of seconds.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     inputs = options.root / "processing/input"
     base = inputs / BASE if options.base else None
     challenger = open_archive(inputs / "model", base=base)

@@ -1,0 +1,53 @@
+"""Scores the trees on the channel test, row by row; and the base rate beside them."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import xgboost as xgb
+from shards import Features, Split
+
+
+def main() -> None:
+    folder, output = Path(os.environ["SM_MODEL_DIR"]), Path(os.environ["SM_OUTPUT_DATA_DIR"])
+    train, test = (Split(os.environ[f"SM_CHANNEL_{name}"]) for name in ("TRAIN", "TEST"))
+    features, rows = Features.read(folder / "features.json"), test.rows()
+    model = xgb.Booster(model_file=folder / "xgboost-model")
+    asked = xgb.DMatrix(features.of(rows), feature_types=features.types, enable_categorical=True)
+    write(output / "scores.parquet", rows, model.predict(asked), test)
+    rate = np.full(len(rows), train.rows()["label"].mean())
+    write(output / "baseline.base_rate.parquet", rows, rate, test)
+    days = np.unique(train.rows()["group"])
+    parquet.write_table(
+        pa.table({"example": [f"day {day}" for day in days], "group": days}),
+        output / "train_examples.parquet",
+    )
+
+
+def write(path: Path, rows: np.ndarray, probability: np.ndarray, test: Split) -> None:
+    """A row an example, as docs/gate.md has them; days are the groups."""
+    label, one = rows["label"].astype(float), probability.astype(np.float64)
+    table = {
+        "example": np.arange(len(rows)),  # the order of the shards is that of their contents
+        "group": rows["group"],
+        "log_loss": -np.log(np.where(label == 1, one, 1 - one)),
+        "accuracy": ((one > 0.5) == label).astype(float),
+        "probability": one,
+        "label": rows["label"],
+    }
+    if "month" in test.columns[0]:
+        table["slice.month"] = months(rows, test)
+    parquet.write_table(pa.table(table), path)
+
+
+def months(rows: np.ndarray, test: Split) -> list[str]:
+    """The month of each row in the words of the data."""
+    column = test.columns[0].index("month")
+    words = {code: value for value, code in test.values()[column].items()}
+    return [words[code] for code in rows["categories"][:, column].tolist()]
+
+
+if __name__ == "__main__":
+    main()

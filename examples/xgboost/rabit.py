@@ -1,0 +1,86 @@
+"""XGBoost's workers find each other: Rabit's tracker, started from what the launcher tells.
+
+torchrun   RANK, WORLD_SIZE, MASTER_ADDR: rank 0 starts the tracker, and the others are told where
+           it is by torch's store, which the launcher has open already
+none       one process a node, in an image that need not have torch: SM_HOSTS; the first host starts
+           the tracker at a port that all know
+"""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from xgboost.collective import CommunicatorContext
+from xgboost.core import XGBoostError
+from xgboost.tracker import RabitTracker
+
+PORT = 9099  # of AWS's own XGBoost container
+PATIENCE = 120.0  # seconds until the tracker must listen
+
+
+@contextmanager
+def joined() -> Iterator[tuple[int, int]]:
+    """(rank, world size) within a communicator of all processes."""
+    if "RANK" in os.environ:
+        from torch.distributed import rendezvous
+
+        # Bound here: where no launcher has it open, rank 0's is gone with its last name.
+        store, rank, world = next(rendezvous("env://"))
+        tracker, told = _by_store(store, rank, world)
+    else:
+        rank, world, tracker, told = _by_hosts()
+    with _connected({"dmlc_task_id": str(rank), **told}):
+        yield rank, world
+    if tracker:
+        tracker.wait_for(timeout=10)
+
+
+Told = dict[str, str | int]
+"""What a worker must know of the tracker."""
+
+
+def _by_store(store: Any, rank: int, world: int) -> tuple[RabitTracker | None, Told]:
+    key = f"rabit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"  # the store outlives a restart
+    tracker = None
+    if rank == 0:
+        tracker = _started(world, socket.gethostbyname(os.environ["MASTER_ADDR"]), 0)
+        store.set(key, json.dumps(tracker.worker_args()))
+    return tracker, json.loads(store.get(key))
+
+
+def _by_hosts() -> tuple[int, int, RabitTracker | None, Told]:
+    hosts = sorted(json.loads(os.environ["SM_HOSTS"]))
+    rank = hosts.index(os.environ["SM_CURRENT_HOST"])
+    address = socket.gethostbyname(hosts[0])
+    tracker = _started(len(hosts), address, PORT) if rank == 0 else None
+    return rank, len(hosts), tracker, {"dmlc_tracker_uri": address, "dmlc_tracker_port": PORT}
+
+
+def _started(world: int, address: str, port: int) -> RabitTracker:
+    """Task ids decide the ranks: the first process has the first part of the rows each time."""
+    tracker = RabitTracker(n_workers=world, host_ip=address, port=port, sortby="task")
+    tracker.start()
+    return tracker
+
+
+@contextmanager
+def _connected(told: Told) -> Iterator[None]:
+    """A refused connection is tried again: the first host may not listen yet."""
+    end = time.monotonic() + PATIENCE
+    context = CommunicatorContext(dmlc_communicator="rabit", **told)
+    while True:
+        try:
+            context.__enter__()
+            break
+        except XGBoostError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+    try:
+        yield
+    finally:
+        context.__exit__(None, None, None)

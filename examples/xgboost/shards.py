@@ -1,0 +1,84 @@
+"""A split of the tabular workload's shards, by NumPy alone: docs/shards.md is the format."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Columns = tuple[list[str], list[str]]
+"""Names of the categories, names of the numbers."""
+
+
+class Split:
+    """The samples of a channel: a folder with manifests and ``.npy`` files."""
+
+    def __init__(self, folder: str) -> None:
+        paths = sorted(Path(folder).glob("manifest-*.json"))
+        self.manifests: list[dict[str, Any]] = [json.loads(path.read_bytes()) for path in paths]
+        files = {}
+        for manifest in self.manifests:
+            shards = manifest["shards"]
+            for row, file in enumerate(shards["file"].split()):
+                files[file] = shards["sha256"][64 * row : 64 * row + 64]
+        self._paths = [Path(folder) / file for file in sorted(files, key=lambda f: (files[f], f))]
+        told = self.manifests[0]["workload"]
+        self.columns: Columns = told["categories"], told["numbers"]
+
+    def rows(self, part: int = 0, parts: int = 1) -> np.ndarray:
+        """Every ``parts``-th sample from the ``part``-th on: a structured array, copied."""
+        arrays = [np.load(path, mmap_mode="r") for path in self._paths]
+        starts = np.cumsum([0, *map(len, arrays)])
+        pairs = zip(arrays, starts[:-1], strict=True)
+        return np.concatenate([array[(part - start) % parts :: parts] for array, start in pairs])
+
+    def values(self) -> list[dict[str, int]]:
+        """Of each category: value → hash, of all values in the split; the manifests have them."""
+        found: list[dict[str, int]] = [{} for _ in self.columns[0]]
+        for manifest in self.manifests:
+            for statistics in manifest["sources"]["statistics"]:
+                for name, values in zip(self.columns[0], found, strict=True):
+                    table = statistics["categories"][name]
+                    pairs = zip(table["value"], table["hash"], strict=True)
+                    values.update((value, code) for value, code in pairs if value is not None)
+        return found
+
+
+class Features:
+    """Rows → what XGBoost sees: each category's code, then the numbers; NaN where there is none."""
+
+    def __init__(self, columns: Columns, values: list[dict[str, int]]) -> None:
+        self.columns, self.values = columns, values
+        self._known = [np.array(sorted(of_one.values()), np.int64) for of_one in values]
+        self.types = ["c"] * len(columns[0]) + ["float"] * len(columns[1])
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """float32 (n, columns); a value that the training split lacks is missing."""
+        found = np.full((len(rows), len(self.types)), np.nan, np.float32)
+        for column, known in enumerate(self._known):
+            hashes = rows["categories"][:, column]
+            at = np.searchsorted(known, hashes).clip(max=len(known) - 1)
+            found[:, column] = np.where(known[at] == hashes, at, np.nan)
+        if self.columns[1]:
+            found[:, len(self._known) :] = rows["numbers"]
+        return found
+
+    def of_record(self, record: dict[str, Any]) -> np.ndarray:
+        """The same of one record of the raw data, as an endpoint is asked: (1, columns)."""
+        found = np.full((1, len(self.types)), np.nan, np.float32)
+        for column, name in enumerate(self.columns[0]):
+            code = self.values[column].get(str(record.get(name)))
+            if code is not None:
+                found[0, column] = np.searchsorted(self._known[column], code)
+        for column, name in enumerate(self.columns[1], start=len(self._known)):
+            if (number := record.get(name)) is not None:
+                found[0, column] = number
+        return found
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps({"columns": self.columns, "values": self.values}))
+
+    @classmethod
+    def read(cls, path: Path) -> "Features":
+        tree = json.loads(path.read_bytes())
+        return cls(tree["columns"], tree["values"])

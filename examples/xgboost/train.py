@@ -1,0 +1,91 @@
+"""Trees on a table's shards, over any number of processes: every one has its own part of the rows.
+
+Nothing of Trainyard is imported: this is a script as anybody has one. It reads the channels train
+and validation, and leaves xgboost-model and features.json in SM_MODEL_DIR.
+"""
+
+import argparse
+import hashlib
+import os
+from pathlib import Path
+
+import rabit
+import xgboost as xgb
+from shards import Features, Split
+
+
+def main() -> None:
+    options = parse()
+    train = Split(os.environ["SM_CHANNEL_TRAIN"])
+    validation = Split(os.environ["SM_CHANNEL_VALIDATION"])
+    features = Features(train.columns, train.values())
+    with rabit.joined() as (rank, world):
+        model = fit(options, features, train, validation, rank, world)
+        agree(model, rank, world)
+    if rank == 0:
+        folder = Path(os.environ["SM_MODEL_DIR"])
+        model.save_model(folder / "xgboost-model")
+        features.write(folder / "features.json")
+
+
+def fit(
+    options: argparse.Namespace,
+    features: Features,
+    train: Split,
+    validation: Split,
+    rank: int,
+    world: int,
+) -> xgb.Booster:
+    """Boost until the validation loss of all processes has not improved for a while."""
+    mine, watched = (matrix(features, split, rank, world) for split in (train, validation))
+    settings = {
+        "objective": "binary:logistic",
+        "eval_metric": "logloss",
+        "tree_method": "hist",
+        "eta": options.eta,
+        "max_depth": options.max_depth,
+        "nthread": options.nthread,
+        "seed": 0,
+    }
+    patience = xgb.callback.EarlyStopping(rounds=options.patience, save_best=True)
+    return xgb.train(
+        settings,
+        mine,
+        num_boost_round=options.num_round,
+        evals=[(mine, "train"), (watched, "validation")],
+        callbacks=[patience],
+        verbose_eval=rank == 0 and 10,
+    )
+
+
+def matrix(features: Features, split: Split, rank: int, world: int) -> xgb.DMatrix:
+    rows = split.rows(rank, world)
+    return xgb.DMatrix(
+        features.of(rows),
+        label=rows["label"],
+        feature_types=features.types,
+        enable_categorical=True,
+    )
+
+
+def agree(model: xgb.Booster, rank: int, world: int) -> None:
+    """Every process has grown the very same trees, or something is wrong with the cluster."""
+    sha256 = hashlib.sha256(model.save_raw()).hexdigest()
+    rounds = model.num_boosted_rounds()
+    print(f"rank {rank} of {world}: {rounds} rounds, model {sha256}", flush=True)
+    if xgb.collective.broadcast(sha256, 0) != sha256:
+        raise SystemExit(f"rank {rank}: its model is not rank 0's")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--num_round", type=int, default=500)
+    parser.add_argument("--eta", type=float, default=0.05)
+    parser.add_argument("--max_depth", type=int, default=6)
+    parser.add_argument("--patience", type=int, default=10)
+    parser.add_argument("--nthread", type=int, default=1)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
