@@ -94,10 +94,11 @@ def build(
     session = CompileSession(account.region, account.bucket, prefix)
     no_champion = session.add(NO_CHAMPION)
     parameters = _parameters(recipe, no_champion)
-    project = of_training(recipe, home)
-    if project:
+    project, evaluation = of_training(recipe, home), of_evaluation(recipe, home)
+    if project and evaluation:
         shards = recipe.data is not None
-        project = completed(project, recipe.train, CHECKOUT, shards)
+        project = completed(project, "train", CHECKOUT, shards, recipe.train.launcher)
+        evaluation = completed(evaluation, "evaluate", CHECKOUT, shards)
     context = StepContext(
         session=session,
         parameters=parameters,
@@ -119,7 +120,7 @@ def build(
     pipeline = Pipeline(
         name=recipe.pipeline.name,
         parameters=[value for value in parameters.values() if isinstance(value, Parameter)],
-        steps=_dag(recipe, account, context, training, project, of_evaluation(recipe, home)),
+        steps=_dag(recipe, account, context, training, project, evaluation),
         sagemaker_session=session,
     )
     compiled = json.dumps(json.loads(pipeline.definition()), indent=1)

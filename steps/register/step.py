@@ -36,6 +36,13 @@ ENTRY = {
 """Where the serving container finds what answers: ``training.artifact.add_code`` put it there."""
 
 
+class Builder(ModelBuilder):
+    """A ModelBuilder that names no entry where there is none: to XGBoost's image "" is one."""
+
+    def _script_mode_env_vars(self) -> dict[str, str]:
+        return {name: value for name, value in super()._script_mode_env_vars().items() if value}
+
+
 def register_step(
     context: StepContext,
     config: RegisterConfig,
@@ -61,7 +68,7 @@ def register_step(
     Raises:
         DefinitionError: the service takes fewer, or shorter, customer metadata than these.
     """
-    builder = ModelBuilder(
+    builder = Builder(
         s3_model_data_url=train.properties.ModelArtifacts.S3ModelArtifacts,
         image_uri=image,
         env_vars=ENTRY if entry else {},

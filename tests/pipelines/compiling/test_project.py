@@ -212,3 +212,53 @@ def test_with_shards_the_folder_carries_their_reader(home: Path):
     (home / "project/training/own.py").write_text("")
     with pytest.raises(DefinitionError, match=r"holds training/own.py"):
         from_recipe(home / "recipe.yaml", overrides)
+
+
+def evaluate_step(home: Path, *overrides: str) -> tuple[dict, dict[str, bytes]]:
+    """The step's request, and the files of the folder that the script lies in."""
+    compiled = from_recipe(home / "recipe.yaml", overrides)
+    steps = {step["Name"]: step["Arguments"] for step in json.loads(compiled.body)["Steps"]}
+    inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in steps["Evaluate"]["ProcessingInputs"]}
+    files = next(asset.files for asset in compiled.assets if asset.uri == inputs["script"])
+    return steps["Evaluate"], dict(files)
+
+
+def test_the_evaluations_folder_travels_apart_from_the_trainings(home: Path):
+    train, (step, files) = train_step(home), evaluate_step(home)
+    assert set(files) == {"evaluate.py"}
+    (home / "scoring/evaluate.py").write_text("# another")
+    assert train_step(home) == train and evaluate_step(home)[0] != step
+
+
+def test_its_requirements_and_its_sample_request_are_named_in_the_folder(home: Path):
+    (home / "scoring/requirements.txt").write_text("einops\n")
+    (home / "scoring/ask.json").write_text("{}")
+    (home / "project/inference.py").write_text("")
+    step, files = evaluate_step(
+        home, "evaluate.request=scoring/ask.json", "inference.script=project/inference.py"
+    )
+    assert set(files) == {"evaluate.py", "requirements.txt", "ask.json"}
+    assert step["Environment"]["SCRIPT_REQUIREMENTS"] == "requirements.txt"
+    words = step["AppSpecification"]["ContainerArguments"]
+    at = words.index("--request")
+    assert words[at + 1 : at + 4] == ["ask.json", "application/json", "application/json"]
+
+
+def test_without_an_inference_script_no_entry_is_registered_and_it_is_said(home: Path):
+    steps = json.loads(from_recipe(home / "recipe.yaml").body)["Steps"]
+    [verdict] = [step for step in steps if step["Type"] == "Condition"]
+    [register] = [s for s in verdict["Arguments"]["IfSteps"] if s["Type"] == "RegisterModel"]
+    [container] = register["Arguments"]["InferenceSpecification"]["Containers"]
+    assert not {"SAGEMAKER_PROGRAM"} & container.get("Environment", {}).keys()
+    assert "it holds no inference.py" in register["Description"]
+
+
+def test_with_shards_an_evaluation_is_given_them_and_what_reads_them(home: Path):
+    step, files = evaluate_step(
+        home, "data.input=s3://trainyard-mine/raw", "evaluate.channels={more: s3://x-bucket/y}"
+    )
+    words = step["AppSpecification"]["ContainerArguments"]
+    at = words.index("--channels")
+    assert words[at + 1 : at + 4] == ["train", "test", "more"]
+    assert "training/data/torch_dataset.py" in files
+    assert b"pyarrow" in files["trainyard-requirements.txt"]
