@@ -29,10 +29,6 @@ class FsxLustre(Section):
 SCRIPTS_ALONE = tuple(name for name in ScriptSettings.model_fields if name != "launcher")
 
 
-def _restarts(given: dict[str, Any]) -> int:
-    return 0 if given.get("script") else 3
-
-
 class TrainStepConfig(ScriptSettings):
     """The training job: its machines, its data mode, and the loop or the script that runs there."""
 
@@ -66,11 +62,11 @@ class TrainStepConfig(ScriptSettings):
     fsx: FsxLustre | None = None
     """The file system of the FSxLustre input mode."""
 
-    max_restarts: int = Field(default_factory=_restarts, ge=0, le=100)
+    max_restarts: int = Field(default=3, ge=0, le=100)
     """How often torchrun starts all ranks again, from the last checkpoint, when one has died or
     hangs; then the job fails. What would come again (a setting, the data, a loss that is not
-    finite) is not tried again. 3 if left out, and 0 for a script, of which nobody knows whether it
-    goes on from its checkpoints."""
+    finite) is not tried again. For a script 0 if left out: nobody knows whether it goes on from its
+    checkpoints, or would end in the same way."""
 
     environment: dict[str, str] = Field(default_factory=dict)
     """Further environment variables of the training containers (NCCL_DEBUG and the like)."""
@@ -155,6 +151,13 @@ class TrainStepConfig(ScriptSettings):
         if self.loop and (refused := refuse_adapters(self.loop)):
             raise ValueError(refused)
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scripts_default(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("script"):
+            return {"max_restarts": 0, **given}
+        return given
 
     @model_validator(mode="after")
     def _loop_or_script(self) -> Self:

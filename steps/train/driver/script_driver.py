@@ -154,7 +154,8 @@ def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
     here = Path(__file__).parent
     own = config["launcher"] == "own"
     driver = CODE / config["driver"] if own else here / config["driver"]
-    sys.path.insert(0, str(here.parent))  # so that a user's driver can import common.utils, too
+    # As for a program: its own folder first; and a user's driver can import common.utils, too.
+    sys.path[:0] = [str(driver.parent), str(here.parent)]
     sys.argv = [str(driver)]
     try:
         runpy.run_path(str(driver), run_name="__main__")
