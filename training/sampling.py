@@ -28,13 +28,14 @@ def order(config: TrainConfig, train: Dataset, mixture: Mixture | None = None) -
 def _mixed(config: TrainConfig, train: Dataset, mixture: Mixture) -> MixtureOrder:
     """Each input has an order of its own, which no other input changes.
 
-    The windows of all inputs together are as large as one of a plain order.
+    The windows of all inputs together are as large as one of a plain order; an input that is no
+    larger than its window is shuffled as a whole.
     """
     found = chosen(inputs(train.merged), mixture.names, train.folder)
     window = max(1, config.window_samples // len(found))
     orders = [
         windowed(one.fingerprint, config.seed, one.sizes, window)
-        if config.shuffle == "windowed"
+        if config.shuffle == "windowed" and one.samples > window
         else uniform(one.fingerprint, config.seed, one.samples)
         for one in found
     ]

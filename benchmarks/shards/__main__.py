@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.shards import (
     memory,
+    mixture,
     opening,
     read,
     report,
@@ -37,6 +38,7 @@ SECTIONS: dict[str, Callable[[Bench], Section]] = {
     "tabular": tabular.measure,
     "memory": memory.measure,
     "shuffle": shuffle.measure,
+    "mixture": mixture.measure,
 }
 FULL_MB = (100, 500, 1000, 2000, 5000)
 

@@ -134,13 +134,12 @@ class MixtureOrder(Order):
         return out
 
     def shards_from(self, position: int) -> np.ndarray | None:
-        needed = []
-        for one, order, count in zip(self.inputs, self._orders, self.seen(position), strict=True):
-            shards = order.shards_from(int(count))
-            if shards is None:
-                return None
-            needed.append(one.shards[shards])
-        return np.concatenate(needed)
+        counts = self.seen(position).tolist()
+        found = [order.shards_from(n) for order, n in zip(self._orders, counts, strict=True)]
+        if all(shards is None for shards in found):
+            return None
+        every = zip(self.inputs, found, strict=True)
+        return np.concatenate([o.shards if s is None else o.shards[s] for o, s in every])
 
     def seen(self, position: int) -> np.ndarray:
         """Samples of each input before this position, int64."""

@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from training.data.permutation import Permutation, permutation, table
+from training.data.permutation import Permutation, permutation, table, tables
+
+FEW = 64
+"""Samples in an epoch up to which the permutations of many epochs are computed together."""
 
 
 class Order:
@@ -42,7 +45,13 @@ class Order:
 
 def uniform(fingerprint: str, seed: int, samples: int) -> Order:
     """Every epoch is a uniform permutation of the whole dataset, in constant memory."""
-    return Order(samples, lambda epoch: permutation(f"{fingerprint} {seed} {epoch}", samples))
+
+    def name(epoch: int) -> str:
+        return f"{fingerprint} {seed} {epoch}"
+
+    if samples <= FEW:
+        return FewSamples(samples, name)
+    return Order(samples, lambda epoch: permutation(name(epoch), samples))
 
 
 def windowed(fingerprint: str, seed: int, sizes: np.ndarray, window: int) -> Order:
@@ -58,6 +67,26 @@ def windowed(fingerprint: str, seed: int, sizes: np.ndarray, window: int) -> Ord
     return WindowedOrder(
         int(sizes.sum()), lambda epoch: Windows(f"{fingerprint} {seed} {epoch}", sizes, window)
     )
+
+
+class FewSamples(Order):
+    """An order of which many epochs are asked for at once: of a small input of a mixture.
+
+    Args:
+        name: number of an epoch → its permutation's.
+    """
+
+    def __init__(self, samples: int, name: Callable[[int], str]) -> None:
+        super().__init__(samples, lambda epoch: permutation(name(epoch), samples))
+        self._name = name
+
+    def at(self, positions: np.ndarray | range) -> np.ndarray:
+        positions = np.asarray(positions, np.int64)
+        epochs, slots = np.divmod(positions, self._samples)
+        begins = np.flatnonzero(np.diff(epochs, prepend=-1))
+        rows = np.cumsum(np.diff(epochs, prepend=epochs[:1]) > 0)
+        drawn = tables([self._name(epoch) for epoch in epochs[begins].tolist()], self._samples)
+        return drawn[rows, slots]
 
 
 class WindowedOrder(Order):

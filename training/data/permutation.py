@@ -10,7 +10,7 @@ with every version of numpy (numpy's own generators do not promise that: NEP 19)
 import functools
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -46,6 +46,13 @@ def table(name: str, size: int) -> np.ndarray:
     """All of it: the order of ``size`` distinct random numbers (SplitMix64; Steele et al. 2014)."""
     key = np.frombuffer(hashlib.sha512(name.encode()).digest(), "<u8")[0]
     return np.argsort(mixed(np.arange(size, dtype=np.uint64) * ODD + key))
+
+
+def tables(names: Sequence[str], size: int) -> np.ndarray:
+    """Several at once, one a row: shape (names, size), int64."""
+    digests = b"".join(hashlib.sha512(name.encode()).digest()[:8] for name in names)
+    keys = np.frombuffer(digests, "<u8")[:, None]
+    return np.argsort(mixed(np.arange(size, dtype=np.uint64) * ODD + keys), axis=1)
 
 
 class Feistel:

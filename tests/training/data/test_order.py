@@ -5,7 +5,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from training.data.order import Order, rank_positions, uniform, windowed
+from training.data.order import FEW, Order, rank_positions, uniform, windowed
+from training.data.permutation import permutation
 
 shard_sizes = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 
@@ -29,6 +30,16 @@ def test_every_epoch_holds_every_sample_once_and_any_position_can_be_asked(made,
     assert order.at(np.array(asked)).tolist() == epochs.ravel()[asked].tolist()
     if samples > 30:
         assert len({epoch.tobytes() for epoch in epochs}) == 3
+
+
+@given(st.integers(1, FEW), st.integers(0, 10**12), st.lists(st.integers(0, 500)).map(sorted))
+def test_epochs_that_are_computed_together_are_those_that_each_is_by_itself(samples, first, steps):
+    positions = first + np.array(steps, np.int64)
+    alone = [
+        permutation(f"f 3 {position // samples}", samples)(np.array([position % samples]))[0]
+        for position in positions.tolist()
+    ]
+    assert uniform("f", 3, samples).at(positions).tolist() == alone
 
 
 def test_fingerprint_seed_epoch_and_kind_all_change_the_order():
