@@ -143,7 +143,7 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 def _counts(name: str, workload: str) -> bool:
     if shipping.is_litter(name):
         return False
-    if name in shipping.WITHOUT_EFFECT | shipping.ONCE_WITHOUT_EFFECT:
+    if shipping.listed(name, shipping.WITHOUT_EFFECT | shipping.ONCE_WITHOUT_EFFECT):
         return False
     own = "." in workload
     if name.startswith("training/workloads/") and name.count("/") > 2 and not own:

@@ -50,10 +50,11 @@ STAYING = frozenset(
         *(f"steps/{step}/{name}.py" for step in ROOMS for name in ("step", "config")),
         "conditions/step.py",
         *("steps/shard/inspect.py", "steps/shard/histograms.py"),  # people look at shards with them
-        "training/scaling.py",  # it starts the job itself
+        *("training/scaling.py", "training/try.py", "training/trying/"),  # they start jobs
     }
 )
-"""What of the rooms stays: it declares a step to the pipeline, or people run it."""
+"""What of the rooms stays: it declares a step to the pipeline, or people run it. A room ends with
+a slash."""
 
 OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
 """What of a training's folder is not the user's own."""
@@ -64,8 +65,9 @@ WITHOUT_EFFECT = frozenset(
         *("clock", "devices", "metric_line", "profiler", "reports", "scaling", "trackers"),
         *("restart", "watchdog", "inference", "serving", "scores", "shipping", "formats"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
+        "try",
     )
-)
+) | {"training/trying/"}
 """What travels with the training and measures, reports, restarts or serves: no weight depends on
 it. All else in training/ counts, so that what is added counts until it is listed here."""
 
@@ -82,7 +84,7 @@ def for_step(checkout: Path, step: str) -> Iterator[tuple[str, Path]]:
         FileNotFoundError: the checkout lacks a room.
     """
     for name, path in of_rooms(checkout, (*EVERY_STEP, f"steps/{step}/job.py", *ROOMS[step])):
-        if name not in STAYING:
+        if not listed(name, STAYING):
             yield name, path
 
 
@@ -93,6 +95,11 @@ def of_rooms(checkout: Path, rooms: Iterable[str]) -> Iterator[tuple[str, Path]]
             yield from ((f"{room}{name}", path) for name, path in files(checkout / room))
         else:
             yield room, checkout / room
+
+
+def listed(name: str, places: Iterable[str]) -> bool:
+    """Whether a file is one of ``places``, or lies in a room that is."""
+    return any(name == one or (one.endswith("/") and name.startswith(one)) for one in places)
 
 
 def beside(workload: str) -> Iterator[tuple[str, Path]]:

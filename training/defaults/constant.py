@@ -5,12 +5,11 @@ import torch
 from torch import Tensor
 
 from training.data.dataset import Dataset
-from training.defaults.scores import Measuring, columns, count, on_device
+from training.defaults.scores import Batches, Measuring, columns, count
 from training.scores import ratios
 from trainyard.common.errors import TrainingError
 
 ITERATIONS = 200
-CPU = torch.device("cpu")
 
 
 def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> dict[str, float]:
@@ -18,9 +17,10 @@ def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> 
     outputs = _fitted(workload, train, limit)
     blocks = []
     with torch.inference_mode():
+        known = Batches(workload)
         for samples in test.batches(workload.at_once):
-            batch = on_device(samples, CPU)
-            size = int(count(batch, workload.packing.fields))
+            batch = known.of(samples)
+            size = int(count(batch))
             found = columns(workload.measure(outputs.expand(size, *outputs.shape), batch))
             blocks.append({"group": np.zeros(size, np.int64), **found})
     return {name: entry["value"] for name, entry in ratios(blocks).items()}
@@ -42,7 +42,7 @@ def _fitted(workload: Measuring, train: Dataset, limit: int) -> Tensor:
         solver.zero_grad()
         total = torch.zeros(())
         for batch in batches:
-            size = int(count(batch, workload.packing.fields))
+            size = int(count(batch))
             loss = workload.loss(outputs.expand(size, *shape), batch) / units
             loss.backward()
             total += loss.detach()
@@ -60,15 +60,16 @@ def _fitted(workload: Measuring, train: Dataset, limit: int) -> Tensor:
 def _outputs(workload: Measuring, train: Dataset) -> Tensor:
     """What the model makes of one sample."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        return workload.model().eval()(*workload.inputs(on_device(train.read([0]), CPU)))
+        return workload.model().eval()(*workload.inputs(Batches(workload).of(train.read([0]))))
 
 
 def _spread(workload: Measuring, train: Dataset, limit: int) -> list[dict[str, Tensor]]:
     """Batches of samples at even distances, as long as they hold ``limit`` units at most."""
     size = workload.at_once
-    first = on_device(train.read(np.arange(min(size, len(train)))), CPU)
+    batches = Batches(workload)
+    first = batches.of(train.read(np.arange(min(size, len(train)))))
     units = max(1.0, float(workload.units(first)) / min(size, len(train)))
     wanted = min(len(train), max(1, int(limit / units)))
     indices = np.arange(wanted) * len(train) // wanted
     starts = range(0, wanted, size)
-    return [on_device(train.read(indices[start : start + size]), CPU) for start in starts]
+    return [batches.of(train.read(indices[start : start + size])) for start in starts]

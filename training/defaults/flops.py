@@ -5,7 +5,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from training.data.manifest import Samples
-from training.defaults.scores import on_device
+from training.defaults.scores import Batches
 from training.workloads import Workload
 from training.workloads.by_columns import none
 
@@ -19,7 +19,7 @@ def counted(workload: Workload, model: nn.Module, sample: Samples | None) -> flo
     """
     modes = {module: module.training for module in model.modules()}
     device = next(model.parameters()).device
-    batch = on_device(sample or _zeros(workload), device)
+    batch = Batches(workload, device).of(sample or _zeros(workload))
     counter = FlopCounterMode(display=False)
     model.eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad(), counter:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from training.defaults.scores import on_device
+from training.defaults.scores import Batches
 from training.workloads import Column, Workload
 from trainyard.common.errors import DataError
 
@@ -27,7 +27,7 @@ def batch_of(
     record = record_of(request, columns)
     rest = {name: _empty(column) for name, column in columns.items() if name not in record}
     packer = workload.packing.packer()
-    batch = _Looked(on_device(packer.add(row(record | rest, columns)), device))
+    batch = _Looked(Batches(workload, device).of(packer.add(row(record | rest, columns))))
     workload.inputs(batch)
     if missing := sorted(batch.looked & rest.keys()):
         raise DataError(f"record: has no {', '.join(missing)}, which the model looks at")

@@ -9,10 +9,12 @@ from torch import Tensor, nn
 
 from training.data.dataset import Dataset
 from training.data.hashes import sample_hashes
-from training.data.manifest import Field, Samples
+from training.data.manifest import Samples
+from training.data.preparation import Preparation
 from training.scores import Block
 from training.workloads import Workload
 
+CPU = torch.device("cpu")
 Measured = Mapping[str, Tensor | tuple[Tensor, Tensor]]
 
 
@@ -30,9 +32,9 @@ def scores(
     workload: Measuring, model: nn.Module, test: Dataset, slices: Sequence[str] = ()
 ) -> Iterator[Block]:
     """Blocks of samples (``training.scores``), in the order of the split."""
-    device = next(model.parameters()).device
+    batches = Batches(workload, next(model.parameters()).device)
     for samples, identity in rows(workload, test, slices):
-        batch = on_device(samples, device)
+        batch = batches.of(samples)
         outputs = model(*workload.inputs(batch)).float()
         yield identity | columns(workload.measure(outputs, batch))
 
@@ -66,34 +68,40 @@ def rows(
 
 def losses(workload: Workload, outputs: Tensor, batch: Mapping[str, Tensor]) -> Measured:
     """The loss of each sample by itself, and its units."""
-    ones = [one(batch, workload.packing.fields, index) for index in range(len(outputs))]
+    ones = [one(batch, index) for index in range(len(outputs))]
     total = [workload.loss(outputs[i : i + 1], each) for i, each in enumerate(ones)]
     return {"loss": (torch.stack(total), torch.stack([workload.units(each) for each in ones]))}
 
 
-def one(batch: Mapping[str, Tensor], fields: Mapping[str, Field], index: int) -> dict[str, Tensor]:
+def one(batch: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
     """Sample ``index`` as a batch of its own."""
     found = {}
-    for name, field in fields.items():
-        if field.shape is not None:
-            found[name] = batch[name][index : index + 1]
-            continue
-        offsets = batch[f"{name}_offsets"][index : index + 2]
-        found[name] = batch[name][offsets[0] : offsets[1]]
-        found[f"{name}_offsets"] = offsets - offsets[0]
+    for name, tensor in batch.items():
+        if (offsets := batch.get(f"{name}_offsets")) is not None:
+            start, stop = offsets[index : index + 2].tolist()
+            found[name] = tensor[start:stop]
+            found[f"{name}_offsets"] = offsets[index : index + 2] - start
+        elif name not in found:
+            found[name] = tensor[index : index + 1]
     return found
 
 
-def count(batch: Mapping[str, Tensor], fields: Mapping[str, Field]) -> Tensor:
+def count(batch: Mapping[str, Tensor]) -> Tensor:
     """Samples in a batch, 0-dim."""
-    name, field = next(iter(fields.items()))
-    variable = field.shape is None
-    known = batch[f"{name}_offsets"] if variable else batch[name]
-    return torch.tensor(len(known) - variable, device=known.device)
+    name, first = next(iter(batch.items()))
+    offsets = batch.get(f"{name}_offsets")
+    size = len(first) if offsets is None else len(offsets) - 1
+    return torch.tensor(size, device=first.device)
 
 
-def on_device(samples: Samples, device: torch.device) -> dict[str, Tensor]:
-    """Stored samples as a batch."""
-    # A column that arrow holds as it is stored cannot be written to, and torch warns of that.
-    owned = {name: np.require(array, requirements="W") for name, array in samples.items()}
-    return {name: torch.from_numpy(array).to(device) for name, array in owned.items()}
+class Batches:
+    """Stored samples as a workload takes them in an evaluation, on a device."""
+
+    def __init__(self, workload: Workload, device: torch.device = CPU) -> None:
+        self._preparation, self._device = Preparation.of(workload), device
+
+    def of(self, samples: Samples) -> dict[str, Tensor]:
+        # A column that arrow holds as it is stored cannot be written to, and torch warns of that.
+        owned = {name: np.require(array, requirements="W") for name, array in samples.items()}
+        batch = self._preparation.batch(owned)
+        return {name: tensor.to(self._device) for name, tensor in batch.items()}

@@ -142,7 +142,7 @@ class Simple:
         """The number of samples."""
         from training.defaults import scores
 
-        return scores.count(batch, self.packing.fields)
+        return scores.count(batch)
 
     def flops(self, model: "nn.Module") -> float:
         """Counted in a forward pass of one sample; the backward pass has twice as many."""

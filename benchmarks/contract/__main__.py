@@ -1,0 +1,77 @@
+"""Which of the seeded faults does ``python -m training.try`` name?
+
+python -m benchmarks.contract [--out contract.json]
+
+Each fault is one edit of a sound workload (benchmarks/contract/sound). The rules are checked as the
+command checks them, in this process, in others and on two ranks, until the first one is broken.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.contract.faults import FAULTS, Seeded, lines, write
+from training.trying.contract import Verdict
+from training.trying.main import attempt
+
+console = Console()
+
+
+def tried(fault: Seeded | None, number: int) -> list[Verdict]:
+    """Verdicts until the first broken rule."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sys.path.insert(0, str(folder / "code"))
+        workload = write(fault, folder / "code", f"seeded_{number}")
+        (folder / "raw").mkdir()
+        (folder / "raw/lists.jsonl").write_text(lines())
+        (folder / "work").mkdir()
+        found = []
+        for verdict in attempt(workload, "{}", folder / "raw", folder / "work"):
+            found.append(verdict)
+            if verdict.faults:
+                break
+        sys.path.remove(str(folder / "code"))
+    return found
+
+
+def main(out: Annotated[Path | None, typer.Option()] = None) -> None:
+    """Exits with 1 where a fault is not named, or the sound workload is said to have one."""
+    rows, table = [], Table("fault", "named by", "found", "seconds")
+    for number, fault in enumerate([None, *FAULTS]):
+        began = time.monotonic()
+        last = tried(fault, number)[-1]
+        row = _row(fault, last) | {"seconds": f"{time.monotonic() - began:.1f}"}
+        rows.append(row)
+        mark = "" if row["right"] else " (wrong)"
+        table.add_row(row["fault"], f"{row['named_by']}{mark}", row["found"], row["seconds"])
+    console.print(table)
+    right = sum(row["right"] for row in rows[1:])
+    sound = "no fault" if rows[0]["right"] else "a fault"
+    console.print(f"{right} of {len(FAULTS)} faults are named; the sound workload has {sound}")
+    if out:
+        out.write_text(json.dumps(rows, indent=1))
+    raise typer.Exit(0 if all(row["right"] for row in rows) else 1)
+
+
+def _row(fault: Seeded | None, last: Verdict) -> dict[str, Any]:
+    named = last.rule.name if last.faults else ""
+    first = last.faults[0] if last.faults else None
+    return {
+        "fault": fault.what if fault else "none: the sound workload",
+        "named_by": named,
+        "found": first.found if first else "",
+        "where": first.where if first else "",
+        "right": named in fault.rules if fault else not named,
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)
