@@ -21,13 +21,16 @@ _ASK = """
 import json, sys, sysconfig
 paths = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
 base = getattr(sys, "_base_executable", None) or sys.executable
-print(json.dumps([base, "%d.%d" % sys.version_info[:2], paths]))
+print(json.dumps([base, "%d.%d" % sys.version_info[:2], paths, sys.prefix]))
 """
 OFFLINE = {
     "PIP_NO_INDEX": "1",  # there is no way to one: pip would only try five times
     "PIP_NO_BUILD_ISOLATION": "0",  # pip's way to say --no-build-isolation, whose tools it fetches
 }
 """pip's settings, unless the node's environment has others."""
+
+
+MPI = Path("lib/libmpi.so.40")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class _Interpreter:
     version: str
     packages: list[str]
     """Where its own packages are."""
+    prefix: Path
+    """Its own ``sys.prefix``, which a program in the layer does not have."""
 
 
 def add_layer(node: Node, home: str) -> None:
@@ -45,10 +50,11 @@ def add_layer(node: Node, home: str) -> None:
     ``home``: how the job sees the node's home.
     """
     root, inside = node.home / NAME, f"{home}/{NAME}"
-    packages = f"lib/python{_interpreter(node.python).version}/site-packages"
-    _make(root, root / packages, _interpreter(node.python))
+    interpreter = _interpreter(node.python)
+    packages = f"lib/python{interpreter.version}/site-packages"
+    _make(root, root / packages, interpreter)
     path = [f"{inside}/{packages}", node.environment.get("PYTHONPATH", "")]
-    node.environment = OFFLINE | node.environment
+    node.environment = OFFLINE | _found_by_prefix(interpreter) | node.environment
     node.environment |= {
         "PATH": f"{inside}/bin:{node.environment['PATH']}",
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
@@ -72,8 +78,15 @@ def packages_of(node: Node) -> Path:
 @functools.cache
 def _interpreter(python: Path) -> _Interpreter:
     command = [str(python), "-I", "-c", _ASK]
-    base, version, packages = json.loads(subprocess.check_output(command, text=True))
-    return _Interpreter(Path(base), version, packages)
+    base, version, packages, prefix = json.loads(subprocess.check_output(command, text=True))
+    return _Interpreter(Path(base), version, packages, Path(prefix))
+
+
+def _found_by_prefix(interpreter: _Interpreter) -> dict[str, str]:
+    """Where packages below find what they look for in ``sys.prefix``: mpi4py the MPI of a wheel,
+    which Lightning imports wherever it is installed."""
+    mpi = interpreter.prefix / MPI
+    return {"MPI4PY_LIBMPI": str(mpi)} if mpi.exists() else {}
 
 
 def _make(root: Path, packages: Path, interpreter: _Interpreter) -> None:

@@ -105,3 +105,9 @@ def test_a_login_shell_has_the_jobs_programs(aws: Cloud, way: str) -> None:
     done = aws.train(name, 'echo "$PATH"; bash -l -c \'echo "$PATH"\'; sh -l -c \'echo "$PATH"\'')
     assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
     assert len(set(aws.log("Training", name))) == 1
+
+
+def test_mpi4py_finds_the_mpi_that_lies_in_the_interpreters_prefix(aws: Cloud, way: str) -> None:
+    pytest.importorskip("mpi4py")
+    done = run(aws, f"mpi-{way}", "exec python -c 'from mpi4py import MPI'")
+    assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
