@@ -25,6 +25,7 @@ from pipelines.approval.champion import champion_parameters
 from pipelines.approve import approve_after
 from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption, pipeline_name
 from pipelines.compiling.provenance import recorded_recipe
+from pipelines.compiling.starting import refuse_other_base
 from pipelines.deploying import spending
 from pipelines.deploying.planning import NEW_DATA
 from pipelines.showing.display import DISPLAY
@@ -66,6 +67,7 @@ def start(
         described = sagemaker.describe_pipeline(PipelineName=pipeline)
         definition = json.loads(described["PipelineDefinition"])
         _check(parameters, definition)
+        refuse_other_base(definition, sagemaker.meta.region_name)
         earlier = _earlier(again, parameters)
         told = champion_parameters(sagemaker, definition, {**earlier, **parameters}, champion)
         if told:

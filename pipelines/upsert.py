@@ -19,6 +19,7 @@ from pipelines.approval.champion import champion_parameters
 from pipelines.approve import approve_after
 from pipelines.cli import ChampionOption, SetOption, StopOption, WaitOption
 from pipelines.compiling.compiled import CompiledPipeline
+from pipelines.compiling.starting import refuse_other_base
 from pipelines.deploying import lock, records, saved, spending
 from pipelines.deploying.storage import ensure_bucket, sync
 from pipelines.rules import check
@@ -61,6 +62,7 @@ def upsert(
         ServiceError: AWS refused, or could not be reached.
     """
     _validate(definition)
+    refuse_other_base(definition.state.document, definition.region)
     with service_errors(f"upserting pipeline {definition.name}"):
         sagemaker = client("sagemaker", definition.region)
         s3 = client("s3", definition.region)

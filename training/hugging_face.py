@@ -3,16 +3,16 @@
 No torch here. Pickled weights are refused: reading one runs what its author put into it.
 """
 
-import hashlib
 import json
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256
+from trainyard.common.hashes import file_sha256, lines_sha256
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
-INDEX = f"{WEIGHTS}.index.json"
+INDEX, SUFFIX = f"{WEIGHTS}.index.json", ".safetensors"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -42,36 +42,60 @@ def weights(folder: Path) -> list[Path]:
     Raises:
         DataError: there are none, one is missing, or they are pickles.
     """
-    index = folder / INDEX
-    names = {WEIGHTS} if not index.is_file() else _indexed(index)
-    missing = sorted(name for name in names if not (folder / name).is_file())
-    if not missing:
-        return [folder / name for name in sorted(names)]
-    if pickled := sorted(p.name for p in folder.iterdir() if p.suffix in PICKLED):
-        raise DataError(
-            f"{folder / pickled[0]}: is a pickle, which runs code when it is read; save the model "
-            f"as {WEIGHTS} (save_pretrained with safe_serialization=True)"
-        )
-    raise DataError(
-        f"{folder / missing[0]}: is missing; a model's weights are {WEIGHTS} or {INDEX}"
-    )
+    return [folder / name for name in _named(folder) if name.endswith(SUFFIX)]
 
 
 def sha256(folder: Path) -> str:
-    """One hash for config.json, the weights and the tokenizer, by their names and contents."""
-    files = [folder / CONFIG, *weights(folder)]
-    if (tokenizer := folder / TOKENIZER).is_file():
-        files.append(tokenizer)
-    lines = "".join(f"{file_sha256(path)}  {path.name}\n" for path in sorted(files))
-    return hashlib.sha256(lines.encode()).hexdigest()
+    """One hash for config.json, the weights and the tokenizer, by their names and contents.
+
+    Raises:
+        DataError: as ``weights``.
+    """
+    return together({name: file_sha256(folder / name) for name in _named(folder)})
 
 
-def _indexed(index: Path) -> set[str]:
+def named(index: Any, there: Collection[str]) -> list[str]:
+    """The names of config.json, the weights and the tokenizer among the files of a folder.
+
+    Args:
+        index: the content of INDEX, if there is one.
+
+    Raises:
+        DataError: the weights are none, not all there, or pickles.
+    """
+    names = {WEIGHTS} if index is None else _indexed(index)
+    if missing := sorted(names - {*there}):
+        if pickled := sorted(name for name in there if name.endswith(PICKLED)):
+            raise DataError(
+                f"{pickled[0]}: is a pickle, which runs code when it is read; save the model as "
+                f"{WEIGHTS} (save_pretrained with safe_serialization=True)"
+            )
+        raise DataError(
+            f"{missing[0]}: is missing; a model's weights are {WEIGHTS}, or what {INDEX} names"
+        )
+    return sorted({CONFIG, *names, *({TOKENIZER} & {*there})})
+
+
+def together(hashes: Mapping[str, str]) -> str:
+    """One hash for files by their names."""
+    return lines_sha256(f"{digest}  {name}" for name, digest in sorted(hashes.items()))
+
+
+def _named(folder: Path) -> list[str]:
+    index = folder / INDEX
     try:
-        names = set(json.loads(index.read_bytes())["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{index}: is no index of weights: {error!r}") from None
+        content = json.loads(index.read_bytes()) if index.is_file() else None
+        return named(content, [path.name for path in folder.iterdir()])
+    except (ValueError, DataError) as error:
+        raise DataError(f"{folder}: {error}") from None
+
+
+def _indexed(index: Any) -> set[str]:
+    try:
+        names = set(index["weight_map"].values())
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{INDEX}: is no index of weights: {error!r}") from None
     for name in names:
-        if Path(name).name != name or not name.endswith(".safetensors"):
-            raise DataError(f"{index}: names {name!r}; expected safetensors files beside it")
+        if Path(name).name != name or not name.endswith(SUFFIX):
+            raise DataError(f"{INDEX}: names {name!r}; expected safetensors files beside it")
     return names

@@ -4,15 +4,18 @@ The definition then names the file and its hash. So a run begins with what was p
 happens to the package meanwhile.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.approval.champion import model_of
 from pipelines.recipe.config import Recipe
+from training.hugging_face import CONFIG, INDEX, named
 from training.start import BASE, StartFrom, read_start
-from trainyard.common.errors import TrainingError
+from training.workloads import spec
+from trainyard.common.errors import DataError, RecipeError, TrainingError
 from trainyard.language.steps import steps_of
-from trainyard.service import client
+from trainyard.service import client, service_errors
 
 
 def started(recipe: Recipe) -> Recipe:
@@ -54,6 +57,47 @@ def told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         given = step.arguments.get("HyperParameters", {}).get("start_from")
         if isinstance(given, str) and (start := _read(given)):
             yield step.name, start.words()
+
+
+def refuse_other_base(document: Mapping[str, Any], region: str) -> None:
+    """Hold the training's settings against the config.json of its Hugging Face folder, in S3.
+
+    Raises:
+        RecipeError: the folder holds no model, pickles, or another model than the recipe's.
+        ServiceError: AWS refused.
+    """
+    for step in steps_of(document["Steps"]):
+        given = step.arguments.get("HyperParameters", {})
+        text = given.get("start_from")
+        start = _read(text) if isinstance(text, str) else None
+        if start and start.hugging_face:
+            try:
+                _check_base(client("s3", region), str(start.uri), given)
+            except (DataError, TrainingError, ValueError) as why:
+                raise RecipeError(
+                    f"train.start_from.hugging_face {start.uri}: {why}. Nothing was changed"
+                ) from None
+
+
+def _check_base(s3: Any, uri: str, given: Mapping[str, Any]) -> None:
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    with service_errors(f"looking at {uri}"):
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        found = [one["Key"][len(prefix) :] for page in pages for one in page.get("Contents", ())]
+
+        def read(name: str) -> Any:
+            answer = s3.get_object(Bucket=bucket, Key=f"{prefix}{name}")
+            return json.loads(answer["Body"].read())
+
+        if CONFIG not in found:
+            raise DataError(f"holds no {CONFIG}, but {', '.join(found[:5]) or 'nothing'}")
+        named(read(INDEX) if INDEX in found else None, found)
+        known = spec(given["workload"])
+        if known.base_differences is None:
+            raise DataError(f"workload {given['workload']} takes no model of that kind")
+        config = known.config.model_validate_json(given["workload_config"])
+        if differs := known.base_differences(config, read(CONFIG)):
+            raise DataError("; ".join(differs))
 
 
 def _read(text: str) -> StartFrom | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pipelines.recipe.data import Data
 from pipelines.recipe.script import NAME
+from pipelines.verify import base
 from pipelines.verify.checks import SHOWN, Mismatch, same
 from pipelines.verify.evidence import Evidence
 from training.config import TrainConfig
@@ -80,6 +81,7 @@ def artifact(evidence: Evidence) -> str:
         _check_script(evidence, parts)
     else:
         _check_settings(evidence, parts)
+        base.check_parts(evidence, parts)
     return f"{len(parts.code)} files of code, {len(parts.settings)} settings"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipelines.verify import checks, files, recompute, registration, training
+from pipelines.verify import base, checks, files, recompute, registration, training
 from pipelines.verify.checks import Mismatch, Unchecked
 from pipelines.verify.data import split
 from pipelines.verify.evidence import Absent, Evidence
@@ -32,11 +32,13 @@ QUICK: Mapping[str, Check] = {
     "registration": registration.request,
     "code": checks.code,
     "training": training.history,
+    "base": base.told,
 }
 """What costs some small reads; in the order of trust."""
 BYTES: Mapping[str, Check] = {
     "artifact's bytes": files.artifact,
     "artifact's training": training.artifact,
+    "base's bytes": base.untouched,
     "scores": files.scores,
 }
 """Every byte of what would be deployed, and of what the verdict rests on."""

@@ -5,6 +5,7 @@ import shutil
 import tarfile
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -12,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.strategies.__main__ import distance
 from benchmarks.strategies.cases import SETTINGS, container, write_data
+from steps.evaluate import job as evaluate_job
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import arguments, losses
@@ -257,3 +259,23 @@ def test_adapters_are_opened_with_their_own_base_only(base, alone, tmp_path, mon
     with pytest.raises(SystemExit):
         job.main(arguments(root, SHORT | START))
     assert "holds adapters alone; begin with their base" in (root / "output/failure").read_text()
+
+
+def test_evaluate_adds_them_to_the_base_and_scores_the_base_on_the_same_rows(base, alone, tmp_path):
+    inputs = tmp_path / "processing/input"
+    archive(alone, inputs / "model")
+    shutil.copytree(base / "start", inputs / "base")
+    shutil.copytree(base / "start", inputs / "champion")
+    for split, given in (("train", "train"), ("test", "validation")):
+        shutil.copytree(base / "input/data" / given, inputs / split)
+    evaluate_job.main(["--root", str(tmp_path), "--base", "s3://b/", "--champion", "arn:base"])
+    output = tmp_path / "processing/output"
+    found = json.loads((output / "evaluation/evaluation.json").read_text())
+    scored = found["baselines"]["base_model"]
+    champion = {name: metric["value"] for name, metric in found["champion"]["metrics"].items()}
+    assert scored == pytest.approx(champion)
+    assert found["metrics"]["loss"]["value"] != pytest.approx(scored["loss"])
+    assert found["model"]["base"]["sha256"] == file_sha256(base / "start/model.tar.gz")
+    tables = [output / f"scores/{name}.parquet" for name in ("challenger", "baseline-base_model")]
+    examples = [pq.read_table(path)["example"].to_pylist() for path in tables]
+    assert examples[0] == examples[1]

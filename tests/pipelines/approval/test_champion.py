@@ -58,6 +58,21 @@ def registry(clients, emulator, monkeypatch):
     sagemaker.delete_model_package_group(ModelPackageGroupName=GROUP)
 
 
+def test_the_base_is_the_champion_of_a_group_that_has_none(registry):
+    arn = registry.register("Rejected")
+    recipe = load(
+        Path("recipes/laptop.yaml"),
+        [f"train.start_from={{model_package: '{arn}', model: s3://models/Rejected/model.tar.gz}}"],
+    )
+    begun = json.loads(build(recipe, resolve(recipe.aws), commit="0" * 40, source=None).body)
+    found = champion_parameters(registry.sagemaker, begun, {}, None)
+    expected = {"ChampionArn": arn, "ChampionModelUri": "s3://models/Rejected/model.tar.gz"}
+    assert found == expected
+    assert champion_parameters(registry.sagemaker, begun, {}, "none") == {"ChampionArn": "none"}
+    newer = registry.register("Approved")
+    assert champion_parameters(registry.sagemaker, begun, {}, None)["ChampionArn"] == newer
+
+
 class Registry:
     def __init__(self, sagemaker, s3) -> None:
         self.sagemaker, self.s3 = sagemaker, s3

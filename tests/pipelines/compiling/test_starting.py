@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.compiling.starting import started
+from pipelines.compiling.starting import refuse_other_base, started
 from pipelines.definition import build
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
@@ -90,3 +90,45 @@ def test_nobody_is_asked_without_one_or_where_the_file_is_named(monkeypatch):
     named = "train.start_from={model: s3://bucket/model.tar.gz}"
     for recipe in (load(RECIPE), load(RECIPE, [named])):
         assert started(recipe) == recipe
+
+
+LLAMA = {
+    **{"model_type": "llama", "hidden_size": 128, "intermediate_size": 352, "rms_norm_eps": 1e-6},
+    **{"num_hidden_layers": 3, "num_attention_heads": 4, "max_position_embeddings": 256},
+    **{"vocab_size": 257, "tie_word_embeddings": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, "holds no config.json, but nothing"),
+        ({"config.json": LLAMA, "pytorch_model.bin": 0}, "pytorch_model.bin: is a pickle"),
+        ({"config.json": LLAMA}, "model.safetensors: is missing"),
+        (
+            {"config.json": LLAMA | {"num_key_value_heads": 2}, "model.safetensors": 0},
+            "workload.config.kv_heads is 4, the base has 2. Nothing was changed",
+        ),
+        ({"config.json": LLAMA | {"model_type": "gpt2"}, "model.safetensors": 0}, "is 'gpt2'"),
+        ({"config.json": LLAMA, "model.safetensors": 0}, None),
+    ],
+)
+def test_a_folder_that_is_no_base_is_named_before_anything_is_spent(
+    registry,  # noqa: F811
+    files: dict,
+    expected: str | None,
+    request,
+):
+    folder = f"base-{request.node.callspec.indices['files']}/"
+    for name, content in files.items():
+        registry.s3.put_object(Bucket="models", Key=folder + name, Body=json.dumps(content))
+    asked = [f"train.start_from={{hugging_face: s3://models/{folder}}}",
+             "workload.config.norm_eps=0.000001"]  # fmt: skip
+    recipe = load(RECIPE, asked)
+    made = build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+    if expected is None:
+        return refuse_other_base(json.loads(made.body), "us-east-1")
+    with pytest.raises(RecipeError) as refused:
+        refuse_other_base(json.loads(made.body), "us-east-1")
+    assert expected in str(refused.value)
+    assert f"train.start_from.hugging_face s3://models/{folder}" in str(refused.value)
