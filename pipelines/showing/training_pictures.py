@@ -57,9 +57,35 @@ def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
     return picture_of(draw, (7, 0.6 + 1.8 * len(metrics)))
 
 
+def inputs(history: History) -> str | None:
+    """Epochs of each input of a mixture, and its own validation loss, against the step."""
+    epochs, losses = _of_inputs(history, "epochs."), _of_inputs(history, "validation_loss.")
+    if not epochs:
+        return None
+
+    def draw(axes: Axes) -> None:
+        right = axes.twinx()
+        for number, (name, points) in enumerate(epochs.items()):
+            axes.plot(*zip(*points, strict=True), color=f"C{number}", label=name)
+            if name in losses:
+                right.plot(*zip(*losses[name], strict=True), "o--", color=f"C{number}", ms=3)
+        axes.set(xlabel="optimizer step", ylabel="epochs of each input (lines)")
+        right.set(ylabel="its validation loss (dashed)")
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False)
+
+    return picture(draw, (7, 3.4))
+
+
+def _of_inputs(history: History, prefix: str) -> dict[str, list[tuple[float, float]]]:
+    """Input → (step, value), of the metrics that begin with ``prefix``."""
+    names = {name for line in history for name in line if name.startswith(prefix)}
+    return {name.removeprefix(prefix): _series(history, name) for name in sorted(names)}
+
+
 def _series(history: History, metric: str) -> list[tuple[float, float]]:
     return [(line["step"], line[metric]) for line in history if metric in line]
 
 
-PICTURES = (loss_curve, throughput)
+PICTURES = (loss_curve, throughput, inputs)
 """In the order in which they stand on the page."""
