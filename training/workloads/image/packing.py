@@ -34,7 +34,8 @@ class Packing:
             "image": Field(dtype="uint8", shape=None),
             "label": Field(dtype="int64"),
         }
-        self.info: dict[str, Any] = {"image": config.image, "label": config.label}
+        # Not the columns' names: the same images are the same dataset, whatever they came in.
+        self.info: dict[str, Any] = {}
 
     def files(self) -> Mapping[str, bytes]:
         """None: the classes are learned from the training split's statistics."""

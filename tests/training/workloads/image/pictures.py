@@ -52,8 +52,8 @@ def json_lines(files: Mapping[str, bytes]) -> bytes:
 
 
 def archive(files: Mapping[str, bytes]) -> bytes:
-    """With the members ``<number>.bytes`` and ``<number>.label``."""
+    """With the members ``<number>.png`` and ``<number>.cls``, as WebDataset writes them."""
     members: dict[str, bytes | str] = {}
     for number, one in enumerate(records(files)):
-        members |= {f"{number:04d}.bytes": one["bytes"], f"{number:04d}.label": one["label"]}
+        members |= {f"{number:04d}.png": one["bytes"], f"{number:04d}.cls": one["label"]}
     return tar(members)

@@ -1,6 +1,7 @@
 """Images from their files to scores: the same whatever layout they came in."""
 
 import base64
+import gzip
 import json
 import os
 from pathlib import Path
@@ -29,14 +30,21 @@ from trainyard.common.errors import DataError, TrainingError
 COUNT = 60
 
 
-def sharded(root: Path, files: dict[str, bytes], *arguments: str) -> Path:
+def sharded(root: Path, files: dict[str, bytes], *arguments: str, **columns: str) -> Path:
     """What the shard job makes of these files: the folder of its splits."""
     for name, content in files.items():
         (root / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "raw" / name).write_bytes(content)
     (root / "ml").mkdir()
     places = ["--input", root / "raw", "--output", root / "out", "--root", root / "ml"]
-    told = ["--workload", "image", "--workload_config", json.dumps(CONFIG), "--processes", "1"]
+    told = [
+        "--workload",
+        "image",
+        "--workload_config",
+        json.dumps(CONFIG | columns),
+        "--processes",
+        "1",
+    ]
     shares = ["--validation_share", "0.2", "--test_share", "0.3", "--shard_mb", "0.02"]
     job.main([*told, *shares, *map(str, places), *arguments])
     return root / "out"
@@ -70,11 +78,13 @@ def test_the_dataset_is_the_same_however_images_are_spread(splits: Path, tmp_pat
     layouts = {
         "parquet": {"a.parquet": parquet(files)},
         "tables and files": {"a.jsonl": json_lines(halves[0]), **halves[1]},
-        "tar": {"x/1.tar": archive(halves[1]), "x/2.tar": archive(halves[0])},
         "twice": {"a.parquet": parquet(files), **files},
     }
     for name, layout in layouts.items():
         assert fingerprints(sharded(tmp_path / name, layout)) == fingerprints(splits), name
+    tars = {"x/1.tar": archive(halves[1]), "x/2.tar.gz": gzip.compress(archive(halves[0]))}
+    out = sharded(tmp_path / "tar", tars, image="jpg;png", label="cls")
+    assert fingerprints(out) == fingerprints(splits)
 
 
 def test_images_that_cannot_be_decoded_are_quarantined_by_their_names(tmp_path: Path):

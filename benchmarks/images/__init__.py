@@ -1,0 +1,1 @@
+"""Decoded and augmented images: ours beside torchvision's ImageFolder and litdata."""
