@@ -122,6 +122,17 @@ class Workload(Simple):
         found = baselines.fitted(self.config, self.classes, train, limit)
         return {name: self._scored(logits, test, ()) for name, logits in found.items()}
 
+    def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
+        """The same, over all images."""
+        found = {
+            name: self.metrics(blocks)
+            for name, blocks in self.baseline_scores(train, test, limit).items()
+        }
+        return {
+            name: {metric: told["value"] for metric, told in metrics.items()}
+            for name, metrics in found.items()
+        }
+
     def examples(self, dataset: Dataset) -> Iterator[Block]:
         """Images, whatever their labels are."""
         for passage in dataset.stream(AT_ONCE):
@@ -151,5 +162,4 @@ class Workload(Simple):
     def _slice(self, name: str, test: Dataset, passage: Passage, targets: np.ndarray) -> np.ndarray:
         if name == "label":
             return np.array(self.classes.names, object)[targets]
-        sources = [test.source_name(source).split("/")[0] for source in passage.sources.tolist()]
-        return np.array(sources, object)
+        return test.folders(passage.sources)
