@@ -175,8 +175,9 @@ def _check_inputs(found: Survey, inputs: Sequence[str]) -> None:
     for name in inputs:
         if not found.bytes.get(name):
             raise DataError(
-                f"input {name}: no record of it stays: each is in another input, too, or is "
-                "quarantined; leave it out of data.inputs, or set shard.unique"
+                f"input {name}: no record of it stays: its files are empty, or each record is in "
+                "another input, too, or is quarantined; leave it out of data.inputs, or set "
+                "shard.unique"
             )
 
 

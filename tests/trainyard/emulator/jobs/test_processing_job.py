@@ -38,6 +38,13 @@ def test_inputs_are_sharded_and_outputs_come_together(aws: Cloud) -> None:
     assert aws.log("Processing", "sharded", "algo-2") == ["5"]
 
 
+def test_inputs_may_lie_side_by_side_in_one_folder(aws: Cloud) -> None:
+    inputs = [s3_input(f"raw/{n}", f"s3://bkt/raw/{n}") for n in (1, 3)]
+    script = "cd /opt/ml/processing/raw; cat 1/* 3/*; ls | wc -l"
+    aws.process("beside", script, ProcessingInputs=inputs)
+    assert aws.log("Processing", "beside", "algo-1") == ["file 1file 32"]
+
+
 def test_a_script_that_raises(aws: Cloud) -> None:
     code = aws.put("code/job.py", 'print("reading")\nraise ValueError("the corpus has no text")')
     request = processing("", outputs={"out": "s3://bkt/raises"})

@@ -1,0 +1,83 @@
+"""Two inputs from raw records to scores: packed on two instances, trained by weights, sliced."""
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from steps.evaluate import job as evaluate_job
+from steps.shard import job as shard_job
+from steps.shard.plan import SPLITS
+from steps.train import job as train_job
+from training.data.dataset import Dataset
+from training.data.mixture import inputs
+
+SIZES = {"web": 300, "code": 40}
+WORKLOAD = [
+    "--workload", "language_model",
+    "--workload_config", '{"context_length": 32, "layers": 1, "heads": 2, "dim": 32}',
+]  # fmt: skip
+MIXTURE = {"weights": {"web": 1, "code": 3}, "changes": [{"step": 4, "weights": {"web": 1}}]}
+LOOP = {"strategy": "single", "max_steps": 6, "global_batch": 8, "micro_batch": 4,
+        "learning_rate": 0.01, "log_interval": 1, "mixture": json.dumps(MIXTURE)}  # fmt: skip
+
+
+def records(name: str, numbers: range) -> str:
+    return "".join(json.dumps({"text": f"{name} has text number {n}"}) + "\n" for n in numbers)
+
+
+def shard(root: Path, hosts: int = 2) -> None:
+    """Every instance is given all files: of one input JSON Lines, of the other plain text."""
+    for number in range(1, hosts + 1):
+        container = root / f"shard-{number}"
+        raw = container / "processing/input/raw"
+        for name in SIZES:
+            (raw / name).mkdir(parents=True)
+        (container / "config").mkdir()
+        every = {"current_host": f"algo-{number}", "hosts": [f"algo-{n + 1}" for n in range(hosts)]}
+        (container / "config/resourceconfig.json").write_text(json.dumps(every))
+        for part in (0, 1):
+            text = records("web", range(part, SIZES["web"], 2))
+            (raw / f"web/part-{part}.jsonl").write_text(text)
+        lines = [f"code has text number {n}\n" for n in range(SIZES["code"])]
+        (raw / "code/all.txt").write_text("".join([*lines, "web has text number 7\n"]))
+        shares = ["--validation_share", "0.2", "--test_share", "0.2", "--processes", "1"]
+        arguments = [*WORKLOAD, *shares, "--inputs", *SIZES, "--root", str(container)]
+        shard_job.main(arguments)
+        for split in SPLITS:
+            output = container / "processing/output" / split
+            shutil.copytree(output, root / split, dirs_exist_ok=True)
+
+
+def test_from_the_records_of_two_inputs_to_their_slices(tmp_path: Path):
+    shard(tmp_path)
+    shard(tmp_path / "alone", 1)
+    datasets = {split: Dataset(tmp_path / split) for split in SPLITS}
+    for split, data in datasets.items():
+        assert data.fingerprint == Dataset(tmp_path / "alone" / split).fingerprint
+        assert set(inputs(data.merged)) == set(SIZES)
+    assert sum(data.records for data in datasets.values()) == sum(SIZES.values())
+
+    for split in ("train", "validation"):
+        shutil.copytree(tmp_path / split, tmp_path / "ml/input/data" / split)
+    loop = [part for name, value in LOOP.items() for part in (f"--{name}", str(value))]
+    train_job.main([*WORKLOAD, *loop, "--root", str(tmp_path / "ml")])
+    history = (tmp_path / "ml/model/history.jsonl").read_text().splitlines()
+    seen = {line["step"]: line for line in map(json.loads, history) if "loss" in line}
+    assert [seen[step]["samples.code"] for step in (1, 4, 6)] == [6, 24, 24]
+    assert [seen[step]["samples.web"] for step in (1, 4, 6)] == [2, 8, 24]
+
+    folder = tmp_path / "ml/processing/input"
+    for split in ("train", "test"):
+        shutil.copytree(tmp_path / split, folder / split)
+    (folder / "model").mkdir()
+    with tarfile.open(folder / "model/model.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "ml/model", ".")
+    evaluate_job.main(["--slices", "source", "--root", str(tmp_path / "ml")])
+    scores = tmp_path / "ml/processing/output/scores/challenger.parquet"
+    found = pq.read_table(scores).column("slice.source").to_pylist()
+    assert len(found) == datasets["test"].records
+    assert {name: found.count(name) > 0 for name in SIZES} == dict.fromkeys(SIZES, True)
+    assert found.count("web") > found.count("code")
