@@ -22,7 +22,8 @@ pipelines/test_export.py pipelines/test_upsert.py pipelines/test_validate.py
 steps/shard/test_determinism.py
 steps/shard/test_inspect.py steps/shard/test_job.py steps/shard/test_pool.py
 steps/test_evaluate_job.py steps/test_gate_scores.py steps/test_jobs.py steps/test_mixture.py
-steps/train/test_support.py training/data/test_columns.py training/data/test_dataset.py training/data/test_permutation.py
+steps/train/test_support.py training/data/test_columns.py training/data/test_dataset.py
+training/data/test_permutation.py
 training/strategies training/test_loop.py training/test_optimizers.py training/test_placement.py
 training/test_sampling.py training/test_start.py training/test_trackers.py training/trying
 examples trainyard/commands
