@@ -9,6 +9,7 @@ from training.data.dataset import Dataset
 from training.data.mixture import MixtureOrder, chosen, inputs
 from training.data.order import Order, uniform, windowed
 from training.mixture import Mixture
+from trainyard.common.errors import DataError
 
 
 def order(config: TrainConfig, train: Dataset, mixture: Mixture | None = None) -> Order:
@@ -52,10 +53,19 @@ def validated(
     """Input → global indices of the samples that it is validated on; "" for all inputs together.
 
     Of a mixture equally many of each input that has as many, whatever the weights are: so trainings
-    with other weights can be compared.
+    with other weights can be compared. An input may have none in this split.
+
+    Raises:
+        DataError: no input of the mixture has any.
     """
     if mixture is None:
         return {"": range(min(len(validation), config.validation_samples))}
     found = inputs(validation.merged)
     most = max(1, config.validation_samples // len(mixture.names))
-    return {name: found[name].first(most) for name in mixture.names if name in found}
+    looked_at = {name: found[name].first(most) for name in mixture.names if name in found}
+    if not looked_at:
+        raise DataError(
+            f"{validation.folder}: has samples of {', '.join(found)}, and of no input of the "
+            f"mixture: {', '.join(mixture.names)}; shard the data with data.inputs"
+        )
+    return looked_at

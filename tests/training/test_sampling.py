@@ -18,6 +18,7 @@ from training.data.dataset import Dataset
 from training.data.manifest import Field
 from training.mixture import read_mixture
 from training.sampling import order, validated
+from trainyard.common.errors import DataError
 
 FIELD = Field(dtype="uint16", shape=(9,))
 WEIGHTS = {"code": 20, "tiny": 10, "web": 70}
@@ -104,6 +105,8 @@ def test_equally_many_samples_of_each_input_are_validated_on(root):
     }  # fmt: skip
     for number, name in enumerate(sorted(found)):
         assert (data.read(found[name])["numbers"][:, 1:] // 8 == number).all()
+    with pytest.raises(DataError, match="has samples of code, tiny, web, and of no input of the"):
+        validated(config, data, read_mixture('{"weights": {"absent": 1}}'))
 
 
 def test_how_much_of_each_input_was_seen_and_its_own_loss_are_reported(root, train):
