@@ -4,6 +4,7 @@ A piece is some rows as a list a column; all rows of a file have the same column
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from trainyard.common.errors import DataError
 
 ROWS = 32_768
 """In a piece."""
+INDEX = re.compile(r"__index_level_\d+__")
+"""A column of Parquet that pandas adds by itself."""
 SUFFIXES = (".jsonl", ".parquet")
 
 
@@ -116,10 +119,11 @@ def _row_groups(path: Path) -> Iterator[Piece]:
     try:
         with pq.ParquetFile(path) as file:
             names, count = file.schema_arrow.names, 0
+            names = [name for name in names if not INDEX.fullmatch(name)]
             if twice := sorted({name for name in names if names.count(name) > 1}):
                 raise DataError(f"{path.name}: column {twice[0]}: stands twice; name it otherwise")
             for group in range(file.num_row_groups):
-                for batch in file.iter_batches(ROWS, row_groups=[group]):
+                for batch in file.iter_batches(ROWS, row_groups=[group], columns=names):
                     if len(batch):
                         numbers = list(range(count + 1, count + len(batch) + 1))
                         yield Piece(path, numbers, batch.to_pydict())

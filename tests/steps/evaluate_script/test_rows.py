@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -193,6 +194,12 @@ def test_a_column_of_parquet_that_lacks_a_value_is_named(tmp_path):
     pq.write_table(pa.table(values), path)
     with pytest.raises(DataError, match=r"scores.parquet: row 2: column accuracy: is None"):
         table(path)
+
+
+def test_the_index_that_pandas_adds_is_no_column(tmp_path):
+    rows = pd.DataFrame([GOOD, GOOD | {"example": "b"}, GOOD | {"example": "c"}])
+    rows[rows.example != "b"].to_parquet(tmp_path / "scores.parquet")
+    assert len(pq.read_table(table(tmp_path / "scores.parquet"))) == 2
 
 
 def test_what_is_no_parquet_is_said(tmp_path):
