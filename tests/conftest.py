@@ -21,6 +21,7 @@ pipelines/verify pipelines/approval pipelines/test_definition.py pipelines/test_
 pipelines/test_export.py pipelines/test_upsert.py pipelines/test_validate.py
 steps/shard/test_determinism.py
 steps/shard/test_inspect.py steps/shard/test_job.py steps/shard/test_pool.py
+steps/evaluate_script/test_container.py steps/evaluate_script/test_job.py
 steps/test_evaluate_job.py steps/test_gate_scores.py steps/test_jobs.py steps/test_mixture.py
 steps/train/test_support.py training/data/test_columns.py training/data/test_dataset.py
 training/data/test_permutation.py
