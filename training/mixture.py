@@ -68,11 +68,12 @@ class Mixture(BaseModel):
 
 def check(weights: Mapping[str, float], what: str) -> None:
     """Raises: ValueError: a weight is too small beside the others to be kept."""
-    total = math.fsum(weights.values())
-    for name, weight in weights.items():
+    exact = _exact(weights)
+    total = sum(exact.values())
+    for name, weight in exact.items():
         if weight * PARTS < total:
             raise ValueError(
-                f"{what}: {name} has {weight:g} of {total:g}, less than one sample in {PARTS:,}; "
+                f"{what}: {name} has {weights[name]:g}, less than one sample in {PARTS:,}; "
                 "raise it, or leave the input out"
             )
 
@@ -91,7 +92,7 @@ def parts(weights: Mapping[str, float]) -> dict[str, int]:
     Else each is rounded down or up to ``PARTS``-ths of the sum, by the largest remainder
     (Hamilton's method of apportionment).
     """
-    exact = {name: Fraction(repr(float(weights[name]))) for name in sorted(weights)}
+    exact = _exact(weights)
     common = math.lcm(*(one.denominator for one in exact.values()))
     whole = {name: int(one * common) for name, one in exact.items()}
     reduced = {name: one // math.gcd(*whole.values()) for name, one in whole.items()}
@@ -102,6 +103,11 @@ def parts(weights: Mapping[str, float]) -> dict[str, int]:
     left = PARTS - sum(share for share, _ in shares.values())
     upwards = sorted(shares, key=lambda name: (-shares[name][1], name))[:left]
     return {name: share + (name in upwards) for name, (share, _) in shares.items()}
+
+
+def _exact(weights: Mapping[str, float]) -> dict[str, Fraction]:
+    """As they are written, in decimals, by name."""
+    return {name: Fraction(repr(float(weights[name]))) for name in sorted(weights)}
 
 
 def read_mixture(text: str) -> Mixture | None:

@@ -34,7 +34,7 @@ def document(*overrides: str) -> dict:
         ([WEB, "{uri: s3://corpus/raw/code/, weight: -1}"], "data.inputs.1.weight: is -1"),
         ([WEB, "{uri: s3://corpus/raw/code/, weight: .nan}"], "data.inputs.1.weight: is nan"),
         ([WEB, "{uri: s3://corpus/raw/code/, weight: .inf}"], "data.inputs.1.weight: is inf"),
-        ([WEB, "{uri: s3://corpus/raw/code/, weight: 1.0e-6}"], "code has 1e-06 of 0.700001"),
+        ([WEB, "{uri: s3://corpus/raw/code/, weight: 1.0e-6}"], "weights: code has 1e-06, less"),
         ([WEB, "{uri: s3://corpus/raw/code/}"], "inputs.1.weight: is missing, and no change"),
         ([WEB, "{uri: /raw/code, weight: 1}"], "data.inputs.1.uri: is '/raw/code'"),
         ([WEB, "{uri: s3://other/raw/web, weight: 1}"],
