@@ -1,0 +1,1 @@
+"""Projects that others wrote, to a registered package: python -m benchmarks.projects"""

@@ -1,0 +1,99 @@
+"""Data and weights that the projects would download: here made, in the same form."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+
+def words(kept: int = 500) -> list[str]:
+    """Python's own documentation, its words; all but the ``kept`` most frequent are ``<unk>``."""
+    from pydoc_data.topics import topics
+
+    found = re.findall(r"\w+|[.,]", "\n".join(topics.values()).lower())
+    known = {word for word, _ in Counter(found).most_common(kept)}
+    return [word if word in known else "<unk>" for word in found]
+
+
+def pytorch(folder: Path) -> None:
+    """WikiText-2's three files."""
+    text, lines = words(), []
+    for start in range(0, 60_000, 20):
+        lines.append(" ".join(text[start : start + 20]))
+    for name, part in (
+        ("train", lines[:-600]),
+        ("valid", lines[-600:-300]),
+        ("test", lines[-300:]),
+    ):
+        (folder / f"{name}.txt").write_text("\n".join(part) + "\n", encoding="utf-8")
+
+
+def lightning(folder: Path) -> None:
+    """WikiText-2's training file: more than 4,000 blocks of 35 words."""
+    text = (words() * 3)[:160_000]
+    lines = [" ".join(text[start : start + 50]) for start in range(0, len(text), 50)]
+    (folder / "wikitext-2.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def xgboost(folder: Path) -> None:
+    """Abalones in libsvm's form: eight measures, and an age that depends on them."""
+    random = np.random.default_rng(0)
+    for split, count in (("train", 2000), ("validation", 500), ("test", 500)):
+        rows = random.random((count, 8))
+        ages = 10 * rows[:, 1] + 5 * rows[:, 2] * rows[:, 3] + random.normal(0, 0.5, count)
+        (folder / split).mkdir()
+        lines = (
+            f"{age:.3f} " + " ".join(f"{i}:{value:.4f}" for i, value in enumerate(row, 1))
+            for age, row in zip(ages, rows, strict=True)
+        )
+        (folder / split / "abalone.libsvm").write_text("\n".join(lines) + "\n")
+
+
+def tensorflow(folder: Path) -> None:
+    """Digits of 8 × 8 pixels from scikit-learn, on 28 × 28, as MNIST's four arrays."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = np.zeros((len(digits.images), 28, 28), np.float32)
+    images[:, 2:26, 2:26] = np.kron(digits.images / 16, np.ones((3, 3)))
+    for split, part in (("train", slice(0, 1500)), ("eval", slice(1500, None))):
+        np.save(folder / f"{split}_data.npy", images[part])
+        np.save(folder / f"{split}_labels.npy", digits.target[part])
+
+
+def hugging_face(folder: Path) -> None:
+    """Tokenised reviews, and a small BERT with a tokenizer; run by the project's own Python."""
+    from datasets import Dataset
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    text, random = words(), np.random.default_rng(0)
+    (folder / "base").mkdir()
+    vocabulary = folder / "base/vocab.txt"
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary.write_text("\n".join([*special, *sorted({*text}), "good", "bad"]) + "\n")
+    tokenizer = BertTokenizerFast(vocab_file=str(vocabulary))
+    tokenizer.save_pretrained(folder / "base")
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+    )
+    BertForSequenceClassification(config).save_pretrained(folder / "base")
+    for split, count in (("train", 320), ("test", 96)):
+        labels = random.integers(0, 2, count).tolist()
+        starts = random.integers(0, len(text) - 12, count).tolist()
+        reviews = [
+            " ".join([*text[start : start + 12], ("bad", "good")[label]])
+            for start, label in zip(starts, labels, strict=True)
+        ]
+        encoded = tokenizer(reviews, padding="max_length", truncation=True, max_length=24)
+        Dataset.from_dict({**encoded, "label": labels}).save_to_disk(str(folder / split))
+
+
+if __name__ == "__main__":
+    import sys
+
+    globals()[sys.argv[1]](Path(sys.argv[2]))
