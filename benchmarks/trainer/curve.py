@@ -18,6 +18,7 @@ from training.workloads import load, load_packing
 
 MODEL = {"context_length": 64, "layers": 2, "heads": 4, "dim": 128}
 SAMPLES = 1000
+OUR_MODULE = Path(__file__).parent / "with_our_module.py"
 
 
 def settings(steps: int, batch: int) -> dict[str, Any]:
@@ -113,13 +114,16 @@ def initial(folder: Path) -> None:
 
 
 def trainers(
-    data: Path, out: Path, world: int, steps: int, batch: int, base: Path
+    data: Path, out: Path, world: int, steps: int, batch: int, base: Path | None
 ) -> dict[int, float]:
-    """Step → loss of examples/llama/with_trainer.py."""
+    """Step → loss of the Trainer: over transformers' Llama from ``base``, or over our module."""
     accumulated = batch // (MICRO * world)
     arguments = LOOPS[0].arguments(steps, steps, out / "checkpoints")
-    more = [f"--gradient_accumulation_steps={accumulated}", f"--base={base}", *TRAINERS]
-    run(LOOPS[0].script, [*arguments, *more], data, out, world)
+    more = [f"--gradient_accumulation_steps={accumulated}", *TRAINERS]
+    if base:
+        run(LOOPS[0].script, [*arguments, *more, f"--base={base}"], data, out, world)
+    else:
+        run(str(OUR_MODULE), [*arguments, *more], data, out, world)
     return trainer_losses(out)
 
 

@@ -1,8 +1,10 @@
 """AWS's XGBoost algorithm without a script: as training jobs, and its parts by themselves."""
 
 import io
+import os
 import pickle
 import re
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -26,6 +28,7 @@ from trainyard.emulator.algorithms.image.sagemaker_xgboost_container import trai
 from trainyard.emulator.algorithms.xgboost import data, facts, hyperparameters, metrics, train
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
 from trainyard.emulator.jobs import training_job
+from trainyard.emulator.jobs.images import PACKAGES
 
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:{}"
 PYTORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
@@ -225,6 +228,27 @@ print(rows.num_row(), rows.num_col(), f"{{rows.get_label()[0]:.4f}}")
     done = run(aws, name, HyperParameters={"sagemaker_program": "train.py"}, **more)
     assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
     assert aws.log("Training", name) == [f"{ROWS} 4 {table(1)[0, 0]:.4f}"]
+
+
+@pytest.mark.parametrize(("data", "said"), [(True, "trains, master True"), (False, "UserError")])
+def test_a_script_runs_its_training_on_all_hosts_that_have_data(data: bool, said: str) -> None:
+    """As AWS's own examples do (abalone.py of amazon-sagemaker-examples)."""
+    code = f"""
+from sagemaker_containers import entry_point
+from sagemaker_xgboost_container import distributed
+entry_point._wait_hostname_resolution()
+def train(rounds, is_master):
+    print("trains, master", is_master)
+distributed.rabit_run(
+    exec_fun=train, args={{"rounds": 3}}, include_in_training={data}, hosts=["algo-1"],
+    current_host="algo-1", update_rabit_args=True,
+)
+"""
+    environment = os.environ | {"PYTHONPATH": str(PACKAGES)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert said in done.stdout + done.stderr
 
 
 def test_a_script_of_an_xgboost_image_may_be_named_as_a_module(

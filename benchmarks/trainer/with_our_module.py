@@ -1,0 +1,68 @@
+"""Hugging Face's Trainer over the native loop's own module and loss: run by ``curve``."""
+
+import json
+import os
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+
+from benchmarks.trainer.curve import MODEL, settings
+from training.config import TrainConfig
+from training.data.hugging_face import KeepPosition, global_batch
+from training.data.torch_dataset import ShardDataset, collate
+from training.loop import fresh
+from training.workloads import load
+from training.workloads.language_model.scores import padding
+
+WORKLOAD = load("language_model", MODEL)
+
+
+class Ours(nn.Module):
+    """The mean loss over the global batch, as the Trainer asks a model for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = fresh(TrainConfig(**settings(1, 4)), WORKLOAD)
+
+    def forward(
+        self, tokens: torch.Tensor, num_items_in_batch: torch.Tensor, **_: Any
+    ) -> dict[str, torch.Tensor]:
+        batch = {"tokens": tokens}
+        loss = WORKLOAD.loss(self.model(*WORKLOAD.inputs(batch)), batch)
+        return {"loss": loss / num_items_in_batch}
+
+
+def inputs(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """With the targets, which the Trainer counts."""
+    tokens = batch["tokens"].long()
+    targets = tokens[:, 1:].masked_fill(padding(tokens, WORKLOAD.tokenizer.end), -100)
+    return {"tokens": tokens, "labels": targets, "shift_labels": targets}
+
+
+def main() -> None:
+    parser = HfArgumentParser(TrainingArguments)
+    parser.set_defaults(
+        train_sampling_strategy="sequential",
+        ignore_data_skip=True,
+        remove_unused_columns=False,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    [arguments] = parser.parse_args_into_dataclasses()
+    samples = arguments.max_steps * global_batch(arguments)
+    train = ShardDataset(os.environ["SM_CHANNEL_TRAIN"], samples=samples, transform=inputs)
+    trainer = Trainer(
+        Ours(),
+        arguments,
+        data_collator=collate,
+        train_dataset=train,
+        callbacks=[KeepPosition(train)],
+    )
+    trainer.train()
+    print(json.dumps({"steps": trainer.state.global_step}))
+
+
+if __name__ == "__main__":
+    main()
