@@ -321,7 +321,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _overridable_exist(self) -> Self:
         known = [*self.parameters, *map(threshold_parameter, self.gate.thresholds)]
-        asked = "overridable" in self.pipeline.model_fields_set
+        asked = self.pipeline.overridable != OVERRIDABLE
         for name in self.pipeline.overridable if asked else ():
             if name not in known:
                 raise ValueError(

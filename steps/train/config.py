@@ -26,7 +26,7 @@ class FsxLustre(Section):
     """The folder (``/<mount name>/...``) that is associated with ``s3://<bucket>/<prefix>``."""
 
 
-SCRIPTS_ALONE = tuple(name for name in ScriptSettings.model_fields if name != "launcher")
+SCRIPTS_ALONE = {n: field for n, field in ScriptSettings.model_fields.items() if n != "launcher"}
 
 
 class TrainStepConfig(ScriptSettings):
@@ -197,7 +197,13 @@ class TrainStepConfig(ScriptSettings):
         return self
 
     def _check_loop(self, loop: TrainConfig) -> None:
-        if given := [name for name in SCRIPTS_ALONE if name in self.model_fields_set]:
+        every = SCRIPTS_ALONE.items()
+        given = [
+            n
+            for n, field in every
+            if getattr(self, n) != field.get_default(call_default_factory=True)
+        ]
+        if given:
             raise ValueError(f"{', '.join(given)}: only for a script; remove it, or set script")
         if self.launcher not in ("torchrun", "mpi"):
             raise ValueError(f"launcher {self.launcher} is only for a script; choose torchrun")

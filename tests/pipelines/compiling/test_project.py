@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.compiling.project import of_training, parts_of, read_folder
 from pipelines.definition import from_recipe
+from pipelines.recipe.config import Recipe
 from pipelines.recipe.reading import load
 from trainyard.common.errors import DefinitionError, RecipeError
 
@@ -59,6 +60,11 @@ def test_a_recipe_without_data_has_no_shard_step(home: Path):
     assert [step["Name"] for step in body["Steps"]] == ["Train", "Evaluate", "Gate", "Verdict"]
     names = [parameter["Name"] for parameter in body["Parameters"]]
     assert "InputUri" not in names and "MaxSteps" not in names and "TrainInstanceCount" in names
+
+
+def test_the_resolved_recipe_reads_back(home: Path):
+    recipe = load(home / "recipe.yaml")
+    assert Recipe.model_validate_json(recipe.model_dump_json(by_alias=True)) == recipe
 
 
 def test_the_job_gets_arguments_channels_and_expressions_as_the_recipe_says(home: Path):
