@@ -10,6 +10,7 @@ from typing import Any
 
 from pipelines.verify.checks import SHOWN, Unchecked, same
 from pipelines.verify.evidence import Evidence
+from pipelines.verify.training import DESCRIPTION
 from trainyard.common.hashes import json_sha256
 
 TRAIN = "train"
@@ -31,7 +32,7 @@ def tested(evidence: Evidence, *, deep: bool) -> str:
 
 def trained(evidence: Evidence, *, deep: bool) -> str:
     """What the model was trained on lies there; ``deep``: every byte of it."""
-    body = evidence.member(evidence.container["ModelDataUrl"], "trainyard.json")
+    body = evidence.member(evidence.container["ModelDataUrl"], DESCRIPTION)
     given = evidence.job("Train").get("InputDataConfig", ())
     sources = {channel["ChannelName"]: channel["DataSource"] for channel in given}
     uris = {

@@ -18,7 +18,7 @@ from trainyard.common.hashes import json_sha256
 CONFIG = "config.json"
 DRIVERS = "sm_train.sh"
 """What the folder of AWS's drivers holds, and no other."""
-DESCRIPTION = "trainyard.json"
+DESCRIPTION = "code/trainyard.json"
 """What a script's artifact has beside the files that the script itself wrote."""
 
 

@@ -123,7 +123,7 @@ def _champion(options: argparse.Namespace, scoring: Scoring) -> Champion:
 
 def _said(files: Path) -> dict[str, Any]:
     """What the train step says of the model, beside the script's own files."""
-    file = files / "trainyard.json"
+    file = files / "code/trainyard.json"
     try:
         found = json.loads(file.read_bytes())
     except FileNotFoundError:  # another pipeline's model, or one of a single file

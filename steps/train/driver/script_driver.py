@@ -2,11 +2,12 @@
 
 It lies beside AWS's drivers in the container, and like them needs the standard library only: an
 image of any framework will do. The script itself is started by AWS's driver as ever. What is added
-lies beside the script's own files in /opt/ml/model, never over them:
+lies in /opt/ml/model/code, never over the script's own files: servers that take every file of the
+archive for a model (XGBoost's) leave folders alone.
 
 trainyard.json   what was run: script, arguments, code, data, processes, identity
 packages.txt     what was installed, as ``name==version`` lines
-code/            the inference script as inference.py, and the Python files beside it
+inference.py     the inference script, and the Python files beside it
 """
 
 import hashlib
@@ -195,14 +196,14 @@ def keep_note(folder: Path, note: dict[str, Any]) -> None:
 
 def complete(model: Path, told: dict[str, Any], inference: str | None) -> None:
     """Put beside the model what is known of it."""
-    model.mkdir(parents=True, exist_ok=True)
-    lines = packages()
-    free = not (model / "packages.txt").exists()
-    write(model / ("packages.txt" if free else "trainyard-packages.txt"), lines)
+    code, lines = model / "code", packages()
+    code.mkdir(parents=True, exist_ok=True)
+    free = not (code / "packages.txt").exists()
+    write(code / ("packages.txt" if free else "trainyard-packages.txt"), lines)
     if inference is not None:
-        add_code(model / "code", CODE / inference)
+        add_code(code, CODE / inference)
     told = told | {"packages_sha256": hashlib.sha256(lines.encode()).hexdigest()}
-    write(model / NAME, json.dumps(told, indent=1))
+    write(code / NAME, json.dumps(told, indent=1))
 
 
 def add_code(target: Path, script: Path) -> None:

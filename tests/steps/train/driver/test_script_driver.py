@@ -140,7 +140,7 @@ def test_checkpoints_of_other_data_are_out_of_sight_and_stay_so(job: Path):
 def test_what_is_added_lies_beside_the_scripts_own_files(job: Path):
     model = driver.MODEL
     model.mkdir()
-    for name in ("config.json", "packages.txt", "code/helper.py"):
+    for name in ("config.json", "code/packages.txt", "code/helper.py"):
         (model / name).parent.mkdir(exist_ok=True)
         (model / name).write_text("the script's")
     for name in ("serve/answer.py", "serve/helper.py", "serve/deep/more.py", "serve/notes.txt"):
@@ -148,13 +148,13 @@ def test_what_is_added_lies_beside_the_scripts_own_files(job: Path):
         (driver.CODE / name).write_text("ours")
     driver.complete(model, driver.describe(config()), "serve/answer.py")
     theirs = {n for n in driver.names(model) if (model / n).read_text() == "the script's"}
-    assert theirs == {"config.json", "packages.txt", "code/helper.py"}
+    assert theirs == {"config.json", "code/packages.txt", "code/helper.py"}
     assert {*driver.names(model)} - theirs == {
-        "trainyard.json", "trainyard-packages.txt",
+        "code/trainyard.json", "code/trainyard-packages.txt",
         "code/inference.py", "code/answer.py", "code/deep/more.py",
     }  # fmt: skip
-    told = json.loads((model / "trainyard.json").read_text())
-    lines = (model / "trainyard-packages.txt").read_bytes()
+    told = json.loads((model / "code/trainyard.json").read_text())
+    lines = (model / "code/trainyard-packages.txt").read_bytes()
     assert told["packages_sha256"] == driver.hashlib.sha256(lines).hexdigest()
 
 
