@@ -55,6 +55,8 @@ def save():
     os.replace("/opt/ml/checkpoints/new.npz", checkpoint)
 def stop(*_):
     save()
+    print("stopping", flush=True)
+    time.sleep(1)
     print(f"saved epoch {done}", flush=True)
     sys.exit(1)
 signal.signal(signal.SIGTERM, stop)
@@ -177,7 +179,8 @@ def package(interrupted, verb, aws) -> str:
 
 def test_sigterm_reaches_the_script_which_saves(interrupted, aws):
     said = lines(aws, interrupted)
-    assert "saved epoch 3" in said, said[-20:]
+    told = [line for line in said if line in ("stopping", "saved epoch 3")]
+    assert told == ["stopping", "saved epoch 3"], said[-20:]
 
 
 def test_the_next_run_goes_on_from_the_scripts_own_checkpoint(package, aws, interrupted):

@@ -6,7 +6,7 @@ their process 1, so the kernel kills whatever is left when it exits. Standard li
 SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...],
         "doors": {"channel": descriptor, "addresses": [[host, port], ...],
                   "internet": bool} or null}
-stdin   ``terminate`` (SIGTERM to every process) or ``kill`` (SIGKILL), one word a line.
+stdin   ``terminate`` (SIGTERM, see ``terminate``) or ``kill`` (SIGKILL), one word a line.
         End of file means that the emulator is gone, even by SIGKILL: kill all, exit.
 stdout  one JSON object a line: {"node", "pid"} started, {"node", "status"} ended (negative:
         the signal), {"error"} could not start.
@@ -80,7 +80,7 @@ def main() -> None:
     except (OSError, subprocess.CalledProcessError) as error:
         say(error=f"{error} {getattr(error, 'stderr', '') or ''}".strip())
         sys.exit(1)
-    threading.Thread(target=obey, args=(everyone,), daemon=True).start()
+    threading.Thread(target=obey, args=(everyone, running), daemon=True).start()
     reap(running)
     finish(everyone)
 
@@ -155,10 +155,35 @@ def add_address(label: str, host: str) -> None:
             fcntl.ioctl(sock, request, struct.pack("16s16s", label.encode(), ours))
 
 
-def obey(everyone: Everyone | Tree) -> None:
+def obey(everyone: Everyone | Tree, running: dict[int, str]) -> None:
     for line in sys.stdin:
-        everyone.signal(signal.SIGTERM if line.strip() == "terminate" else signal.SIGKILL)
+        if line.strip() == "terminate":
+            terminate(everyone, list(running))
+        else:
+            everyone.signal(signal.SIGKILL)
     finish(everyone)
+
+
+def terminate(everyone: Everyone | Tree, first: list[int]) -> None:
+    """SIGTERM to each container's first process, as Docker does, if all of them ask for it.
+
+    Else to every process: a shell that hands it on to nobody would be the only one to know.
+    """
+    if not all(map(catches, first)):
+        everyone.signal(signal.SIGTERM)
+        return
+    for pid in first:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def catches(pid: int) -> bool:
+    """Whether the process has a handler for SIGTERM; False where nobody can tell."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False
 
 
 def reap(running: dict[int, str]) -> None:
