@@ -66,15 +66,13 @@ def _check_channel(
 ) -> int:
     there = evidence.input_objects(uri)
     same(f"number of files of {what} ({uri})", len(there), told["files"], "its job")
-    same(f"bytes of {what} ({uri})", sum(there.values()), told["bytes"], "its job")
+    same(f"bytes of {what} ({uri})", sum(size for _, size in there.values()), told["bytes"],
+         "its job")  # fmt: skip
     read = told.get("contents", True)  # what was streamed is known by name and size alone
     if deep or not read:
-        folder = uri.rstrip("/")
-        alone = list(there) == [folder.rpartition("/")[2]]
-        where = {name: folder if alone else f"{folder}/{name}" for name in there}
         contents = {
-            name: [size, evidence.sha256(where[name])] if read else [size]
-            for name, size in there.items()
+            name: [size, evidence.sha256(where)] if read else [size]
+            for name, (where, size) in there.items()
         }
         same(f"SHA-256 of {what} ({uri})", json_sha256(contents), told["sha256"], "its job")
     return len(there)

@@ -213,12 +213,13 @@ class Evidence:
         """Name below the prefix → bytes, in the order of the names."""
         return self.beginning_with(f"{uri.rstrip('/')}/")
 
-    def input_objects(self, uri: str) -> dict[str, int]:
-        """Name in a job's input → bytes: the object of that very name, or the folder's."""
-        if uri.rstrip("/") == uri and "" in (found := self.beginning_with(uri)):
-            return {uri.rpartition("/")[2]: found[""]}
-        listed = self.listed(uri)
-        return {name: size for name, size in listed.items() if not name.endswith("/") and name}
+    def input_objects(self, uri: str) -> dict[str, tuple[str, int]]:
+        """Name in a job's input → its URI and bytes: the object of that name, or the folder's."""
+        if not uri.endswith("/") and "" in (found := self.beginning_with(uri)):
+            return {uri.rpartition("/")[2]: (uri, found[""])}
+        listed = self.listed(uri).items()
+        named = {name: size for name, size in listed if name and not name.endswith("/")}
+        return {name: (f"{uri.rstrip('/')}/{name}", size) for name, size in named.items()}
 
     def beginning_with(self, uri: str) -> dict[str, int]:
         """The rest of each name that begins with ``uri`` → bytes: what a job's input gets of it."""
