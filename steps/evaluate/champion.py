@@ -8,8 +8,12 @@ from pathlib import Path
 
 from conditions.champion import NONE, UNRESOLVED
 from steps.evaluate.archive import Trained, open_archive
+from steps.evaluate.unpacked import archive_in, evidence
+from training import base_model
+from training.start import BASE
 from training.workloads import Packing
 from trainyard.common.errors import DataError, TrainyardError
+from trainyard.common.hashes import file_sha256
 
 
 def open_champion(
@@ -33,6 +37,8 @@ def open_champion(
 def _opened(folder: Path, challenger: Trained, base: Path | None) -> Trained:
     if (folder / "no-champion.json").exists():
         raise DataError("the parameter ChampionModelUri does not say where its model.tar.gz is")
+    if (begun := _as_base(folder, challenger)) is not None:
+        return begun
     champion = open_archive(folder, challenger.description["workload"], base)
     ours, theirs = challenger.workload.packing, champion.workload.packing
     if (ours.fields, ours.info) != (theirs.fields, theirs.info):
@@ -40,6 +46,18 @@ def _opened(folder: Path, challenger: Trained, base: Path | None) -> Trained:
             f"it takes samples {_samples(theirs)}; the test split holds samples {_samples(ours)}"
         )
     return champion
+
+
+def _as_base(folder: Path, challenger: Trained) -> Trained | None:
+    """The champion that is the challenger's own base: it takes what the challenger takes, whatever
+    samples it was trained on."""
+    told = challenger.description.get(BASE)
+    if told is None or file_sha256(archive_in(folder)) != told["sha256"]:
+        return None
+    workload, name = challenger.workload, challenger.description["workload"]
+    model = workload.model()
+    base_model.fill(model, workload, name, folder, told["uri"])
+    return Trained(workload, model.eval(), {"workload": name}, evidence(archive_in(folder)))
 
 
 def _samples(packing: Packing) -> str:

@@ -20,6 +20,11 @@ class LanguageModelConfig(BaseModel):
     context_length: int = Field(default=256, ge=2, le=131072)
     """Tokens that the model sees at once."""
 
+    records: Literal["documents", "completions"] = "documents"
+    """What a raw record is. documents: ``text``, of which every token is predicted; samples are
+    windows of the texts. completions: ``prompt`` and ``completion``, of which only the completion
+    is; each is a sample."""
+
     layers: int = Field(default=4, ge=1)
     """Transformer blocks."""
 
@@ -120,7 +125,7 @@ SPEC = WorkloadSpec(
     },
     primary_metric="bits_per_byte",
     baselines=("unigram", "bigram"),
-    packed_with=("tokenizer", "context_length"),
+    packed_with=("tokenizer", "context_length", "records"),
     sketched=True,
     refuse_split=refuse_split,
     compared_in=("bits_per_byte", "loss", "next_token_accuracy"),

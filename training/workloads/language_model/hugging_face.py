@@ -16,6 +16,8 @@ from trainyard.common.errors import TrainingError
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 ROPE = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+OF_SAMPLES = {"tokenizer", "context_length", "records"}
+"""Settings that make other samples, and no other model."""
 ONE_WAY: Mapping[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "mlp_bias": (False, None),
@@ -89,7 +91,7 @@ def differences(config: Any, description: Mapping[str, Any]) -> list[str]:
 def _shape(config: Any) -> dict[str, Any]:
     """All that shapes the model, its defaults worked out."""
     worked = {"kv_heads": config.groups, "head_dim": config.head_width, "hidden_dim": config.hidden}
-    known = config.model_dump(mode="json", exclude={"tokenizer", "context_length"}) | worked
+    known = config.model_dump(mode="json", exclude=OF_SAMPLES) | worked
     if config.vocabulary is None and config.tokenizer == "bytes":
         known["vocabulary"] = 257
     return known

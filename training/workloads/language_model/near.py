@@ -11,6 +11,7 @@ import numpy as np
 
 from training.data.dataset import Dataset
 from training.data.mixing import chained
+from training.workloads.language_model.completions import COUNTED
 from training.workloads.language_model.scores import runs
 
 WIDTH = 8
@@ -25,6 +26,9 @@ def sketches(dataset: Dataset, end: int, size: int) -> Iterator[np.ndarray]:
     Documents of fewer tokens than WIDTH, which have no shingle, are left out. Memory holds the
     document that is not yet at its end.
     """
+    if COUNTED in dataset.fields:
+        yield from _of_samples(dataset, end, size)
+        return
     source, begun = -1, np.empty(0, np.uint64)
     for passage in dataset.stream(size):
         for name, start, stop in runs(passage):
@@ -38,6 +42,15 @@ def sketches(dataset: Dataset, end: int, size: int) -> Iterator[np.ndarray]:
             begun = tokens[whole:]
             if len(found := _sketched(tokens[:whole], cuts)):
                 yield found
+
+
+def _of_samples(dataset: Dataset, end: int, size: int) -> Iterator[np.ndarray]:
+    """Of prompts with their completions, each a sample."""
+    for passage in dataset.stream(size):
+        samples = passage.samples["tokens"].astype(np.uint64)
+        tokens = np.pad(samples, ((0, 0), (0, 1)), constant_values=end).ravel()
+        if len(found := _sketched(tokens, np.flatnonzero(tokens == end) + 1)):
+            yield found
 
 
 def _sketched(tokens: np.ndarray, cuts: np.ndarray) -> np.ndarray:

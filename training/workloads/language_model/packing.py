@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from training.data.manifest import Field, Samples
-from training.workloads import Column
+from training.workloads import Column, Packer
+from training.workloads.language_model import completions
 from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.tokenizer import ByteTokenizer, FileTokenizer
 
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class Packing:
-    """See ``training.workloads.Packing``; a sample is ``context_length + 1`` tokens."""
+    """See ``training.workloads.Packing``; a sample is ``context_length + 1`` tokens, and of a
+    prompt with its completion which of them count."""
 
-    columns = {"text": Column("text")}
-    identity = ("text",)
+    columns: Mapping[str, Column] = {"text": Column("text")}
+    identity: tuple[str, ...] = ("text",)
 
     def __init__(self, config: LanguageModelConfig, assets: Path | None) -> None:
         self.config, self.assets = config, assets
@@ -34,17 +36,25 @@ class Packing:
         self.width = config.context_length + 1
         self.dtype = "uint16" if self.tokenizer.size <= 2**16 else "uint32"
         self.fields = {"tokens": Field(dtype=self.dtype, shape=(self.width,))}
+        self.completions = config.records == "completions"
         self.info: dict[str, Any] = {
             "tokenizer": config.tokenizer,
             "vocabulary": self.tokenizer.size,
             "files": {n: hashlib.sha256(body).hexdigest() for n, body in self._files.items()},
         }
 
+        if self.completions:
+            self.columns, self.identity = completions.COLUMNS, tuple(completions.COLUMNS)
+            self.fields[completions.COUNTED] = Field(dtype="uint8", shape=(config.context_length,))
+            self.info["records"] = config.records
+
     def files(self) -> Mapping[str, bytes]:
         """tokenizer.json, when there is one."""
         return self._files
 
-    def packer(self) -> "TextPacker":
+    def packer(self) -> Packer:
+        if self.completions:
+            return completions.CompletionPacker(self.tokenizer, self.width, self.dtype)
         return TextPacker(self)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from training.data.dataset import Dataset, Passage
 from training.scores import Block, Metrics, ratios
+from training.workloads.language_model.completions import COUNTED, examples
 from training.workloads.language_model.tokenizer import Tokenizer
 from trainyard.common.errors import DataError
 
@@ -37,8 +38,8 @@ def scores(
 
     bits_per_byte: bits, and bytes of text; loss: nats, and tokens; next_token_accuracy: hits, and
     tokens. A document is its own group. The first token of a unit is predicted by nothing and is
-    not scored, nor is padding. Slice ``source``: the input of a mixture, or the raw objects' first
-    folder where ``shard.by_folder`` kept it.
+    not scored, nor is padding, nor a prompt. Slice ``source``: the input of a mixture, or the raw
+    objects' first folder where ``shard.by_folder`` kept it.
     """
 
     def measured(samples: np.ndarray) -> np.ndarray:
@@ -47,7 +48,7 @@ def scores(
         columns = (nats, tokenizer.token_bytes[samples[:, 1:]], hits, counted)
         return np.where(counted[..., None], np.stack(columns, axis=-1), 0.0)
 
-    for source, hashes, sums in documents(test, tokenizer.end, size, measured):
+    for source, hashes, sums in scored(test, tokenizer.end, size, measured):
         nats, size_, hits, tokens = sums.T
         yield {
             "example": hashes,
@@ -77,6 +78,18 @@ def metrics(blocks: Iterable[Block]) -> Metrics:
     loss, error = found["loss"]["value"], found["loss"]["standard_error"]
     perplexity = math.exp(loss) if not loss >= 709 else math.inf  # the largest that a float holds
     return found | {"perplexity": {"value": perplexity, "standard_error": perplexity * error}}
+
+
+def scored(
+    dataset: Dataset,
+    end: int,
+    size: int,
+    measure: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """The examples of whatever the dataset's records were: documents, or prompts' completions."""
+    if COUNTED in dataset.fields:
+        return examples(dataset, size, measure)
+    return documents(dataset, end, size, measure)
 
 
 def documents(

@@ -1,6 +1,7 @@
 """Requests to the language model: what does predicting this text cost?
 
 {"text": "def f(x):"}        a document, packed as the shard step packs one that stands alone
+{"prompt": "…", "completion": "…"}   where these are the records: what the completion costs
 {"tokens": [102, 32, …]}     a sample as it lies in a shard: context_length + 1 tokens
 """
 
@@ -13,6 +14,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from training.data.manifest import Samples
+from training.workloads.language_model.completions import COUNTED
 from training.workloads.language_model.packing import Packing
 from training.workloads.language_model.scores import padding
 from trainyard.common.errors import DataError
@@ -28,8 +31,7 @@ def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> di
     Raises:
         DataError: the request holds neither a text nor tokens, or nothing to predict.
     """
-    samples = _samples(packing, request)
-    counted = ~padding(samples, packing.tokenizer.end)
+    samples, counted = _samples(packing, request)
     size = int(np.sum(packing.tokenizer.token_bytes[samples[:, 1:]], where=counted))
     if not size:
         raise DataError("the request holds no text whose bytes could be predicted; send more")
@@ -52,28 +54,36 @@ def _nats(model: nn.Module, samples: np.ndarray) -> np.ndarray:
     return costs.cpu().numpy()
 
 
-def _samples(packing: Packing, request: Mapping[str, Any]) -> np.ndarray:
-    """Shape (n, context_length + 1), in the stored type."""
-    if set(request) == {"text"} and isinstance(request["text"], str):
-        return _packed(packing, request["text"])
-    if set(request) == {"tokens"} and isinstance(request["tokens"], list):
-        return _stored(packing, request["tokens"])
-    shown = ", ".join(sorted(map(str, request))) or "nothing"
-    raise DataError(
-        f'the request holds {shown}; expected {{"text": "…"}}, or {{"tokens": […]}} with '
-        f"{packing.width} numbers"
-    )
+def _samples(packing: Packing, request: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """(samples (n, context_length + 1) in the stored type, which of their targets count)."""
+    if set(request) == {*packing.columns} and all(isinstance(t, str) for t in request.values()):
+        found = _packed(packing, request)
+        if COUNTED in found:
+            return found["tokens"], found[COUNTED].astype(bool)
+        samples = found["tokens"]
+    elif set(request) == {"tokens"} and isinstance(request["tokens"], list):
+        samples = _stored(packing, request["tokens"])
+    else:
+        shown = ", ".join(sorted(map(str, request))) or "nothing"
+        texts = ", ".join(f'"{name}": "…"' for name in packing.columns)
+        raise DataError(
+            f'the request holds {shown}; expected {{{texts}}}, or {{"tokens": […]}} with '
+            f"{packing.width} numbers"
+        )
+    return samples, ~padding(samples, packing.tokenizer.end)
 
 
-def _packed(packing: Packing, text: str) -> np.ndarray:
+def _packed(packing: Packing, texts: Mapping[str, str]) -> Samples:
     import pyarrow as pa  # not needed by a training
 
     packer = packing.packer()
     try:
-        documents = pa.record_batch({"text": pa.array([text], pa.string())})
+        record = pa.record_batch({n: pa.array([text], pa.string()) for n, text in texts.items()})
     except UnicodeEncodeError:
-        raise DataError("text: holds half of a surrogate pair, which is no character") from None
-    return np.concatenate([packer.add(documents)["tokens"], packer.flush()["tokens"]])
+        names = ", ".join(texts)
+        raise DataError(f"{names}: holds half of a surrogate pair, which is no character") from None
+    added, left = packer.add(record), packer.flush()
+    return {name: np.concatenate([added[name], left[name]]) for name in added}
 
 
 def _stored(packing: Packing, tokens: list[Any]) -> np.ndarray:

@@ -11,10 +11,11 @@ from torch.nn import functional as F
 from training.data.dataset import Dataset
 from training.scores import Block, Metrics
 from training.workloads.language_model import baselines, portable, serving
+from training.workloads.language_model.completions import COUNTED
 from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.near import sketches
 from training.workloads.language_model.packing import Packing
-from training.workloads.language_model.scores import documents, metrics, padding, scores
+from training.workloads.language_model.scores import metrics, padding, scored, scores
 from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -52,8 +53,14 @@ class Workload:
         return wanted or size
 
     def units(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The number of predicted tokens, padding left out."""
-        return (~padding(batch["tokens"].long(), self.tokenizer.end)).sum()
+        """The number of predicted tokens; padding and prompts are left out."""
+        return self._counted(batch).sum()
+
+    def _counted(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Which targets cost anything, boolean (n, context_length)."""
+        if COUNTED in batch:
+            return batch[COUNTED].bool()
+        return ~padding(batch["tokens"].long(), self.tokenizer.end)
 
     def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         return (batch["tokens"][:, :-1].long(),)
@@ -61,8 +68,7 @@ class Workload:
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Cross-entropy in nats, summed over the tokens."""
         tokens = batch["tokens"].long()
-        counted = ~padding(tokens, self.tokenizer.end)
-        targets = tokens[:, 1:].where(counted, IGNORED).flatten()
+        targets = tokens[:, 1:].where(self._counted(batch), IGNORED).flatten()
         flat = logits.flatten(0, 1)
         return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED)
 
@@ -127,7 +133,7 @@ class Workload:
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
         """Documents; each is its own group."""
-        for _, hashes, _ in documents(dataset, self.tokenizer.end, READ):
+        for _, hashes, _ in scored(dataset, self.tokenizer.end, READ):
             yield {"example": hashes}
 
     def sketches(self, dataset: Dataset) -> Iterator[np.ndarray]:

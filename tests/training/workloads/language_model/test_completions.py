@@ -1,0 +1,104 @@
+"""Prompts with completions: a sample each, and only the completion costs."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.training.trainings import evaluated, loss_of, write_dataset
+from training.data.dataset import Dataset
+from training.workloads import load
+from training.workloads.language_model.near import PLACES
+
+SMALL = {"records": "completions", "context_length": 12, "layers": 1, "heads": 2, "dim": 16}
+END = 256
+
+
+def packed(workload, pairs: list[tuple[str, str]]) -> dict[str, np.ndarray]:
+    columns = {
+        name: pa.array([pair[place] for pair in pairs], pa.string())
+        for place, name in enumerate(("prompt", "completion"))
+    }
+    packer = workload.packing.packer()
+    parts = packer.add(pa.record_batch(columns)), packer.flush()
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def dataset(folder, workload, pairs) -> Dataset:
+    packing = workload.packing
+    samples = packed(workload, pairs)
+    write_dataset(folder, samples, packing.fields, shard_bytes=200, workload=packing.info)
+    return Dataset(folder)
+
+
+TEXTS = st.text("abcö", max_size=20)
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5))
+def test_a_sample_is_the_end_of_its_prompt_and_the_completion_which_alone_counts(pairs):
+    workload = load("language_model", SMALL)
+    samples = packed(workload, pairs)
+    for (prompt, said), row, counted in zip(
+        pairs, samples["tokens"].tolist(), samples["counted"], strict=True
+    ):
+        before, after = list(prompt.encode()), [*said.encode(), END]
+        kept = before[-max(1, 13 - len(after)) :]
+        expected = [*kept, *after][:13]
+        assert row == expected + [END] * (13 - len(expected))
+        targets = [row[1:][place] for place in np.flatnonzero(counted)]
+        assert targets == (expected[len(kept) :] if kept else expected[1:])
+
+
+def test_the_loss_is_of_the_completion_alone():
+    torch.manual_seed(0)
+    workload = load("language_model", SMALL)
+    model = workload.model()
+    batch = {n: torch.from_numpy(a) for n, a in packed(workload, [("ab", "cd")]).items()}
+    total, count = loss_of(workload, model, batch)
+    log_p = torch.log_softmax(model(batch["tokens"][:, :-1].long()), -1)[0]
+    assert count == 3
+    wanted = zip((1, 2, 3), (*b"cd", END), strict=True)
+    assert total.item() == pytest.approx(-sum(log_p[at, token].item() for at, token in wanted))
+
+
+def test_the_scores_of_examples_add_up_to_the_loss_and_equal_ones_have_one_name(tmp_path):
+    torch.manual_seed(0)
+    workload = load("language_model", SMALL)
+    model = workload.model().eval()
+    pairs = [("ab", "cd"), ("x", "yz"), ("ab", "cd"), ("", "")]
+    data = dataset(tmp_path, workload, pairs)
+    found = evaluated(workload, model, data)
+    batch = {n: torch.from_numpy(a) for n, a in packed(workload, pairs).items()}
+    total, count = loss_of(workload, model, batch)
+    assert found["loss"]["value"] == pytest.approx(total.item() / count.item(), rel=1e-5)
+    names = np.concatenate([block["example"] for block in workload.examples(data)]).tolist()
+    assert len(names) == 3 and names[0] == names[2] != names[1]
+    blocks = list(workload.scores(model, data))
+    assert sum(block["bits_per_byte.weight"].sum() for block in blocks) == 6
+    assert workload.baselines(data, data, 10**6)["bigram"]["loss"] > 0
+
+
+def test_nearly_equal_examples_have_nearly_equal_sketches(tmp_path):
+    workload = load("language_model", SMALL | {"context_length": 64})
+    text = "the quick brown fox jumps over the lazy dog"
+    pairs = [(text, "yes"), (text, "yes!"), ("something else altogether, as it is", "no")]
+    [found] = workload.sketches(dataset(tmp_path, workload, pairs))
+    alike = (found[0] == found).mean(1)
+    assert found.shape == (3, PLACES) and alike[1] > 0.8 > 0.2 > alike[2]
+
+
+def test_a_request_is_a_prompt_with_its_completion(tmp_path):
+    torch.manual_seed(0)
+    workload = load("language_model", SMALL)
+    model = workload.model().eval()
+    with torch.inference_mode():
+        answer = workload.answer(model, {"prompt": "ab", "completion": "cd"})
+    found = evaluated(workload, model, dataset(tmp_path, workload, [("ab", "cd")]))
+    assert answer["bits_per_byte"] == pytest.approx(found["bits_per_byte"]["value"])
+    assert (answer["tokens"], answer["bytes"]) == (3, 2)
+    assert json.dumps(workload.packing.info)
+    assert workload.packing.info["records"] == "completions"
