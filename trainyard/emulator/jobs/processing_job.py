@@ -71,9 +71,9 @@ class ProcessingJob(Job):
         node.environment |= {
             "PROCESSING_JOB_NAME": self.name,
             "PROCESSING_JOB_ARN": self.arn,
-            **images.own_packages(spec["ImageUri"], node.environment),
             **self.request.get("Environment", {}),
         }
+        node.environment |= images.own_packages(spec["ImageUri"], node.environment)
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
         stack = contextlib.ExitStack()

@@ -106,10 +106,10 @@ class TrainingJob(Job):
         node.environment |= {
             "TRAINING_JOB_NAME": self.name,
             "TRAINING_JOB_ARN": self.arn,
-            **images.own_packages(image, node.environment),
             **self._toolkit(),
             **self.request.get("Environment", {}),
         }
+        node.environment |= images.own_packages(image, node.environment)
 
     def _say_what_is_ignored(self, node: Node) -> None:
         """SDK v2 asks for a profiler rule with every job, so they are no reason to refuse it."""

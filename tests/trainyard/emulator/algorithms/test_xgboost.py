@@ -251,6 +251,37 @@ distributed.rabit_run(
     assert said in done.stdout + done.stderr
 
 
+def test_a_distributed_script_runs_by_the_images_own_packages(
+    aws: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where PYTHONPATH is the user's, and where that holds some other ``trainyard``."""
+    train, theirs = tmp_path / "train", tmp_path / "theirs/trainyard"
+    theirs.mkdir(parents=True)
+    (theirs / "__init__.py").touch()
+    train.write_text(f"""#!{sys.executable}
+import json, os
+from sagemaker_containers import entry_point
+from sagemaker_xgboost_container import distributed
+from xgboost import collective
+entry_point._wait_hostname_resolution()
+def fit(told, is_master):
+    print(told, is_master, collective.get_rank(), collective.get_world_size())
+own = json.load(open("/opt/ml/input/config/resourceconfig.json"))["current_host"]
+hosts = json.loads(os.environ["SM_HOSTS"])
+distributed.rabit_run(fit, {{"told": "yes"}}, True, hosts, own, update_rabit_args=True)
+""")
+    train.chmod(0o755)
+    monkeypatch.setattr(training_job, "toolkit", lambda python: train)
+    environment = {"PYTHONPATH": str(theirs.parent), "SM_HOSTS": '["algo-1", "algo-2"]'}
+    program = {"sagemaker_program": "train.py"}
+    asked = request(HyperParameters=program, Environment=environment)
+    asked["ResourceConfig"] |= {"InstanceCount": 2}
+    done = aws.train("rabit", "", **asked)
+    assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
+    said = [aws.log("Training", "rabit", host)[-1] for host in ("algo-1", "algo-2")]
+    assert said == ["yes True 0 2", "yes False 1 2"]
+
+
 def test_a_script_of_an_xgboost_image_may_be_named_as_a_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
