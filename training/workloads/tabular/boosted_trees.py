@@ -1,8 +1,8 @@
 """Gradient-boosted trees as a baseline: for tables they are what a network has to beat.
 
-scikit-learn's, and not XGBoost's: on the flights they predict better in less time
-(``python -m benchmarks.flights_trees --peer``), they take categories and missing values as they
-are, and the job installs no further package for them.
+scikit-learn's, and not XGBoost's: on the flights they predict better for half the CPU time, if with
+more memory (``python -m benchmarks.flights_trees --peer``); they take categories and missing values
+as they are, and the job installs no further package for them.
 """
 
 import logging
