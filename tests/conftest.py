@@ -27,6 +27,7 @@ steps/train/test_support.py training/data/test_columns.py training/data/test_dat
 training/data/test_permutation.py
 training/strategies training/test_loop.py training/test_optimizers.py training/test_placement.py
 training/test_sampling.py training/test_start.py training/test_trackers.py training/trying
+training/workloads/image/test_workload.py
 examples trainyard/commands
 trainyard/emulator/algorithms
 trainyard/emulator/dag/test_executions.py trainyard/emulator/dag/test_loop.py
