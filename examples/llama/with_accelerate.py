@@ -56,11 +56,11 @@ def main() -> None:
 
 
 def save(accelerator: Accelerator, folder: Path) -> None:
-    """A checkpoint gets its name when it is whole."""
+    """A checkpoint gets its name when it is whole, on each node."""
     unfinished = folder.with_name(f"unfinished-{folder.name}")
     accelerator.save_state(str(unfinished))
     accelerator.wait_for_everyone()
-    if accelerator.is_main_process:
+    if accelerator.is_local_main_process:
         unfinished.rename(folder)
 
 

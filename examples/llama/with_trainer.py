@@ -30,6 +30,7 @@ def main() -> None:
         train_sampling_strategy="sequential",  # the dataset has its order
         ignore_data_skip=True,  # ... and its position
         remove_unused_columns=False,
+        save_on_each_node=True,  # each has a disk of its own, and restarts from it
         report_to="none",
         disable_tqdm=True,
         ddp_backend=os.environ.get("TRAINING_BACKEND"),
