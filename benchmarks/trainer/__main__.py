@@ -80,7 +80,7 @@ def killed(root: Path, kills: int, steps: int) -> dict[str, bool]:
     """Loop and ranks → whether the model is the uninterrupted one's."""
     found, save = {}, 3
     for loop in LOOPS:
-        extra = ["--dropout=0.1"] if loop is LOOPS[0] else []
+        extra = ["--dropout=0.1"] if loop.dropout else []
         for world in WORLDS:
             plain, torn = root / f"{loop.name}-{world}", root / f"{loop.name}-{world}-killed"
             arguments = [*loop.arguments(steps, save, plain / "checkpoints"), *extra]

@@ -28,6 +28,8 @@ class Loop:
 
     name: str
     script: str
+    dropout: bool = True
+    """Whether its checkpoints hold the state of torch's random numbers."""
 
     def arguments(self, steps: int, save: int, checkpoints: Path) -> list[str]:
         if self.script != "with_trainer.py":
@@ -50,7 +52,7 @@ class Loop:
 LOOPS = (
     Loop("Trainer", "with_trainer.py"),
     Loop("Accelerate", "with_accelerate.py"),
-    Loop("Lightning", "with_lightning.py"),
+    Loop("Lightning", "with_lightning.py", dropout=False),
 )
 
 

@@ -18,6 +18,7 @@ def main() -> None:
     parser.add_argument("--micro_batch", type=int, default=4, help="samples of a rank")
     parser.add_argument("--learning_rate", type=float, default=0.003)
     parser.add_argument("--save_steps", type=int, default=20)
+    parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoints", type=Path, default=Path("/opt/ml/checkpoints"))
     options = parser.parse_args()
@@ -31,7 +32,7 @@ def main() -> None:
         samples=options.max_steps * batch,
         transform=llama.inputs,
     )
-    model = llama.model()
+    model = llama.model(dropout=options.dropout)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
     model, optimizer, loader = accelerator.prepare(
         model, optimizer, train.loader(options.micro_batch)
