@@ -199,6 +199,7 @@ def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
     settings = {
         "script": project.script,
         "arguments": train.arguments,
+        "environment": train.environment,
         "channels": train.channels,
         "requirements": project.requirements,
         "launcher": train.launcher,

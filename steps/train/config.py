@@ -230,6 +230,11 @@ class TrainStepConfig(ScriptSettings):
                 f"processes_per_node is {self.processes_per_node}, and launcher {self.launcher} "
                 "starts one process a node; remove it, or set launcher to torchrun"
             )
+        if self.max_restarts and self.launcher != "torchrun":
+            raise ValueError(
+                f"max_restarts is {self.max_restarts}: torchrun starts processes again, launcher "
+                f"{self.launcher} does not; remove it, and set retry for the whole job"
+            )
         allowed = (".py", ".sh") if self.launcher == "none" else (".py",)
         if not str(self.script).endswith(allowed):
             raise ValueError(

@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ def main() -> int:
     told = describe(config)
     note = resume(CHECKPOINTS, told)
     status = start(config, note if is_first() else None)
+    if status != 0 and not FAILURE.exists():  # AWS's drivers write it, a user's own may not
+        write(FAILURE, f"{told['script']} ended with exit status {status}; the log says more")
     if status == 0 and is_first():
         complete(MODEL, told | {"training": note["training"]}, config["inference"])
     return status
@@ -92,11 +95,13 @@ def contents(folder: Path, mode: str) -> dict[str, Any]:
 
     ``sha256``: one hash of all that.
     """
-    read = mode == "File"
-    lines: dict[str, list] = {}
-    for name in names(folder):
-        size = (folder / name).stat().st_size
-        lines[name] = [size, file_sha256(folder / name)] if read else [size]
+    read, found = mode == "File", names(folder)
+    lines: dict[str, list] = {name: [(folder / name).stat().st_size] for name in found}
+    if read:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            hashes = pool.map(lambda name: file_sha256(folder / name), found)
+            for name, sha256 in zip(found, hashes, strict=True):
+                lines[name].append(sha256)
     return {
         "files": len(lines),
         "bytes": sum(line[0] for line in lines.values()),

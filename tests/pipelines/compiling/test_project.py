@@ -98,6 +98,7 @@ def test_only_the_content_of_the_folder_names_it_and_the_checkpoints(home: Path)
         "train.arguments.epochs=4",
         "train.channels.training=s3://trainyard-mine/other",
         "train.launcher=none",
+        "train.environment={DETERMINISTIC: '1'}",
         "images.training=mine/image:1",
     ],
 )
@@ -167,6 +168,7 @@ def test_links_out_of_the_folder_are_refused(home: Path):
         ("train.arguments.epochs=null", "train.arguments: epochs is null"),
         ("train.loop={max_steps: 1}", "train.*loop"),
         ("train.script=train.sh", "train: script: 'train.sh' must end in .py with launcher torch"),
+        ("train={script: a.py, launcher: none, max_restarts: 1}", "train: max_restarts is 1"),
         ("train.launcher=own", "train: launcher own and driver go together"),
         ("train.start_from={model: 's3://b-b/m.tar.gz'}", r"train: start_from .*SM_CHANNEL_START"),
         ("evaluate.script=null", "evaluate.script: is missing"),

@@ -21,6 +21,7 @@ KNOWN = Parts(workload="script", workload_config={}, settings={"script": "train.
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A training job's /opt/ml, and the environment that AWS's drivers prepare."""
+    (tmp_path / "output").mkdir()
     for name, value in {
         "CODE": "input/data/code",
         "CHANNELS": "input/data",
@@ -197,3 +198,5 @@ def test_an_own_driver_starts_the_script_and_sigterm_goes_on_to_it(job: Path):
     assert process.stdout.read() == "saved\n"
     assert process.wait(20) == 3
     assert not (job / "model").exists()
+    said = (job / "output/failure").read_text()
+    assert said == "train.py ended with exit status 3; the log says more"
