@@ -18,7 +18,7 @@ LONG = """
 benchmarks infra pipelines/compiling/test_assets.py pipelines/compiling/test_project.py
 pipelines/deploying pipelines/rules
 pipelines/verify pipelines/approval pipelines/test_definition.py pipelines/test_start.py
-pipelines/test_export.py pipelines/test_upsert.py pipelines/test_validate.py
+pipelines/test_export.py pipelines/test_new.py pipelines/test_upsert.py pipelines/test_validate.py
 steps/shard/test_determinism.py
 steps/shard/test_inspect.py steps/shard/test_job.py steps/shard/test_pool.py
 steps/evaluate_script/test_container.py steps/evaluate_script/test_job.py

@@ -44,7 +44,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 """On two ranks."""
 
-PATIENCE = 120  # seconds that the trainings of one plan may take
+PATIENCE = 300  # seconds that the trainings of one plan may take
 
 Results = Mapping[str, Any]
 

@@ -61,7 +61,9 @@ def attempt(
     rest = [one for one in chosen(only) if one not in imports]
     trial = Trial(name, typed.model_dump(mode="json"), work / TWICE[0], raw)
     yield from judge(trial, imports)
-    for why in shard(name, settings, raw, work).values():
+    again = any(one.check is packing.steady for one in rest)
+    folders = TWICE if again else TWICE[:1]
+    for why in shard(name, settings, raw, work, folders=folders).values():
         if why:
             raise TrainyardError(f"{raw}: the shard step fails on it:\n{why[-2000:]}")
     yield from judge(trial, rest)

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from training.data.dataset import Dataset
@@ -28,10 +28,15 @@ def environment(seed: int) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": str(seed), "OMP_NUM_THREADS": "1"}
 
 
-def shard(name: str, settings: str, raw: Path, work: Path) -> Mapping[str, str]:
-    """Run the shard job twice at once, in ``work``; folder → why it failed, empty if it did not."""
+def shard(
+    name: str, settings: str, raw: Path, work: Path, *, folders: Sequence[str] = TWICE
+) -> Mapping[str, str]:
+    """Run a shard job for each of ``folders``, at once, in ``work``; folder → why it failed.
+
+    The reason is empty where it did not.
+    """
     jobs = {}
-    for seed, folder in enumerate(TWICE, 1):
+    for seed, folder in enumerate(folders, 1):
         command = [
             *(sys.executable, "-m", "steps.shard.job", "--workload", name),
             *("--workload_config", settings, "--input", str(raw), "--output", str(work / folder)),

@@ -1,0 +1,93 @@
+"""Every kind of project that ``pipelines.new`` writes, from nothing to a registered package.
+
+python -m benchmarks.projects [--like table] [--json projects.json]
+
+In an empty folder each project is written and goes through the commands that stand in its own
+README: its test, its check, its run on an embedded AWS. Ends with 1 where one of them fails.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.new import kinds
+
+CHECKOUT = Path(__file__).parents[1]
+console = Console()
+
+
+def commands(readme: Path) -> list[list[str]]:
+    """The commands of a README's code block, as words."""
+    [block] = re.findall(r"```\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
+    return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()]
+
+
+def made(kind: str, folder: Path) -> list[dict[str, object]]:
+    """What became of each command, until one fails."""
+    project = folder / f"my-{kind}"
+    new = ["python", "-m", "pipelines.new", str(project), "--like", kind]
+    style = ["python", "-m", "ruff", "check", str(project)]
+    rows = []
+    waiting = [new, style]
+    while waiting:
+        words = waiting.pop(0)
+        if words[1:4] == ["-m", "trainyard", "run"]:
+            words[4:4] = ["--state", str(folder / f"state-{kind}")]
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, *words[1:]],
+            cwd=CHECKOUT,
+            env=os.environ | {"COLUMNS": "200"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        rows.append(
+            {
+                "kind": kind,
+                "command": " ".join(words[:5])[:60],
+                "seconds": round(time.monotonic() - began, 1),
+                "failed": done.returncode != 0,
+                "end": (done.stdout.strip().splitlines() or [""])[-1],
+            }
+        )
+        if done.returncode:
+            console.print(done.stdout, markup=False)
+            break
+        if words is style:
+            waiting = commands(project / "README.md")
+    return rows
+
+
+def main(
+    like: Annotated[str | None, typer.Option(help="one kind; else all")] = None,
+    out: Annotated[Path | None, typer.Option("--json")] = None,
+) -> None:
+    """Print what became of each command."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in [like] if like else kinds():
+            rows += made(kind, Path(folder))
+    table = Table("kind", "command", "seconds", "end")
+    for row in rows:
+        table.add_row(*(str(row[name]) for name in ("kind", "command", "seconds", "end")))
+    console.print(table)
+    if out:
+        out.write_text(json.dumps(rows, indent=1))
+    raise typer.Exit(1 if any(row["failed"] for row in rows) else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,87 @@
+"""Write a project of your own: a recipe, a workload or scripts, their test, sample data.
+
+python -m pipelines.new my-project --like table
+"""
+
+import keyword
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training import shipping
+from trainyard.common.errors import RecipeError
+from trainyard.common.nearest import nearest
+from trainyard.terminal import console, run
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
+NAME, PACKAGE, FOLDER = "my-project", "my_project", "path/to/my-project"
+"""What a template is called, and what its README calls the folder that it is written to."""
+
+VALID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+LENGTHS = range(3, 31)
+OURS = ("conditions", "pipelines", "steps", "tests", "training", "trainyard", "torch")
+
+
+def kinds() -> list[str]:
+    """What a project may be like."""
+    return sorted(path.name for path in TEMPLATES.iterdir() if (path / "recipe.yaml").is_file())
+
+
+def check(name: str) -> None:
+    """Raises: RecipeError: ``name`` cannot be a pipeline's, a bucket's and a package's name."""
+    package = name.replace("-", "_")
+    if not VALID.fullmatch(name) or len(name) not in LENGTHS:
+        raise RecipeError(
+            f"the project's name {name!r}: must be 3 to 30 small letters and digits, single "
+            "hyphens between them, a letter first: a pipeline, a bucket and a Python package are "
+            "called so"
+        )
+    if keyword.iskeyword(package) or package in {*sys.stdlib_module_names, *OURS}:
+        raise RecipeError(
+            f"the project's name {name!r}: is a module of Python or ours; take another"
+        )
+
+
+def write(folder: Path, like: str) -> list[Path]:
+    """Write the project; its files.
+
+    Raises:
+        RecipeError: the folder is there, its name cannot be used, or there is no such kind.
+    """
+    check(folder.name)
+    if like not in kinds():
+        raise RecipeError(f"--like {like!r}: is no kind of project; {nearest(like, kinds())}")
+    if folder.exists():
+        raise RecipeError(f"{folder}: is there already; name a folder that is not")
+    written = []
+    place = shlex.quote(str(folder))
+    words = {FOLDER: place, PACKAGE: folder.name.replace("-", "_"), NAME: folder.name}
+    for name, path in shipping.files(TEMPLATES / like):
+        target = folder / _replaced(name, words)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(_replaced(path.read_text(encoding="utf-8"), words), encoding="utf-8")
+        written.append(target)
+    return written
+
+
+def _replaced(text: str, words: dict[str, str]) -> str:
+    return re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[0]], text)
+
+
+def main(
+    project: Annotated[Path, typer.Argument(help="the folder to make; its name is the project's")],
+    like: Annotated[str, typer.Option(help=", ".join(kinds()))] = "table",
+) -> None:
+    """Write a project that trains, is gated and registered as it is, and is then yours."""
+    folder = project.resolve()
+    for path in write(folder, like):
+        console.print(str(path), markup=False, highlight=False)
+    console.print(f"{folder / 'README.md'} has the next commands", markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    run(main)

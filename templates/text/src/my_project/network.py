@@ -1,0 +1,17 @@
+"""The network: embedded bytes, a convolution over them, the strongest answer of each filter."""
+
+from torch import nn
+
+
+class Network(nn.Module):
+    """bytes (n, length) int64, 0 where there is none → logits (n,)."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.embedding = nn.Embedding(256, width, padding_idx=0)
+        self.convolution = nn.Conv1d(width, 64, kernel_size=5, padding=2)
+        self.out = nn.Linear(64, 1)
+
+    def forward(self, letters):
+        found = self.convolution(self.embedding(letters).transpose(1, 2)).relu()
+        return self.out(found.amax(dim=2))[:, 0]

@@ -1,0 +1,46 @@
+"""Is a line prose or code? The columns, what the network takes of them, and the loss.
+
+The shard step imports this module without torch; so torch is imported where it is used.
+"""
+
+from training.workloads import Column
+from training.workloads.simple import Simple
+
+LENGTH = 64  # bytes of a line that the network sees
+
+
+class Workload(Simple):
+    """See training/workloads/simple.py for all that can be overridden."""
+
+    columns = {"line": Column("text"), "prose": Column("number", dtype="uint8")}
+    better = {"loss": "lower", "accuracy": "higher"}
+    fitted = ("constant",)
+
+    def model(self):
+        from my_project.network import Network
+
+        return Network()
+
+    def inputs(self, batch):
+        """A line's bytes lie between its offsets; here they are cut off or filled up with zeros."""
+        import torch
+
+        starts, ends = batch["line_offsets"][:-1, None], batch["line_offsets"][1:, None]
+        places = starts + torch.arange(LENGTH, device=starts.device)
+        known = torch.nn.functional.pad(batch["line"], (0, 1)).long()
+        return (known[places.clamp(max=len(known) - 1)].where(places < ends, 0),)
+
+    def loss(self, outputs, batch):
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        labels = batch["prose"].to(outputs.dtype)
+        return binary_cross_entropy_with_logits(outputs, labels, reduction="sum")
+
+    def measure(self, outputs, batch):
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        labels = batch["prose"].to(outputs.dtype)
+        return {
+            "loss": binary_cross_entropy_with_logits(outputs, labels, reduction="none"),
+            "accuracy": (outputs > 0) == (labels > 0),
+        }

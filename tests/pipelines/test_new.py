@@ -1,0 +1,79 @@
+"""A project of each kind is written, is what its recipe says, and keeps what its test asks for.
+
+``python -m benchmarks.projects`` runs each one's whole test, and takes it to a registered model.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.new import NAME, PACKAGE, TEMPLATES, kinds, write
+from pipelines.recipe.reading import load
+from training import shipping
+from trainyard.common.errors import RecipeError
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Write a project of a kind; modules and paths that it brings are forgotten again."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def make(kind: str) -> Path:
+        folder = tmp_path / f"somebodys-{kind}"
+        write(folder, kind)
+        return folder
+
+    yield make
+    for name in [name for name in sys.modules if name.startswith("somebodys_")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_project_is_written_with_its_own_name_in_good_style(kind, project, run_python):
+    folder = project(kind)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) == len(list(shipping.files(TEMPLATES / kind)))
+    for path in files:
+        assert not re.search(rf"\b({NAME}|{PACKAGE})\b", f"{path}\n{path.read_text()}")
+    recipe = load(folder / "recipe.yaml")
+    assert recipe.pipeline.name == f"somebodys-{kind}"
+    config = Path(__file__).parents[2] / "pyproject.toml"
+    for words in (("check",), ("format", "--check")):
+        done = run_python("-m", "ruff", *words, "--config", str(config), str(folder))
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("kind", ["image", "table", "text"])
+def test_a_written_workload_keeps_its_contract(kind, project, run_python):
+    """As far as a second shows: its own test asks for the whole contract."""
+    folder = project(kind)
+    folders = ("--source", str(folder / "src"), "--data", str(folder / "data"))
+    words = ("-m", "training.try", f"somebodys_{kind}.workload", *folders)
+    done = run_python(*words, "--only", "scores agree with the loss")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "✓ scores agree with the loss" in done.stdout
+
+
+def test_the_written_scripts_pass_their_test(project, run_python):
+    done = run_python("-m", "pytest", str(project("script") / "tests"), "-p", "no:cacheprovider")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ab", "My-project", "1st", "a--b", "a_b", "json", "training", "x" * 31, "yield-", "pass"],
+)
+def test_a_name_that_cannot_be_used_is_refused(name, tmp_path):
+    with pytest.raises(RecipeError, match="the project's name"):
+        write(tmp_path / name, "table")
+    assert not (tmp_path / name).exists()
+
+
+def test_a_folder_that_is_there_and_an_unknown_kind_are_refused(tmp_path):
+    (tmp_path / "mine-own").mkdir()
+    with pytest.raises(RecipeError, match="is there already"):
+        write(tmp_path / "mine-own", "table")
+    with pytest.raises(RecipeError, match=r"--like 'tables': .*table"):
+        write(tmp_path / "other", "tables")
