@@ -193,6 +193,7 @@ def _plan(options: argparse.Namespace, host: str) -> Plan:
         max_bad_share=options.max_bad_share,
         unique=None if options.unique is None else tuple(options.unique),
         by_folder=options.by_folder or bool(options.inputs),
+        inputs=bool(options.inputs),
         output=options.output or options.root / "processing/output",
         host=host,
     )

@@ -31,6 +31,8 @@ class Plan:
     max_bad_share: float
     unique: tuple[str, ...] | None
     by_folder: bool
+    inputs: bool = False
+    """Whether the first folder is an input of several, so that labels are the folders below it."""
     output: Path
     host: str
 
@@ -84,6 +86,7 @@ class Plan:
             "shard_bytes": self.shard_bytes,
             "identity": self.identity,
             "by_folder": self.by_folder,
+            **({"inputs": True} if self.inputs else {}),
         }
         return json_sha256(decides)
 

@@ -87,7 +87,7 @@ class Records:
     def __iter__(self) -> Iterator[tuple[Keys, pa.RecordBatch]]:
         """(keys, columns of the packing with categories as plain strings)."""
         columns = self._plan.columns
-        for batch in read(self._raw.path, columns, self._raw.files):
+        for batch in read(self._raw.path, columns, self._raw.files, int(self._plan.inputs)):
             self.count += len(batch.records) + len(batch.bad)
             self._quarantine.add(batch.bad, self.count)
             if len(batch.records):

@@ -71,20 +71,22 @@ FORMATS = dict(_formats())
 """Reader of each suffix that is known."""
 
 
-def read(path: Path, columns: Mapping[str, "Column"], files: Sequence[str] = ()) -> Iterator[Batch]:
+def read(
+    path: Path, columns: Mapping[str, "Column"], files: Sequence[str] = (), depth: int = 0
+) -> Iterator[Batch]:
     """The file's records in its order, in batches of about 4 MiB of raw data, or one record.
 
     ``records`` of a batch has the columns that are declared, in that order, in the types of
     ``batch.TYPES``. A category's dictionary may hold values of no record. A file without records
     gives no batch. With ``files``, these below the folder ``path`` are read, each as a record
-    (``whole_files``).
+    (``whole_files``); ``depth`` folders of their paths say nothing of their labels.
 
     Raises:
         DataError: a suffix that is not known (at once); a file that cannot be read as a whole, or
             that lacks a declared column (while reading).
     """
     if files:
-        return within(read_files(path, files, columns), columns)
+        return within(read_files(path, files, columns, depth), columns)
     name = path.name.lower()
     for suffix, reader in FORMATS.items():
         if name.endswith(suffix):

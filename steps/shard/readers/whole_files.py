@@ -1,8 +1,8 @@
 """Folders of files, each a record: images and sounds as users of ImageFolder have them.
 
 A record has three columns: ``path`` (below data.input), ``bytes`` (all of the file) and ``label``
-(the first folder of the path; none for a file that lies in no folder). Its number is the file's
-place among those that are read together.
+(the first folder of the path, of a mixture the one below its input's; none for a file in none). Its
+number is the file's place among those that are read together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +23,9 @@ COLUMNS = ("path", "bytes", "label")
 
 
 def read_files(
-    folder: Path, names: Sequence[str], columns: Mapping[str, "Column"]
+    folder: Path, names: Sequence[str], columns: Mapping[str, "Column"], depth: int = 0
 ) -> Iterator[Batch]:
-    """These files below ``folder``.
+    """These files below ``folder``; the label is the folder below the first ``depth`` ones.
 
     Raises:
         DataError: a declared column is none of ``COLUMNS``; a file cannot be read.
@@ -37,11 +37,13 @@ def read_files(
                 f"{folder / names[0]}: column {name!r} is declared as {column.kind}; of a whole "
                 "file the column 'bytes' is bytes, and 'path' and 'label' are text or category"
             )
-    rows = (_row(folder, number, name, columns) for number, name in enumerate(names, 1))
+    rows = (_row(folder, number, name, columns, depth) for number, name in enumerate(names, 1))
     yield from batches(rows, columns)
 
 
-def _row(folder: Path, number: int, name: str, columns: Mapping[str, "Column"]) -> Row | Bad:
+def _row(
+    folder: Path, number: int, name: str, columns: Mapping[str, "Column"], depth: int
+) -> Row | Bad:
     path = folder / name
     try:
         if not 0 < path.stat().st_size <= raw.MAX_RECORD_BYTES:
@@ -50,8 +52,8 @@ def _row(folder: Path, number: int, name: str, columns: Mapping[str, "Column"]) 
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error}; copy it again") from error
-    first, _, rest = name.partition("/")
-    found: dict[str, Any] = {"path": name.encode(), "label": first.encode() if rest else b""}
+    folders = name.split("/")[depth:-1]
+    found: dict[str, Any] = {"path": name.encode(), "label": "".join(folders[:1]).encode()}
     try:
         values = [
             content

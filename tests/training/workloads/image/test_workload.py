@@ -14,6 +14,7 @@ from steps.shard import job
 from tests.training.trainings import losses
 from tests.training.workloads.image.pictures import (
     CONFIG,
+    LABELS,
     archive,
     folder,
     json_lines,
@@ -111,6 +112,17 @@ def test_by_folder_an_evaluation_is_sliced_by_source(tmp_path: Path):
     sources = np.concatenate([block["slice.source"] for block in blocks])
     labels = np.concatenate([block["slice.label"] for block in blocks])
     assert set(sources) == {"camera0", "camera1"} and set(labels) <= {"0", "1", "2"}
+
+
+def test_of_several_inputs_the_folders_below_them_are_the_labels(tmp_path: Path):
+    files = {f"camera{n % 2}/{LABELS[n // 2 % 2]}/{n}.png": picture(n) for n in range(40)}
+    out = sharded(tmp_path, files, "--inputs", "camera0", "camera1")
+    found = load("image", CONFIG)
+    found.fit(Dataset(out / "train"))
+    assert found.classes.names == LABELS
+    blocks = list(found.scores(found.model(), Dataset(out / "test"), ("source",)))
+    sources = np.concatenate([block["slice.source"] for block in blocks])
+    assert set(sources) == {"camera0", "camera1"}
 
 
 def test_labels_that_are_numbers_are_ordered_by_them():
