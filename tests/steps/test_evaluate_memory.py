@@ -35,7 +35,7 @@ for test in (few, many):
     scores.write(path, workload.scores(model, test), {"metrics": {}})
     workload.metrics(scores.Scores(path))
     workload.baselines(few, test, 1000)
-    leaks.leakage(workload, few, test)
+    leaks.leakage(workload.examples(few), workload.examples(test))
     # Not getrusage: its peak is the parent's where that was higher when the process was made.
     status = Path("/proc/self/status").read_text()
     print(len(test), int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) // 1024)
