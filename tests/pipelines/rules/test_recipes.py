@@ -22,7 +22,8 @@ def of_recipe(name: str, *overrides: str) -> list[Finding]:
     if begun and begun.model_package:  # whose file only the registry knows
         known = "train.start_from.model=s3://trainyard-laptop/base/model.tar.gz"
         recipe = load(Path(f"recipes/{name}.yaml"), [*overrides, known])
-    definition = build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+    home = Path("recipes")
+    definition = build(recipe, resolve(recipe.aws), commit="0" * 40, source=None, home=home)
     return check(definition.body)
 
 
