@@ -25,7 +25,7 @@ def test_the_shipped_spec_is_consistent():
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("langauge_model", "shipped with Trainyard: language_model"),
+        ("langauge_model", "shipped with Trainyard: image, language_model, tabular"),
         ("no.such", "there is no no.such.config"),
         ("", "is no name of a Python package"),
         (".relative", "is no name of a Python package"),

@@ -14,6 +14,7 @@ from trainyard.common.errors import DataError
 
 TWICE = ("sharded", "sharded-again")
 SPLITS = ("train", "validation", "test")
+NOT_OWN = ("frozen", "<string>", "site-packages")
 BLOCKED = """
 import sys
 sys.modules["torch"] = None
@@ -66,12 +67,15 @@ def light(trial: Trial) -> Iterator[Fault]:
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         places = [line.strip() for line in lines if line.strip().startswith("File ")]
-        own = [line for line in places if "frozen" not in line and "<string>" not in line]
+        own = [line for line in places if not any(part in line for part in NOT_OWN)]
+        torch = "torch" in lines[-1]
         yield Fault(
             lines[-1],
             own[-1].removeprefix("File ") if own else trial.name,
             "import torch inside the methods, and keep the network in a module of its own that "
-            "model() imports",
+            "model() imports"
+            if torch
+            else "mend what raises",
         )
 
 
