@@ -25,7 +25,8 @@ class Module(lightning.LightningModule):
     def training_step(self, batch: dict[str, torch.Tensor], _: int) -> torch.Tensor:
         loss = self.model(**batch).loss
         self.train_samples.advance(self.options.micro_batch * self.trainer.world_size)
-        print(f"step={self.global_step + 1} loss={loss.item()}", flush=True)
+        if self.trainer.is_global_zero:
+            print(f"step={self.global_step + 1} loss={loss.item()}", flush=True)
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
