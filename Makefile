@@ -9,7 +9,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 RECIPE ?= recipes/laptop.yaml
 PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-SWEEPS := canary clones contract definitions projects finetuning interruptions kills tamperings processors endurance
+SWEEPS := canary clones contract definitions new_projects finetuning interruptions kills tamperings processors endurance
 
 .PHONY: run check style test test-all $(SWEEPS) lock clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)

@@ -1,6 +1,6 @@
 """Every kind of project that ``pipelines.new`` writes, from nothing to a registered package.
 
-python -m benchmarks.projects [--like table] [--json projects.json]
+python -m benchmarks.new_projects [--like table] [--json projects.json]
 
 In an empty folder each project is written and goes through the commands that stand in its own
 README: its test, its check, its run on an embedded AWS. Ends with 1 where one of them fails.
