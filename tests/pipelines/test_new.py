@@ -1,6 +1,6 @@
 """A project of each kind is written, is what its recipe says, and keeps what its test asks for.
 
-``python -m benchmarks.new_projects`` runs each one's whole test, and takes it to a registered model.
+``python -m benchmarks.new_projects`` runs each one's whole test and its way to a registered model.
 """
 
 import re
