@@ -1,0 +1,1 @@
+"""Moved to ``benchmarks.new_projects``: the package of this name stands before it."""
