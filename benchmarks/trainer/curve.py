@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,34 @@ from training.workloads import load, load_packing
 MODEL = {"context_length": 64, "layers": 2, "heads": 4, "dim": 128}
 SAMPLES = 1000
 OUR_MODULE = Path(__file__).parent / "with_our_module.py"
+BATCH = 16
+"""Samples of an optimizer step over all ranks."""
 
 
-def settings(steps: int, batch: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Setting:
+    """How the ranks share a step's samples, and the type that everything is computed in.
+
+    Accelerate deals the micro-batches out to the ranks in turn; our loop gives each rank a piece
+    of the batch that hangs together. So with more ranks than one, and more micro-batches a rank
+    than one, the same gradients are added up in another order.
+    """
+
+    world: int = 1
+    micro: int = MICRO
+    precision: str = "float32"
+
+    @property
+    def accumulated(self) -> int:
+        """Micro-batches of a rank in a step."""
+        return BATCH // (self.micro * self.world)
+
+    def __str__(self) -> str:
+        shared = f"{self.world} × {self.accumulated} micro-batches of {self.micro}"
+        return f"{shared}, {self.precision}"
+
+
+def settings(steps: int, setting: Setting) -> dict[str, Any]:
     """The native loop's: what the Trainer's linear schedule and AdamW are, in our words.
 
     With ``wsd``, all of it decay to 1/steps of the peak, step n has 1 - n/steps of the peak, which
@@ -30,8 +56,8 @@ def settings(steps: int, batch: int) -> dict[str, Any]:
     return {
         "strategy": "ddp",
         "max_steps": steps,
-        "global_batch": batch,
-        "micro_batch": MICRO,
+        "global_batch": BATCH,
+        "micro_batch": setting.micro,
         "learning_rate": 0.003,
         "schedule": "wsd",
         "decay_share": 1.0,
@@ -40,7 +66,7 @@ def settings(steps: int, batch: int) -> dict[str, Any]:
         "beta1": 0.9,
         "beta2": 0.95,
         "grad_clip": 1.0,
-        "precision": "float32",
+        "precision": setting.precision,
         "log_interval": 1,
         "seed": 0,
     }
@@ -79,14 +105,14 @@ def write_data(folder: Path) -> None:
         )
 
 
-def native(data: Path, out: Path, world: int, steps: int, batch: int) -> dict[int, float]:
+def native(data: Path, out: Path, steps: int, setting: Setting) -> dict[int, float]:
     """Step → loss of the train job."""
     (out / "input").mkdir(parents=True)
     (out / "input/data").symlink_to(data)
-    given = settings(steps, batch)
+    given = settings(steps, setting)
     flags = [f"--{name}={value}" for name, value in given.items()]
     command = ["steps/train/job.py", "--workload=language_model", f"--root={out}", *flags]
-    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={world}", "--standalone"]
+    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={setting.world}", "--standalone"]
     environment = os.environ | {"PYTHONPATH": ".", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, *launcher, *command, f"--workload_config={json.dumps(MODEL)}"],
@@ -106,7 +132,7 @@ def native(data: Path, out: Path, world: int, steps: int, batch: int) -> dict[in
 def initial(folder: Path) -> None:
     """The native loop's fresh weights as a Hugging Face folder."""
     workload = load("language_model", MODEL)
-    model = fresh(TrainConfig(**settings(1, MICRO)), workload)
+    model = fresh(TrainConfig(**settings(1, Setting())), workload)
     weights, config = workload.export(model.state_dict())
     folder.mkdir(parents=True)
     save_file({n: t.contiguous() for n, t in weights.items()}, folder / "model.safetensors")
@@ -114,16 +140,20 @@ def initial(folder: Path) -> None:
 
 
 def trainers(
-    data: Path, out: Path, world: int, steps: int, batch: int, base: Path | None
+    data: Path, out: Path, steps: int, setting: Setting, base: Path | None = None
 ) -> dict[int, float]:
     """Step → loss of the Trainer: over transformers' Llama from ``base``, or over our module."""
-    accumulated = batch // (MICRO * world)
-    arguments = LOOPS[0].arguments(steps, steps, out / "checkpoints")
-    more = [f"--gradient_accumulation_steps={accumulated}", *TRAINERS]
+    arguments = [
+        *LOOPS[0].arguments(steps, steps, out / "checkpoints"),
+        f"--per_device_train_batch_size={setting.micro}",
+        f"--gradient_accumulation_steps={setting.accumulated}",
+        *TRAINERS,
+    ]
     if base:
-        run(LOOPS[0].script, [*arguments, *more, f"--base={base}"], data, out, world)
+        run(LOOPS[0].script, [*arguments, f"--base={base}"], data, out, setting.world)
     else:
-        run(str(OUR_MODULE), [*arguments, *more], data, out, world)
+        precision = f"--precision={setting.precision}"
+        run(str(OUR_MODULE), [*arguments, precision], data, out, setting.world)
     return trainer_losses(out)
 
 

@@ -2,13 +2,14 @@
 
 import json
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import HfArgumentParser, Trainer, TrainingArguments
 
-from benchmarks.trainer.curve import MODEL, settings
+from benchmarks.trainer.curve import MODEL, Setting, settings
 from training.config import TrainConfig
 from training.data.hugging_face import KeepPosition, global_batch
 from training.data.torch_dataset import ShardDataset, collate
@@ -19,12 +20,18 @@ from training.workloads.language_model.scores import padding
 WORKLOAD = load("language_model", MODEL)
 
 
+@dataclass
+class Precision:
+    precision: str = "float32"
+    """float64: weights, optimizer state and the Trainer's sum of the losses, as the native loop."""
+
+
 class Ours(nn.Module):
     """The mean loss over the global batch, as the Trainer asks a model for it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = fresh(TrainConfig(**settings(1, 4)), WORKLOAD)
+        self.model = fresh(TrainConfig(**settings(1, Setting())), WORKLOAD)
 
     def forward(
         self, tokens: torch.Tensor, num_items_in_batch: torch.Tensor, **_: Any
@@ -42,7 +49,7 @@ def inputs(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def main() -> None:
-    parser = HfArgumentParser(TrainingArguments)
+    parser = HfArgumentParser((Precision, TrainingArguments))
     parser.set_defaults(
         train_sampling_strategy="sequential",
         ignore_data_skip=True,
@@ -50,11 +57,15 @@ def main() -> None:
         report_to="none",
         disable_tqdm=True,
     )
-    [arguments] = parser.parse_args_into_dataclasses()
+    chosen, arguments = parser.parse_args_into_dataclasses()
     samples = arguments.max_steps * global_batch(arguments)
     train = ShardDataset(os.environ["SM_CHANNEL_TRAIN"], samples=samples, transform=inputs)
+    module = Ours()
+    if chosen.precision == "float64":
+        module.double()  # the weights are float32's, as the native loop's are
+        torch.set_default_dtype(torch.float64)  # in which the Trainer adds the losses up
     trainer = Trainer(
-        Ours(),
+        module,
         arguments,
         data_collator=collate,
         train_dataset=train,
