@@ -6,9 +6,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.training.setting import Setting
 from training.strategy_table import STRATEGIES
+from training.workloads.language_model.config import LanguageModelConfig
 
 PACKAGE = "benchmarks.training.contenders"
 
@@ -41,14 +43,14 @@ class Entry:
         """What each rank runs. ``root`` is an empty folder; Trainyard's channels are linked in."""
         if self.ours is None:
             path = root / "setting.json"
-            replace(setting, precision=self.precision, output=str(root)).write(path)
+            told = {"precision": self.precision, "output": str(root), "shape": shape(setting)}
+            replace(setting, **told).write(path)
             return [sys.executable, "-m", f"{PACKAGE}.{self.module}", str(path), *self.arguments]
         (root / "input").mkdir()
         (root / "input/data").symlink_to(Path(setting.batches).parent / "channels")
-        model = ("layers", "heads", "dim", "context_length")
         given = {
             "workload": "language_model",
-            "workload_config": json.dumps({name: getattr(setting, name) for name in model}),
+            "workload_config": json.dumps(sizes(setting)),
             "root": root,
             "precision": self.precision,
             **hyperparameters(setting, world),
@@ -56,6 +58,18 @@ class Entry:
         }
         options = [part for name, value in given.items() for part in (f"--{name}", str(value))]
         return [sys.executable, "steps/train/job.py", *options]
+
+
+def sizes(setting: Setting) -> dict[str, int]:
+    """The workload's settings that say how large the model is."""
+    return {name: getattr(setting, name) for name in ("layers", "heads", "dim", "context_length")}
+
+
+def shape(setting: Setting) -> dict[str, Any]:
+    """All that the module asks of its configuration, as plain values."""
+    config = LanguageModelConfig(**sizes(setting))
+    derived = {name: getattr(config, name) for name in ("groups", "head_width", "hidden")}
+    return config.model_dump(mode="json") | derived
 
 
 def hyperparameters(setting: Setting, world: int) -> dict[str, int | float]:

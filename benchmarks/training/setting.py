@@ -7,9 +7,10 @@ import importlib.util
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,6 +49,8 @@ class Setting:
     """Or bfloat16: by autocast."""
     batches: str = ""
     """A .npy of uint16, shape (steps, global batch, context length + 1): in Trainyard's order."""
+    shape: dict[str, Any] = field(default_factory=dict)
+    """What the model's module asks of its configuration; filled in before a contender starts."""
     output: str = ""
     """Folder for what the contender writes."""
 
@@ -66,7 +69,7 @@ class Setting:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         torch.manual_seed(self.seed)
-        return module.Transformer(self, self.vocabulary)
+        return module.Transformer(SimpleNamespace(**self.shape), self.vocabulary)
 
     def optimizer(self, model: "torch.nn.Module") -> "torch.optim.Optimizer":
         import torch

@@ -39,11 +39,13 @@ def test_a_training_that_has_told_its_step_has_a_bar():
     assert steps_done(job | {"HyperParameters": {}}) is None
 
 
-def test_each_baseline_with_scores_has_a_line_that_says_whether_the_model_beats_it():
+def test_each_baseline_with_scores_has_a_line_that_says_whether_the_model_beats_it(monkeypatch):
+    monkeypatch.setattr(console, "_width", 120)  # a terminal of 80 breaks the lines
     row = {"baseline": "boosted_trees", "metric": "loss", "model": 2.0, "other": 2.1, "value": 0.1}
     limits = ({"low": 0.05, "high": 0.15}, {"low": -0.1, "high": 0.3}, {"low": -2, "high": -1})
     with console.capture() as capture:
-        console.print(against_table({"against_baselines": [row | each for each in limits]}))
+        table = against_table({"against_baselines": [row | each for each in limits]})
+        console.print(table)
     _, beaten, open_, lost = (line.split() for line in capture.get().splitlines())
     numbers = ["boosted_trees", "loss", "2.0000", "2.1000", "+0.1000", "0.0500", "to", "0.1500"]
     assert beaten == [*numbers, "yes"]

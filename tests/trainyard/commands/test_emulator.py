@@ -31,7 +31,7 @@ def exported(process: subprocess.Popen) -> dict[str, str]:
         if line.startswith("export "):
             name, _, value = line.removeprefix("export ").strip().partition("=")
             values[name] = value
-        if line.startswith("export SAGEMAKER_ADMIN_CONFIG_OVERRIDE"):
+        if line.startswith("export PYTHONPATH"):  # the last one
             return values
     raise AssertionError(process.stderr.read())
 
