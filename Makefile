@@ -8,7 +8,8 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 RECIPE ?= recipes/laptop.yaml
-PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Three on two cores: tests wait for jobs that start.
+PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 SWEEPS := canary clones contract definitions new_projects finetuning interruptions kills tamperings processors endurance
 
 .PHONY: run check style test test-all $(SWEEPS) lock clean distclean

@@ -56,11 +56,6 @@ def test_a_written_workload_keeps_its_contract(kind, project, run_python):
     assert "✓ scores agree with the loss" in done.stdout
 
 
-def test_the_written_scripts_pass_their_test(project, run_python):
-    done = run_python("-m", "pytest", str(project("script") / "tests"), "-p", "no:cacheprovider")
-    assert done.returncode == 0, done.stdout
-
-
 @pytest.mark.parametrize(
     "name",
     ["ab", "My-project", "1st", "a--b", "a_b", "json", "training", "x" * 31, "yield-", "pass"],

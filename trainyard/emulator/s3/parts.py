@@ -2,11 +2,12 @@
 
 import contextlib
 from dataclasses import dataclass
+from xml.etree.ElementTree import Element
 
 from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.objects import ObjectInfo, ObjectStore
+from trainyard.emulator.objects import Check, ObjectInfo, ObjectStore
 from trainyard.emulator.s3 import xml
 from trainyard.emulator.s3.checksums import ALGORITHMS, LINEAR, PREFIX, TYPE, encoded
 from trainyard.emulator.s3.conditions import check_of_write, number, source_range
@@ -91,12 +92,7 @@ class Parts:
             if k.lower().startswith(PREFIX) or k.lower() == _SIZE
         }
         wanted = xml.parse(request.get_data())
-        info = self._completed(request.args["uploadId"], bucket, key)
-        if info is None:
-            upload = self.uploads.find(request.args["uploadId"], bucket, key)
-            with upload.ending:
-                info = self._completed(upload.id, bucket, key)
-                info = info or self.uploads.complete(upload, wanted, claims, check)
+        info = self._ended(request.args["uploadId"], bucket, key, wanted, claims, check)
         tree = [
             ("Location", f"{request.host_url}{bucket}/{key}"),
             ("Bucket", bucket),
@@ -108,6 +104,28 @@ class Parts:
         said = {k: v for k, v in info.headers.items() if k.startswith("x-amz-server-side-")}
         response.headers.extend(said | written_version(info))
         return response
+
+    def _ended(
+        self,
+        name: str,
+        bucket: str,
+        key: str,
+        wanted: Element,
+        claims: dict[str, str],
+        check: Check,
+    ) -> ObjectInfo:
+        """What the upload has become, by this request or by another one."""
+        if info := self._completed(name, bucket, key):
+            return info
+        try:
+            upload = self.uploads.find(name, bucket, key)
+        except ApiError:  # or another request has ended it in between
+            if info := self._completed(name, bucket, key):
+                return info
+            raise
+        with upload.ending:
+            info = self._completed(name, bucket, key)
+            return info or self.uploads.complete(upload, wanted, claims, check)
 
     def _completed(self, upload: str, bucket: str, key: str) -> ObjectInfo | None:
         """What a client that asks a second time gets again, also after a restart."""
