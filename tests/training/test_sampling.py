@@ -125,10 +125,10 @@ def test_how_much_of_each_input_was_seen_and_its_own_loss_are_reported(root, tra
 @pytest.mark.slow
 def test_killed_twice_and_resumed_on_other_ranks_the_curve_is_that_of_one(root, train):
     """2 ranks, killed; 4 ranks, killed; then 1 to the end; the weights change on the way."""
-    settings = {"max_steps": 300, "mixture": mixture(step100=CHANGED, step200=WEIGHTS)}
-    settings |= {"micro_batch": 2, "validation_interval": 100, "keep_checkpoints": 100}
+    settings = {"max_steps": 90, "mixture": mixture(step30=CHANGED, step60=WEIGHTS)}
+    settings |= {"micro_batch": 2, "validation_interval": 30, "keep_checkpoints": 100}
     alone = losses(train(copy_inputs(root, "alone"), **settings))
-    for world, step in ((2, 60), (4, 150)):
+    for world, step in ((2, 18), (4, 45)):
         ranks = worlds.start(root, world, **settings)
         log = root / "rank-0.log"
         until = time.monotonic() + 60
@@ -139,7 +139,7 @@ def test_killed_twice_and_resumed_on_other_ranks_the_curve_is_that_of_one(root, 
             rank.kill()
         worlds.finish(ranks)
     stopped = max(int(p.parent.name[5:]) for p in root.glob("checkpoints/*/step-*/complete.json"))
-    assert 145 <= stopped < 300
+    assert 40 <= stopped < 90
     resumed = train(root, **settings)
     assert losses(resumed) == pytest.approx(alone, rel=1e-5)
     told = json.loads((resumed / "model/config.json").read_text())["training"]["stretches"]
