@@ -120,7 +120,7 @@ def build(
     pipeline = Pipeline(
         name=recipe.pipeline.name,
         parameters=[value for value in parameters.values() if isinstance(value, Parameter)],
-        steps=_dag(recipe, account, context, training, project, evaluation),
+        steps=_dag(recipe, account, context, image, training, project, evaluation),
         sagemaker_session=session,
     )
     compiled = json.dumps(json.loads(pipeline.definition()), indent=1)
@@ -146,11 +146,15 @@ def _dag(
     recipe: Recipe,
     account: Account,
     context: StepContext,
+    image: str,
     training: Parts,
     project: Project | None,
     evaluation: Project | None,
 ) -> list:
-    """Shard → Train → Evaluate → Gate → Verdict → Register | Rejected; no Shard without data."""
+    """Shard → Train → Evaluate → Gate → Verdict → Register | Rejected; no Shard without data.
+
+    ``image``: of the train step.
+    """
 
     def processing(compute: ProcessingCompute) -> str:
         return processing_image(recipe, account.region, compute.instance_type)
@@ -166,7 +170,6 @@ def _dag(
             tokenizer_uri=recipe.workload.tokenizer,
             mixed=recipe.data.prefixes,
         )
-    image = training_image(recipe, account.region)
     if project:
         program = script_program(context, recipe.train, project, shard, training)
     else:

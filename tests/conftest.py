@@ -104,3 +104,16 @@ def emulator(state: Path) -> Iterator:
     with serve(state=state) as endpoint:
         yield endpoint
     boto3.DEFAULT_SESSION = None
+
+
+@pytest.fixture(scope="module")
+def aws(emulator):
+    """Clients by service name, pointed at this module's emulator."""
+    import boto3
+
+    session = boto3.Session(
+        aws_access_key_id=emulator.env["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=emulator.env["AWS_SECRET_ACCESS_KEY"],
+        region_name="us-east-1",
+    )
+    return lambda service: session.client(service, endpoint_url=emulator.url)

@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import boto3
 import psutil
 import pytest
 
@@ -29,17 +28,6 @@ SMALL = [
     "pipeline.overridable=[MaxSteps, GateMaxBitsPerByte]",
 ]
 RECIPE = ["--recipe", "recipes/laptop.yaml"]
-
-
-@pytest.fixture(scope="module")
-def aws(emulator):
-    """Clients by service name, pointed at this module's emulator."""
-    session = boto3.Session(
-        aws_access_key_id=emulator.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=emulator.env["AWS_SECRET_ACCESS_KEY"],
-        region_name="us-east-1",
-    )
-    return lambda service: session.client(service, endpoint_url=emulator.url)
 
 
 @pytest.fixture(scope="module")

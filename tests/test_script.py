@@ -9,7 +9,6 @@ import tarfile
 import time
 from pathlib import Path
 
-import boto3
 import numpy as np
 import pytest
 
@@ -95,16 +94,6 @@ def home(tmp_path_factory) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     return folder
-
-
-@pytest.fixture(scope="module")
-def aws(emulator):
-    session = boto3.Session(
-        aws_access_key_id=emulator.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=emulator.env["AWS_SECRET_ACCESS_KEY"],
-        region_name="us-east-1",
-    )
-    return lambda service: session.client(service, endpoint_url=emulator.url)
 
 
 @pytest.fixture(scope="module")
