@@ -2,34 +2,26 @@
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import ConfigDict, Field, FiniteFloat, model_validator
 
-from training.strategy_table import STRATEGIES, StrategyEntry
-
-Strategy = Literal[tuple(STRATEGIES)]
+from training.layout import Layout
 
 # What changes neither the weights nor their order; all else makes another training.
 IMMATERIAL = {
-    "activation_checkpointing",
+    *Layout.model_fields,
     "checkpoint_interval",
     "collective_timeout_seconds",
-    "compile",
     "deterministic",
     "keep_checkpoints",
     "loader_threads",
     "log_interval",
     "micro_batch",
     "mlflow_tracking_uri",
-    "pipeline_parallel",
     "profile_at",
     "profile_steps",
-    "shard_degree",
-    "strategy",
-    "tensor_parallel",
     "tensorboard",
     "validation_interval",
     "validation_samples",
-    "zero_stage",
 }
 
 # Of these, what shapes the weights of a model that draws torch's own random numbers (nn.Dropout) or
@@ -37,28 +29,8 @@ IMMATERIAL = {
 BY_BATCH = {"compile", "micro_batch", "pipeline_parallel", "tensor_parallel"}
 
 
-class TrainConfig(BaseModel):
+class TrainConfig(Layout):
     """Each field is a hyperparameter of the training job, and an argument of its script."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    strategy: Strategy = "ddp"
-    """How the data-parallel ranks share the work. single: one process. ddp: weights replicated.
-    fsdp: weights, gradients and optimizer state sharded (FSDP2). deepspeed: ZeRO. horovod, smddp,
-    smp: by these libraries, where the container has them."""
-
-    shard_degree: int = Field(default=0, ge=0)
-    """With fsdp and smp: ranks that share one copy of the weights; 0 for all data-parallel ranks.
-    Fewer make it hybrid: sharded inside a group (a node), replicated between the groups."""
-
-    tensor_parallel: int = Field(default=1, ge=1)
-    """With ddp and fsdp: ranks that share each matrix product; best within one node."""
-
-    pipeline_parallel: int = Field(default=1, ge=1)
-    """With ddp and fsdp: stages that the model's blocks are cut into, one after another."""
-
-    zero_stage: int = Field(default=1, ge=1, le=3)
-    """With deepspeed: what is sharded. 1: optimizer state, 2: gradients too, 3: weights too."""
 
     max_steps: int = Field(ge=1)
     """Optimizer steps of the whole training."""
@@ -114,12 +86,6 @@ class TrainConfig(BaseModel):
     """Type of the matrix products. bfloat16: by autocast, weights and optimizer state stay
     float32. float64: all of it, slow; tells rounding from an error where two curves differ."""
 
-    activation_checkpointing: bool = False
-    """Compute each block's activations anew in the backward pass instead of keeping them."""
-
-    compile: bool = False
-    """torch.compile each block: minutes at the start, faster steps."""
-
     deterministic: bool = False
     """Only deterministic kernels, slower ones where need be; an error where there is none."""
 
@@ -171,36 +137,6 @@ class TrainConfig(BaseModel):
     collective_timeout_seconds: int = Field(default=120, ge=1)
     """A rank that waits longer than this for the others ends the job instead of hanging it."""
 
-    @property
-    def entry(self) -> StrategyEntry:
-        """What the table says of the strategy."""
-        return STRATEGIES[self.strategy]
-
-    def data_parallel(self, world: int) -> int:
-        """How many of ``world`` ranks see different samples: world / (tensor × pipeline).
-
-        Raises:
-            ValueError: the strategy has no use for so many ranks; with the arithmetic.
-        """
-        split = self.tensor_parallel * self.pipeline_parallel
-        if self.entry.one_process and world > 1:
-            raise ValueError(
-                f"strategy {self.strategy} cannot use {world} ranks; set train.loop.strategy to "
-                "ddp, or train.instance_count and train.processes_per_node to 1"
-            )
-        if world % split:
-            raise ValueError(
-                f"{world} ranks cannot be shared by tensor_parallel {self.tensor_parallel} × "
-                f"pipeline_parallel {self.pipeline_parallel} = {split}: choose a multiple of it"
-            )
-        data = world // split
-        if data % (self.shard_degree or data):
-            raise ValueError(
-                f"shard_degree {self.shard_degree} does not divide the {data} data-parallel ranks "
-                f"({world} ranks / {split}): choose a divisor of {data}, or 0 for all"
-            )
-        return data
-
     def micro_batches(self, world: int) -> int:
         """Micro-batches that a data-parallel rank takes for one optimizer step.
 
@@ -244,21 +180,7 @@ class TrainConfig(BaseModel):
                 f"profile_at {self.profile_at} + profile_steps {self.profile_steps} goes beyond "
                 f"max_steps {self.max_steps}: the trace would never be written; lower one of them"
             )
-        split = self.tensor_parallel * self.pipeline_parallel
         entry = self.entry
-        if split > 1 and not entry.splits:
-            others = " or ".join(name for name, one in STRATEGIES.items() if one.splits)
-            raise ValueError(
-                f"strategy {self.strategy} cannot be combined with tensor_parallel "
-                f"{self.tensor_parallel} and pipeline_parallel {self.pipeline_parallel}; set "
-                f"strategy to {others}"
-            )
-        if self.shard_degree and not entry.shards:
-            others = " and ".join(name for name, one in STRATEGIES.items() if one.shards)
-            raise ValueError(
-                f"shard_degree {self.shard_degree} is for strategies {others}, not "
-                f"{self.strategy}; leave it at 0"
-            )
         if self.optimizer == "lamb" and not entry.keeps_layers:
             raise ValueError(
                 f"optimizer lamb cannot be used with strategy {self.strategy}, which cuts weights "

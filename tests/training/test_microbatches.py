@@ -8,7 +8,7 @@ from torch import nn
 
 from training.dropout import Dropout
 from training.microbatches import MicroBatches
-from training.strategies.single import recompute
+from training.strategies.blocks import recompute
 
 
 class Counted(nn.Module):

@@ -9,20 +9,20 @@ FSDP; some: hybrid), ``ddp`` over one, which replicates.
 
 import warnings
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 
 from training import optimizers, ties
 from training.config import TrainConfig
+from training.strategies.blocks import adapt_blocks
+from training.strategies.gradients import clip
 from training.strategies.pipeline import Pipeline
 from training.strategies.ranks import Ranks
-from training.strategies.single import Batch, Single, adapt_blocks, on_cpu
+from training.strategies.sharding import accumulating, full, shard
+from training.strategies.single import Batch, Single, on_cpu
 from training.workloads import Workload
 
 # Logits that were gathered over tensor-parallel ranks are a view; nothing writes into them.
@@ -56,28 +56,13 @@ class Mesh(Single):
             ties.tie_again(model, self.names)
         adapt_blocks(workload.blocks(model), config)
         if self.data_world > 1:
-            self._shard()
+            shard(model, workload.blocks(model), self.mesh)
         ties.check(model, self.names)
         self.pipeline = Pipeline(self, self.mesh) if self.stages > 1 else None
         self.optimizer = optimizers.build(config, model)
 
-    def _shard(self) -> None:
-        hybrid = self.mesh["replicate"].size() > 1
-        mesh = self.mesh["replicate", "shard"] if hybrid else self.mesh["shard"]
-        for block in self.workload.blocks(self.model):
-            fully_shard(block, mesh=mesh)
-        fully_shard(self.model, mesh=mesh)
-
-    @contextmanager
     def accumulating(self) -> AbstractContextManager:
-        if self.data_world == 1:
-            yield
-            return
-        self.model.set_requires_gradient_sync(False)
-        try:
-            yield
-        finally:
-            self.model.set_requires_gradient_sync(True)
+        return accumulating(self.model) if self.data_world > 1 else nullcontext()
 
     def backward(self, batches: Sequence[Batch], units: float) -> Tensor:
         if self.pipeline is None:
@@ -91,24 +76,7 @@ class Mesh(Single):
         return loss
 
     def clip(self) -> float:
-        parameters = self.model.named_parameters()
-        gradients = {n: gradient_of(p) for n, p in parameters if p.requires_grad}
-        if self.pipeline is not None:
-            self.pipeline.add_up_shared(gradients)
-        # Frozen and unused weights have none, as with one process.
-        gradients = {n: gradient for n, gradient in gradients.items() if gradient is not None}
-        counted = gradients
-        if self.pipeline is not None:
-            counted = {n: g for n, g in gradients.items() if n not in self.pipeline.not_counted}
-        # In float64: a stage without gradients does not know their type.
-        squares = norm(list(counted.values()), self.ranks.device).square().double()
-        if self.pipeline is not None:
-            dist.all_reduce(squares, group=self.mesh["pipeline"].get_group())
-        total = float(squares.sqrt())
-        shrink = min(1.0, self.config.grad_clip / (total + 1e-6))  # as torch's clip_grad_norm_
-        if gradients:
-            torch._foreach_mul_([local(gradient) for gradient in gradients.values()], shrink)
-        return total
+        return clip(self.model, self.config.grad_clip, self.ranks.device, self.pipeline)
 
     def data_groups(self) -> Sequence[dist.ProcessGroup]:
         parts = [self.mesh[name] for name in ("replicate", "shard")]
@@ -123,40 +91,3 @@ class Mesh(Single):
         parts = [part.items() for part in every or ()]
         found = {self.saved_name(name): tensor for part in parts for name, tensor in part}
         return {name: found[first] for name, first in self.names.items() if found}
-
-
-def full(tensor: Tensor) -> Tensor:
-    """The whole of what may be sharded; every rank takes part."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def gradient_of(parameter: nn.Parameter) -> Tensor | None:
-    """The gradient, laid out as the parameter is: autograd leaves that of a DTensor as it came."""
-    gradient = parameter.grad
-    if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
-        gradient = parameter.grad = gradient.redistribute(placements=parameter.placements)
-    return gradient
-
-
-def local(tensor: Tensor) -> Tensor:
-    """This rank's part."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def norm(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
-    """The L2 norm over all ranks of whole and sharded tensors, 0-dim; 0 when there are none.
-
-    A part counts on every rank that has another one; what is replicated counts once.
-    """
-    alike: dict[tuple, list[Tensor]] = {}
-    for gradient in gradients:
-        layout = (getattr(gradient, "device_mesh", None), getattr(gradient, "placements", ()))
-        alike.setdefault(layout, []).append(local(gradient))
-    squares = []
-    for (mesh, placements), parts in alike.items():
-        square = nn.utils.get_total_norm(parts).square()
-        for dimension, placement in enumerate(placements):
-            if not placement.is_replicate():
-                dist.all_reduce(square, group=mesh.get_group(dimension))
-        squares.append(square)
-    return torch.stack(squares).sum().sqrt() if squares else torch.zeros((), device=device)

@@ -22,6 +22,7 @@ class Pipeline:
 
     Attributes:
         stage, stages: which stage it is, and of how many.
+        group: the ranks that hold the stages of one copy of the model.
         not_counted: this stage's names of parameters that an earlier one holds, too, and counts.
     """
 
@@ -32,7 +33,7 @@ class Pipeline:
         self._schedules: dict[object, object] = {}
         self._batches: Sequence[Batch] = ()
         self._scale = 1.0
-        self._group = mesh["pipeline"].get_group()
+        self.group = mesh["pipeline"].get_group()
         self._shared, self.not_counted = self._find_shared()
 
     def backward(self, batches: Sequence[Batch], scale: float) -> Tensor:
@@ -72,7 +73,7 @@ class Pipeline:
         inputs = self._strategy.workload.inputs(batches[0])
         key = (kind, len(batches), *(tuple(tensor.shape) for tensor in inputs))
         if key not in self._schedules:
-            stage = Stage(self._strategy, self.stage, self.stages, self._group)
+            stage = Stage(self._strategy, self.stage, self.stages, self.group)
             self._schedules[key] = kind(stage, len(batches), loss_fn=self._loss, **options)
         return self._schedules[key]
 
@@ -97,7 +98,7 @@ class Pipeline:
         strategy = self._strategy
         mine = {strategy.saved_name(name): name for name, _ in strategy.model.named_parameters()}
         every: list[list[str]] = [[] for _ in range(self.stages)]
-        dist.all_gather_object(every, [*mine], group=self._group)
+        dist.all_gather_object(every, [*mine], group=self.group)
         holders: dict[str, list[int]] = {}
         for stage, names in enumerate(every):
             for name in names:

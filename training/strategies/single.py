@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,7 +10,8 @@ from torch import Tensor, nn
 from training import optimizers, ties
 from training.clock import Clock
 from training.config import TrainConfig
-from training.microbatches import Again, MicroBatches, by_batch
+from training.microbatches import MicroBatches, by_batch
+from training.strategies.blocks import adapt_blocks
 from training.strategies.ranks import Ranks
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
@@ -207,46 +207,3 @@ def on_cpu(
             found = whole(tensor.detach())
             copies[id(tensor)] = found.cpu() if keeps else None
     return {name: copies[id(tensor)] for name, tensor in state.items()} if keeps else {}
-
-
-def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
-    """Recompute activations and compile, block by block; names of parameters stay."""
-    for block in blocks:
-        if config.activation_checkpointing:
-            recompute(block)
-        if config.compile and config.tensor_parallel > 1:
-            compile_what_arrived(block)
-        elif config.compile:
-            block.compile()
-
-
-def recompute(block: nn.Module) -> None:
-    """Let ``block`` keep its inputs only, and compute the rest anew in the backward pass."""
-    from torch.utils.checkpoint import checkpoint
-
-    forward, again = block.forward, Again(block)
-
-    def recomputed(*inputs: Any, **named: Any) -> Any:
-        if torch.compiler.is_compiling():  # the second pass is a part of the graph, then
-            return checkpoint(forward, *inputs, use_reentrant=False, **named)
-        options = {"use_reentrant": False, "context_fn": again.contexts}
-        return checkpoint(forward, *inputs, **options, **named)
-
-    block.forward = recomputed
-
-
-def compile_what_arrived(block: nn.Module) -> None:
-    """Compile ``block`` for inputs that come out of a collective, which may be under way still.
-
-    torch 2.13 loses the way back from compiled code through such a tensor: the collective's
-    backward pass gets its gradient as a plain tensor, and has no use for that.
-    """
-    from torch.distributed._functional_collectives import AsyncCollectiveTensor
-
-    forward = torch.compile(block.forward)
-
-    def arrived(*inputs: Any, **named: Any) -> Any:
-        whole = [i.clone() if isinstance(i, AsyncCollectiveTensor) else i for i in inputs]
-        return forward(*whole, **named)
-
-    block.forward = arrived

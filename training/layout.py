@@ -1,0 +1,95 @@
+"""How the ranks share a training: what changes its speed and memory, and never its result.
+
+No torch here: a recipe is checked without it.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from training.strategy_table import STRATEGIES, StrategyEntry
+
+Strategy = Literal[tuple(STRATEGIES)]
+
+
+class Layout(BaseModel):
+    """The part of ``TrainConfig`` that lays the work out over ranks, memory and kernels.
+
+    No field of it belongs to a training's identity, but for models that are told apart by the
+    micro-batch (``training.config.BY_BATCH``).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    strategy: Strategy = "ddp"
+    """How the data-parallel ranks share the work. single: one process. ddp: weights replicated.
+    fsdp: weights, gradients and optimizer state sharded (FSDP2). deepspeed: ZeRO. horovod, smddp,
+    smp: by these libraries, where the container has them."""
+
+    shard_degree: int = Field(default=0, ge=0)
+    """With fsdp and smp: ranks that share one copy of the weights; 0 for all data-parallel ranks.
+    Fewer make it hybrid: sharded inside a group (a node), replicated between the groups."""
+
+    tensor_parallel: int = Field(default=1, ge=1)
+    """With ddp and fsdp: ranks that share each matrix product; best within one node."""
+
+    pipeline_parallel: int = Field(default=1, ge=1)
+    """With ddp and fsdp: stages that the model's blocks are cut into, one after another."""
+
+    zero_stage: int = Field(default=1, ge=1, le=3)
+    """With deepspeed: what is sharded. 1: optimizer state, 2: gradients too, 3: weights too."""
+
+    activation_checkpointing: bool = False
+    """Compute each block's activations anew in the backward pass instead of keeping them."""
+
+    compile: bool = False
+    """torch.compile each block: minutes at the start, faster steps."""
+
+    @property
+    def entry(self) -> StrategyEntry:
+        """What the table says of the strategy."""
+        return STRATEGIES[self.strategy]
+
+    def data_parallel(self, world: int) -> int:
+        """How many of ``world`` ranks see different samples: world / (tensor × pipeline).
+
+        Raises:
+            ValueError: the strategy has no use for so many ranks; with the arithmetic.
+        """
+        split = self.tensor_parallel * self.pipeline_parallel
+        if self.entry.one_process and world > 1:
+            raise ValueError(
+                f"strategy {self.strategy} cannot use {world} ranks; set train.loop.strategy to "
+                "ddp, or train.instance_count and train.processes_per_node to 1"
+            )
+        if world % split:
+            raise ValueError(
+                f"{world} ranks cannot be shared by tensor_parallel {self.tensor_parallel} × "
+                f"pipeline_parallel {self.pipeline_parallel} = {split}: choose a multiple of it"
+            )
+        data = world // split
+        if data % (self.shard_degree or data):
+            raise ValueError(
+                f"shard_degree {self.shard_degree} does not divide the {data} data-parallel ranks "
+                f"({world} ranks / {split}): choose a divisor of {data}, or 0 for all"
+            )
+        return data
+
+    @model_validator(mode="after")
+    def _layout_is_possible(self) -> Self:
+        split = self.tensor_parallel * self.pipeline_parallel
+        entry = self.entry
+        if split > 1 and not entry.splits:
+            others = " or ".join(name for name, one in STRATEGIES.items() if one.splits)
+            raise ValueError(
+                f"strategy {self.strategy} cannot be combined with tensor_parallel "
+                f"{self.tensor_parallel} and pipeline_parallel {self.pipeline_parallel}; set "
+                f"strategy to {others}"
+            )
+        if self.shard_degree and not entry.shards:
+            others = " and ".join(name for name, one in STRATEGIES.items() if one.shards)
+            raise ValueError(
+                f"shard_degree {self.shard_degree} is for strategies {others}, not "
+                f"{self.strategy}; leave it at 0"
+            )
+        return self
