@@ -56,7 +56,7 @@ class Mesh(Single):
             ties.tie_again(model, self.names)
         adapt_blocks(workload.blocks(model), config)
         if self.data_world > 1:
-            shard(model, workload.blocks(model), self.mesh)
+            shard(model, workload.blocks(model), self.mesh, config)
         ties.check(model, self.names)
         self.pipeline = Pipeline(self, self.mesh) if self.stages > 1 else None
         self.optimizer = optimizers.build(config, model)

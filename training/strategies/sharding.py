@@ -8,8 +8,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
+from training.config import TrainConfig
 
-def shard(model: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh) -> None:
+
+def shard(
+    model: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh, config: TrainConfig
+) -> None:
     """Shard each block, then the rest, over the mesh's ``shard``, replicated over ``replicate``."""
     hybrid = mesh["replicate"].size() > 1
     part = mesh["replicate", "shard"] if hybrid else mesh["shard"]
