@@ -79,10 +79,9 @@ def refuse_adapters(config: TrainConfig) -> str | None:
             f"adapters cannot be trained by strategy {config.strategy}: set loop.strategy to one "
             f"of {', '.join(strategies)}"
         )
-    if config.tensor_parallel * config.pipeline_parallel > 1:
+    if config.split > 1:
         return (
-            f"adapters cannot be split by tensor_parallel {config.tensor_parallel} and "
-            f"pipeline_parallel {config.pipeline_parallel}: set both to 1, and loop.strategy to "
+            f"adapters cannot be split by {config.degrees}: set all to 1, and loop.strategy to "
             "fsdp where the model is too large for one rank"
         )
     return None

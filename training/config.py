@@ -26,7 +26,13 @@ IMMATERIAL = {
 
 # Of these, what shapes the weights of a model that draws torch's own random numbers (nn.Dropout) or
 # normalises by the micro-batch (BatchNorm).
-BY_BATCH = {"compile", "micro_batch", "pipeline_parallel", "tensor_parallel"}
+BY_BATCH = {
+    "compile",
+    "context_parallel",
+    "micro_batch",
+    "pipeline_parallel",
+    "tensor_parallel",
+}
 
 
 class TrainConfig(Layout):

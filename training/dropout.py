@@ -21,8 +21,10 @@ class Dropout(nn.Dropout):
     """Zeroes elements with probability ``p`` in training, scales the others by 1 / (1 - p).
 
     The input's elements are sample by sample: (n, …), or n × something at the front. It has to be
-    whole: tensor-parallel ranks that hold parts of it would drop alike in each part. A module that
-    is called twice in a forward pass drops the same elements twice: give each place its own.
+    whole: tensor-parallel ranks that hold parts of it would drop alike in each part. Of ranks that
+    share each sequence the input is (n, t, …), and ``positions`` says which t these are: (t,). A
+    module that is called twice in a forward pass drops the same elements twice: give each place its
+    own.
 
     Outside of a training it draws from torch's random state, as ``nn.Dropout``.
     """
@@ -31,6 +33,7 @@ class Dropout(nn.Dropout):
         super().__init__(p)
         self.register_buffer("samples", torch.zeros(0, 2, dtype=torch.int32), persistent=False)
         self.place = (0, 0)
+        self.positions: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p in (0, 1) or not len(self.samples):
@@ -40,7 +43,11 @@ class Dropout(nn.Dropout):
     def _kept(self, x: Tensor) -> Tensor:
         """Boolean, of x's shape."""
         width = x.numel() // len(self.samples)
-        element = torch.arange(width, dtype=torch.int32, device=x.device) * _GOLDEN
+        element = torch.arange(width, dtype=torch.int32, device=x.device)
+        if self.positions is not None:
+            inner = width // len(self.positions)
+            element = (self.positions[:, None].int() * inner + element[:inner]).flatten()
+        element = element * _GOLDEN
         first, second = (self.samples[:, n, None] ^ self.place[n] for n in (0, 1))
         drawn = _mixed(_mixed(element + first) ^ second)
         return (drawn >= int(self.p * 2**32) - 2**31).view(x.shape)

@@ -33,6 +33,10 @@ class Layout(BaseModel):
     tensor_parallel: int = Field(default=1, ge=1)
     """With ddp and fsdp: ranks that share each matrix product; best within one node."""
 
+    context_parallel: int = Field(default=1, ge=1)
+    """With ddp and fsdp: ranks that share each sequence, for contexts whose activations one rank
+    cannot hold. They hold the same weights, over which fsdp shards, too."""
+
     pipeline_parallel: int = Field(default=1, ge=1)
     """With ddp and fsdp: stages that the model's blocks are cut into, one after another."""
 
@@ -50,13 +54,28 @@ class Layout(BaseModel):
         """What the table says of the strategy."""
         return STRATEGIES[self.strategy]
 
+    @property
+    def split(self) -> int:
+        """Ranks that take the same samples: tensor × pipeline × context."""
+        return self.tensor_parallel * self.context_parallel * self.pipeline_parallel
+
+    @property
+    def degrees(self) -> str:
+        """Those degrees by name, for messages."""
+        context = self.context_parallel
+        middle = f"context_parallel {context} × " if context > 1 else ""
+        return (
+            f"tensor_parallel {self.tensor_parallel} × {middle}"
+            f"pipeline_parallel {self.pipeline_parallel}"
+        )
+
     def data_parallel(self, world: int) -> int:
-        """How many of ``world`` ranks see different samples: world / (tensor × pipeline).
+        """How many of ``world`` ranks see different samples: world / ``split``.
 
         Raises:
             ValueError: the strategy has no use for so many ranks; with the arithmetic.
         """
-        split = self.tensor_parallel * self.pipeline_parallel
+        split = self.split
         if self.entry.one_process and world > 1:
             raise ValueError(
                 f"strategy {self.strategy} cannot use {world} ranks; set train.loop.strategy to "
@@ -64,8 +83,8 @@ class Layout(BaseModel):
             )
         if world % split:
             raise ValueError(
-                f"{world} ranks cannot be shared by tensor_parallel {self.tensor_parallel} × "
-                f"pipeline_parallel {self.pipeline_parallel} = {split}: choose a multiple of it"
+                f"{world} ranks cannot be shared by {self.degrees} = {split}: choose a multiple "
+                "of it"
             )
         data = world // split
         if data % (self.shard_degree or data):
@@ -77,14 +96,12 @@ class Layout(BaseModel):
 
     @model_validator(mode="after")
     def _layout_is_possible(self) -> Self:
-        split = self.tensor_parallel * self.pipeline_parallel
         entry = self.entry
-        if split > 1 and not entry.splits:
+        if self.split > 1 and not entry.splits:
             others = " or ".join(name for name, one in STRATEGIES.items() if one.splits)
             raise ValueError(
-                f"strategy {self.strategy} cannot be combined with tensor_parallel "
-                f"{self.tensor_parallel} and pipeline_parallel {self.pipeline_parallel}; set "
-                f"strategy to {others}"
+                f"strategy {self.strategy} cannot be combined with {self.degrees}; set strategy "
+                f"to {others}"
             )
         if self.shard_degree and not entry.shards:
             others = " and ".join(name for name, one in STRATEGIES.items() if one.shards)

@@ -166,9 +166,10 @@ class Loop:
             )
         return units, bool(asked)
 
-    def _on_device(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _on_device(self, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         device = self.ranks.device
-        return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+        placed = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+        return self.strategy.part(placed)
 
     def _check(self, value: float, what: str, mine: float) -> None:
         """Stop every rank when a number that they share is not finite; nothing is saved."""

@@ -19,7 +19,7 @@ class StrategyEntry:
     """Whether it takes one process only."""
 
     splits: bool = False
-    """Whether it can be combined with tensor and pipeline parallelism."""
+    """Whether it can be combined with tensor, context and pipeline parallelism."""
 
     shards: bool = False
     """Whether it takes a ``shard_degree``."""
@@ -51,4 +51,4 @@ STRATEGIES = {
 """Name in a recipe → the strategy."""
 
 SPLIT_PLACE = "mesh.Mesh"
-"""What trains when the model is split by tensor or pipeline, whichever strategy is named."""
+"""What trains when samples or model are split among ranks, whichever strategy is named."""

@@ -47,12 +47,17 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def _check_split(recipe: Recipe, loop: TrainConfig, settings: BaseModel) -> None:
-    """Ask the workload whether its model can be split as the training says."""
+    """Ask the workload whether model and sequences can be split as the training says."""
     tensor, pipeline = loop.tensor_parallel, loop.pipeline_parallel
     if refused := recipe.workload_spec.refuse_split(settings, tensor, pipeline):
         raise RecipeError(
             f"train.loop.tensor_parallel {tensor}, train.loop.pipeline_parallel {pipeline}: "
             f"workload {recipe.workload.name}: {refused}"
+        )
+    context = loop.context_parallel
+    if refused := recipe.workload_spec.refuse_context(settings, context, tensor):
+        raise RecipeError(
+            f"train.loop.context_parallel {context}: workload {recipe.workload.name}: {refused}"
         )
 
 

@@ -48,6 +48,16 @@ def test_as_many_are_dropped_as_was_asked_for_and_each_by_itself(p):
         assert abs((one * centred[rows:, columns:]).mean()) < 5 / one.numel() ** 0.5
 
 
+def test_ranks_that_share_sequences_drop_their_parts_of_the_whole_mask():
+    """Of (sample, t, width): a rank has some of the t, in whatever order."""
+    module, x = Dropout(0.5), torch.ones(3, 8, 5)
+    module.samples = sample_keys(0, 40, 3)
+    whole = module(x)
+    for mine in ([0, 1, 6, 7], [2, 3, 4, 5], [7, 0]):
+        module.positions = torch.tensor(mine)
+        assert torch.equal(module(x[:, mine]), whole[:, mine])
+
+
 def test_what_is_left_is_scaled_up_and_so_is_its_gradient():
     module = Dropout(0.75)
     module.samples = sample_keys(0, 0, 8)

@@ -59,6 +59,11 @@ def test_an_impossible_batch_is_refused_with_the_arithmetic():
         ({"strategy": "single"}, 2, "strategy single cannot use 2 ranks; set train.loop.strategy"),
         ({"tensor_parallel": "2"}, 3, "3 ranks cannot be shared by tensor_parallel 2 × pipeline"),
         (
+            {"context_parallel": "2", "tensor_parallel": "2"},
+            6,
+            "tensor_parallel 2 × context_parallel 2 × pipeline_parallel 1 = 4: choose a multiple",
+        ),
+        (
             {"strategy": "fsdp", "shard_degree": "3"},
             4,
             r"shard_degree 3 does not divide the 4 data-parallel ranks \(4 ranks / 1\)",
@@ -79,6 +84,7 @@ def test_an_impossible_world_is_refused_with_the_arithmetic(fields, world, expec
     ("fields", "expected"),
     [
         ({"strategy": "deepspeed", "tensor_parallel": "2"}, "set strategy to ddp or fsdp"),
+        ({"strategy": "single", "context_parallel": "2"}, "set strategy to ddp or fsdp"),
         ({"strategy": "ddp", "shard_degree": "2"}, "2 is for strategies fsdp and smp, not ddp"),
         ({"strategy": "deepspeed", "optimizer": "lamb"}, "lamb cannot be used with .*deepspeed"),
         ({"strategy": "smp", "optimizer": "lamb"}, "lamb cannot be used with strategy smp"),
@@ -106,6 +112,12 @@ def test_the_worked_example_of_the_sagemaker_documentation():
     assert from_arguments(global_batch="500", micro_batch="4").steps_per_epoch(5_000) == 10
     with pytest.raises(ValueError, match="12 ranks cannot be .*pipeline_parallel 8 = 8: choose"):
         from_arguments(pipeline_parallel="8").micro_batches(world=12)
+
+
+def test_ranks_that_share_sequences_take_the_same_samples():
+    config = from_arguments(strategy="fsdp", context_parallel="4", tensor_parallel="2")
+    assert [config.data_parallel(world) for world in (8, 16, 64)] == [1, 2, 8]
+    assert config.micro_batches(16) == 8 // (4 * 2)
 
 
 @given(

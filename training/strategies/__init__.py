@@ -3,7 +3,7 @@ result: each of these modules gives the curve of ``single``.
 
     single      one process; what the others build upon
     ddp         replicated weights
-    mesh        FSDP2 (full and hybrid), tensor and pipeline parallel, on one device mesh
+    mesh        FSDP2 (full and hybrid), tensor, context and pipeline parallel, on one device mesh
     deepspeed   ZeRO 1, 2, 3
     horovod     Horovod's optimizer, launched by mpirun
     smddp       DDP over SageMaker's data-parallel collectives
@@ -34,8 +34,7 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
         config.micro_batches(read_ranks()[2])
     except ValueError as error:
         raise TrainingError(str(error)) from None
-    split = config.tensor_parallel * config.pipeline_parallel > 1
-    module, _, name = (SPLIT_PLACE if split else config.entry.place).partition(".")
+    module, _, name = (SPLIT_PLACE if config.split > 1 else config.entry.place).partition(".")
     strategy = getattr(import_module(f"{__name__}.{module}"), name)
     with joined(config.collective_timeout_seconds, strategy.backend()) as ranks:
         yield strategy(config, workload, ranks)

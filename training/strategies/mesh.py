@@ -1,23 +1,29 @@
-"""FSDP2, tensor and pipeline parallelism, and their combinations on one device mesh.
+"""FSDP2, tensor, context and pipeline parallelism, and their combinations on one device mesh.
 
-    pipeline × replicate × shard × tensor = world size
+    pipeline × replicate × shard × context × tensor = world size
 
-Ranks that share a matrix product are neighbours, so that they sit in one node. The data-parallel
-ranks are those of ``replicate`` × ``shard``: ``fsdp`` shards over ``shard_degree`` of them (all:
-FSDP; some: hybrid), ``ddp`` over one, which replicates.
+Ranks that share a matrix product are neighbours, so that they sit in one node; then come those that
+share a sequence. The data-parallel ranks are those of ``replicate`` × ``shard``: ``fsdp`` shards
+over ``shard_degree`` of them (all: FSDP; some: hybrid), ``ddp`` over one, which replicates.
+
+Context ranks hold the same weights and make gradients of parts of the same samples: to the weights
+they are as data-parallel ranks. So the mesh that the weights lie on has them in ``shard`` (fsdp) or
+``replicate`` (ddp), and they have a mesh of their own to share sequences.
 """
 
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from training import optimizers, ties
 from training.config import TrainConfig
 from training.strategies.blocks import adapt_blocks
+from training.strategies.context import share_sequences
 from training.strategies.gradients import clip
 from training.strategies.pipeline import Pipeline
 from training.strategies.ranks import Ranks
@@ -34,13 +40,14 @@ class Mesh(Single):
 
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         super().__init__(config, workload, ranks)
-        data = config.data_parallel(ranks.world)
-        shard = (config.shard_degree or data) if config.strategy == "fsdp" else 1
-        shape = (config.pipeline_parallel, data // shard, shard, config.tensor_parallel)
+        self.data_world, self.contexts = config.data_parallel(ranks.world), config.context_parallel
+        data = self.averaged
+        shards = (config.shard_degree * self.contexts or data) if config.strategy == "fsdp" else 1
+        shape = (config.pipeline_parallel, data // shards, shards, config.tensor_parallel)
         names = ("pipeline", "replicate", "shard", "tensor")
         self.mesh = init_device_mesh(ranks.device.type, shape, mesh_dim_names=names)
         stage, replica, part, slice_ = self.mesh.get_coordinate()
-        self.data_rank, self.data_world = replica * shard + part, data
+        self.data_rank, self.context = divmod(replica * shards + part, self.contexts)
         self.stage, self.stages = stage, config.pipeline_parallel
         self.scores = slice_ == 0 and stage == self.stages - 1
         self.keeps = replica == 0 and part == 0 and slice_ == 0  # one rank of each stage
@@ -50,28 +57,48 @@ class Mesh(Single):
         self.know(model)
         if self.stages > 1:
             model = workload.stage(model, self.stage, self.stages)
-        self.take(self.placed(model), self.stage)
+        # Each stage and each part of the sequences draws random numbers of its own.
+        self.take(self.placed(model), self.stage + self.stages * self.context)
         if config.tensor_parallel > 1:
             workload.tensor_parallel(model, self.mesh["tensor"])
             ties.tie_again(model, self.names)
+        if self.contexts > 1:
+            share_sequences(workload, model, self.context_mesh())
         adapt_blocks(workload.blocks(model), config)
-        if self.data_world > 1:
+        if self.averaged > 1:
             shard(model, workload.blocks(model), self.mesh, config)
         ties.check(model, self.names)
         self.pipeline = Pipeline(self, self.mesh) if self.stages > 1 else None
         self.optimizer = optimizers.build(config, model)
 
     def accumulating(self) -> AbstractContextManager:
-        return accumulating(self.model) if self.data_world > 1 else nullcontext()
+        return accumulating(self.model) if self.averaged > 1 else nullcontext()
+
+    @property
+    def averaged(self) -> int:
+        return self.data_world * self.contexts
+
+    def part(self, batch: Batch) -> Batch:
+        if self.contexts == 1:
+            return batch
+        return self.workload.part(batch, self.context, self.contexts)
+
+    def context_mesh(self) -> DeviceMesh:
+        """The ranks that share this rank's sequences; every rank has to ask."""
+        tensor = self.config.tensor_parallel
+        ranks = torch.arange(self.ranks.world).view(-1, self.contexts, tensor).transpose(1, 2)
+        mine, _ = dist.new_subgroups_by_enumeration(ranks.flatten(0, 1).tolist())
+        device = self.ranks.device.type
+        return DeviceMesh.from_group(mine, device, mesh_dim_names=("context",))
 
     def backward(self, batches: Sequence[Batch], units: float) -> Tensor:
         if self.pipeline is None:
             return super().backward(batches, units)
-        return self.pipeline.backward(batches, self.data_world / units)
+        return self.pipeline.backward(batches, self.averaged / units)
 
     def validate(self, batch: Batch) -> Tensor:
         loss = super().validate(batch) if self.pipeline is None else self.pipeline.validate(batch)
-        if self.data_world > 1:
+        if self.averaged > 1:
             self.model.reshard()  # a forward pass without a backward one leaves the root gathered
         return loss
 

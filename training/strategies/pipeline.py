@@ -43,7 +43,12 @@ class Pipeline:
         total = torch.zeros((), dtype=torch.float64, device=self._strategy.ranks.device)
         losses: list[Tensor] = []
         with self._strategy.autocast():
-            schedule.step(*self._inputs(batches), target=self._numbers(batches), losses=losses)
+            schedule.step(
+                *self._inputs(batches),
+                target=self._numbers(batches),
+                losses=losses,
+                **self._beside(batches),
+            )
         for loss in losses:
             total += loss.detach() / scale
         return total
@@ -53,7 +58,12 @@ class Pipeline:
         schedule = self._schedule(ScheduleGPipe, [batch])
         self._batches, self._scale = [batch], 1.0
         losses: list[Tensor] = []
-        schedule.eval(*self._inputs([batch]), target=self._numbers([batch]), losses=losses)
+        schedule.eval(
+            *self._inputs([batch]),
+            target=self._numbers([batch]),
+            losses=losses,
+            **self._beside([batch]),
+        )
         return losses[0] if losses else torch.zeros((), device=self._strategy.ranks.device)
 
     def add_up_shared(self, gradients: dict[str, Tensor | None]) -> None:
@@ -83,6 +93,11 @@ class Pipeline:
             return []
         inputs = [self._strategy.workload.inputs(batch) for batch in batches]
         return [torch.cat(tensors) for tensors in zip(*inputs, strict=True)]
+
+    def _beside(self, batches: Sequence[Batch]) -> dict[str, Tensor]:
+        """What all micro-batches' stages take by name, as one."""
+        beside = [self._strategy.beside(batch) for batch in batches]
+        return {name: torch.cat([one[name] for one in beside]) for name in beside[0]}
 
     def _numbers(self, batches: Sequence[Batch]) -> Tensor | None:
         """The last stage's targets: a micro-batch's number, by which ``_loss`` finds it."""

@@ -28,8 +28,9 @@ class Single:
         from_base: names of what begins and ends as the base's, so no checkpoint holds it.
         optimizer: over these weights.
         data_rank, data_world: which part of the global batch this rank takes: ranks that share a
-            model (tensor, pipeline) take the same samples.
-        scores: whether this rank's losses count; one rank of those that take the same samples.
+            model (tensor, pipeline) or each sequence (context) take the same samples.
+        scores: whether this rank's losses and units count; one rank of those that take the same
+            parts of the same samples.
         clock: where the time of a step goes.
     """
 
@@ -94,6 +95,24 @@ class Single:
         """Groups that span the data-parallel ranks, one after the other."""
         return [dist.group.WORLD] if self.data_world > 1 else []
 
+    @property
+    def averaged(self) -> int:
+        """Ranks whose gradients are averaged: those that take other samples or parts of them."""
+        return self.data_world
+
+    def part(self, batch: Batch) -> Batch:
+        """What this rank takes of the samples: all, but where ranks share each sequence."""
+        return batch
+
+    def outputs(self, model: nn.Module, batch: Batch) -> Tensor:
+        """What the model makes of a batch."""
+        return model(*self.workload.inputs(batch), **self.beside(batch))
+
+    def beside(self, batch: Batch) -> Mapping[str, Tensor]:
+        """What every stage of the model takes by name."""
+        beside = getattr(self.workload, "beside", None)
+        return beside(batch) if beside else {}
+
     def backward(self, batches: Sequence[Batch], units: float) -> Tensor:
         """Gradients of the mean loss over the ``units`` of the global batch.
 
@@ -105,7 +124,7 @@ class Single:
             with nullcontext() if number == len(batches) else self.accumulating():
                 loss = self.loss(self.forward, batch)
                 # Ranks average their gradients: times their number it is the sum again.
-                scaled = loss * (self.data_world / units)
+                scaled = loss * (self.averaged / units)
                 if number == len(batches):
                     scaled.register_hook(self._note_waiting)
                 scaled.backward()
@@ -130,7 +149,7 @@ class Single:
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The sum of the losses of a micro-batch."""
         with self.autocast():
-            return self.score(model(*self.workload.inputs(batch)), batch)
+            return self.score(self.outputs(model, batch), batch)
 
     def score(self, outputs: Tensor, batch: Batch) -> Tensor:
         """The loss of outputs, never in less than float32."""
@@ -144,7 +163,7 @@ class Single:
 
     def validate(self, batch: Batch) -> Tensor:
         """The sum of the losses of a batch in full precision, without gradients."""
-        return self.workload.loss(self.model(*self.workload.inputs(batch)), batch)
+        return self.workload.loss(self.outputs(self.model, batch), batch)
 
     def clip(self) -> float:
         """The global L2 norm of the gradient, which is then scaled down to ``grad_clip``."""

@@ -67,7 +67,7 @@ class Smp(Single):
         return self.forward.no_sync()
 
     def validate(self, batch: Batch) -> Tensor:
-        return self.workload.loss(self.forward(*self.workload.inputs(batch)), batch)
+        return self.workload.loss(self.outputs(self.forward, batch), batch)
 
     def clip(self) -> float:
         return float(self.forward.clip_grad_norm_(self.config.grad_clip))

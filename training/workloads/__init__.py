@@ -68,6 +68,12 @@ class WorkloadSpec:
     )
     """(settings, tensor-parallel ranks, pipeline stages) → why the model cannot be split so."""
 
+    refuse_context: Callable[[Any, int, int], str | None] = lambda config, context, tensor: (
+        "its sequences are not shared by ranks: set context_parallel to 1" if context > 1 else None
+    )
+    """(settings, context-parallel ranks, tensor-parallel ranks) → why the ranks cannot share each
+    sequence."""
+
     compared_in: tuple[str, ...] | None = None
     """Metrics that are ratios of sums over examples, so that the scores carry them and a champion
     can be compared in them. None: all metrics."""
@@ -201,6 +207,10 @@ class Workload(Protocol):
     def inputs(self, batch: "Mapping[str, torch.Tensor]") -> "tuple[torch.Tensor, ...]":
         """What the model takes of n samples in stored types; the first dimension is n."""
 
+    def beside(self, batch: "Mapping[str, torch.Tensor]") -> "Mapping[str, torch.Tensor]":
+        """What every pipeline stage's forward pass takes by name, beside its inputs or what the
+        stage before gives; the first dimension is n. Optional."""
+
     def loss(self, outputs: "torch.Tensor", batch: "Mapping[str, torch.Tensor]") -> "torch.Tensor":
         """The sum of the losses over the units of n samples, 0-dim; outputs are float32 or wider.
 
@@ -218,6 +228,28 @@ class Workload(Protocol):
 
         Raises:
             TrainingError: the model is not made for it.
+        """
+
+    def context_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> "torch.Tensor":
+        """Let the model compute this rank's part of each sequence, in place; optional.
+
+        The ranks of the one-dimensional mesh hold the same weights and samples. ``model``, whole or
+        a stage, then takes the inputs of a ``part`` and gives its outputs; what crosses parts
+        (attention) is its business, forward and backward. Returns the positions of this rank's part
+        within the sequence, (t,).
+
+        Raises:
+            TrainingError: the model is not made for it.
+        """
+
+    def part(
+        self, batch: "Mapping[str, torch.Tensor]", index: int, count: int
+    ) -> "Mapping[str, torch.Tensor]":
+        """What context rank ``index`` of ``count`` takes of n samples; optional, as
+        ``context_parallel`` is.
+
+        ``units``, ``inputs``, ``beside`` and ``loss`` take it as they take a batch. Every unit is
+        in one part: units and losses of the parts add up to those of the batch.
         """
 
     def stage(self, model: "torch.nn.Module", index: int, count: int) -> "torch.nn.Module":

@@ -75,6 +75,7 @@ RECIPE_FAULTS = (
     _of(LAPTOP, "global_batch 15", "train.loop.global_batch=15"),
     _of(LAPTOP, "shard_degree 3", "train.loop.strategy=fsdp", "train.loop.shard_degree=3"),
     _of(LAPTOP, "tensor_parallel 3", "train.loop.tensor_parallel=3"),
+    _of(LAPTOP, "context_parallel 3", "train.loop.context_parallel=3"),
     _of(LAPTOP, "strategy single", "train.loop.strategy=single"),
     _of(LAPTOP, "profile_at", "train.loop.profile_at=299", "train.loop.profile_steps=5"),
     _of(LAPTOP, "train.loop.learning_rate", "train.loop.learning_rate=-0.1"),

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from training.data.dataset import Dataset
 from training.data.writer import write_dataset
 from training.defaults.requests import batch_of
 from training.serving import Served
+from training.strategies.context import share_sequences
 from training.workloads import Column, load, load_packing, spec
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
@@ -164,6 +166,8 @@ def test_what_is_not_written_is_named():
         half.loss(None, {})
     with pytest.raises(TrainingError, match="set tensor_parallel to 1"):
         half.tensor_parallel(None, None)
+    with pytest.raises(TrainingError, match="no part and no context_parallel, .*to 1, or write"):
+        share_sequences(half, None, SimpleNamespace(size=lambda: 2))
     with pytest.raises(TrainingError, match=r"no stage\(\).*set pipeline_parallel to 1"):
         half.stage(None, 0, 2)
 

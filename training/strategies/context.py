@@ -1,0 +1,27 @@
+"""Context parallel: ranks with the same weights share each sequence of a sample."""
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from training import dropout
+from training.workloads import Workload
+from trainyard.common.errors import TrainingError
+
+
+def share_sequences(workload: Workload, model: nn.Module, mesh: DeviceMesh) -> None:
+    """Let this rank of ``mesh`` ("context") compute its part of each sequence.
+
+    Raises:
+        TrainingError: the workload does not say how its sequences are shared.
+    """
+    missing = [name for name in ("part", "context_parallel") if not hasattr(workload, name)]
+    if missing:
+        raise TrainingError(
+            f"context_parallel {mesh.size()}: the workload has no {' and no '.join(missing)}, "
+            "which say how a sequence is shared; set context_parallel to 1, or write them as "
+            "training.workloads.Workload describes them"
+        )
+    positions = workload.context_parallel(model, mesh)
+    for module in model.modules():
+        if isinstance(module, dropout.Dropout):
+            module.positions = positions
