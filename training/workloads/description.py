@@ -1,0 +1,72 @@
+"""What a recipe needs to know of a workload; no torch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSpec:
+    """What a recipe needs to know of a workload."""
+
+    config: type[BaseModel]
+    """Its settings; unknown fields must be errors (``extra="forbid"``)."""
+
+    metrics: Mapping[str, Literal["lower", "higher"]]
+    """Every metric of the evaluation → which values are better."""
+
+    primary_metric: str
+    """The metric that baselines are compared in."""
+
+    baselines: tuple[str, ...]
+    """Names of the baselines that the evaluation fits."""
+
+    baselines_scored: bool = False
+    """Whether the workload gives their scores of single examples (``Workload.baseline_scores``), so
+    that the gate can say how far the model is from each of them, and how sure that is."""
+
+    packed_with: tuple[str, ...] | None = None
+    """Settings that the samples depend on: a change of another one does not shard again. They
+    must make a valid configuration by themselves. None: all settings."""
+
+    refuse_split: Callable[[Any, int, int], str | None] = lambda config, tensor, pipeline: (
+        "its model is made for no split: set tensor_parallel and pipeline_parallel to 1"
+        if tensor * pipeline > 1
+        else None
+    )
+    """(settings, tensor-parallel ranks, pipeline stages) → why the model cannot be split so."""
+
+    refuse_context: Callable[[Any, int, int], str | None] = lambda config, context, tensor: (
+        "its sequences are not shared by ranks: set context_parallel to 1" if context > 1 else None
+    )
+    """(settings, context-parallel ranks, tensor-parallel ranks) → why the ranks cannot share each
+    sequence."""
+
+    compared_in: tuple[str, ...] | None = None
+    """Metrics that are ratios of sums over examples, so that the scores carry them and a champion
+    can be compared in them. None: all metrics."""
+
+    slices: Callable[[Any], tuple[str, ...]] = lambda config: ()
+    """Settings → what its examples can be sliced by (``evaluate.slices``)."""
+
+    sketched: bool = False
+    """Whether its examples have sketches, by which nearly equal ones are found."""
+
+    base_differences: Callable[[Any, Mapping[str, Any]], list[str]] | None = None
+    """(settings, a Hugging Face config.json) → what makes them another model, in words; an empty
+    list where the training can begin with its weights. None: it takes no such model."""
+
+    packages: tuple[str, ...] = ()
+    """What its code imports beyond ``steps/requirements.txt``: names in ``locks/packages.txt``. The
+    steps that run it install them."""
+
+    folder_slice: str | None = None
+    """The one of the slices that is the input that an example comes from (``data.inputs``), or the
+    first folder of the raw data; ``shard.by_folder`` keeps folders apart."""
+
+    def sliced_by_input(self, config: Any) -> str | None:
+        """``folder_slice``; None where what is called so is something else: a column, say."""
+        names = self.slices(config)
+        return self.folder_slice if names.count(self.folder_slice or "") == 1 else None
