@@ -20,6 +20,7 @@ from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.mixture import MixtureOrder
 from training.data.preparation import Preparation
+from training.initial.fill import emptied
 from training.mixture import Mixture
 from training.optimizers import Average, learning_rate
 from training.profiler import Trace
@@ -72,7 +73,7 @@ class Loop:
         self.preparation = Preparation.of(workload, seed=config.seed, threads=config.loader_threads)
         model = model or fresh(config, workload)
         self._flops, self._peak = workload.flops(model), devices.peak(self.ranks.device)
-        strategy.prepare(model)
+        strategy.prepare(emptied(model))
         self.average = Average(strategy.model, config.ema_decay) if config.ema_decay else None
         self.step, self._saved = 0, -1
         self._validated: tuple[int, float] | None = None

@@ -36,7 +36,10 @@ warnings.filterwarnings("ignore", ".*returned a view tensor")
 
 
 class Mesh(Single):
-    """The model is cut into stages, then split by tensor, then sharded."""
+    """The model is cut into stages, then split by tensor, then sharded; then it gets memory.
+
+    What does the first three sees a model on meta, and must not read a weight's value.
+    """
 
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         super().__init__(config, workload, ranks)
@@ -68,6 +71,7 @@ class Mesh(Single):
         if self.averaged > 1:
             shard(model, workload.blocks(model), self.mesh, config)
         ties.check(model, self.names)
+        self.filled(model)
         self.pipeline = Pipeline(self, self.mesh) if self.stages > 1 else None
         self.optimizer = optimizers.build(config, model)
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from training import optimizers, ties
 from training.clock import Clock
 from training.config import TrainConfig
+from training.initial import fill
 from training.microbatches import MicroBatches, by_batch
 from training.strategies.blocks import adapt_blocks
 from training.strategies.ranks import Ranks
@@ -25,6 +26,7 @@ class Single:
     Attributes:
         model: the model's weights as this rank has them, under the model's own names.
         names: every name in the whole model's state → the one that it is saved under.
+        initial: name → what it begins with, of a model on meta, until ``filled``.
         from_base: names of what begins and ends as the base's, so no checkpoint holds it.
         optimizer: over these weights.
         data_rank, data_world: which part of the global batch this rank takes: ranks that share a
@@ -48,9 +50,12 @@ class Single:
         return None
 
     def prepare(self, model: nn.Module) -> None:
-        """Take the fresh model, the same on every rank, and make it ready to be trained."""
+        """Take the fresh model, the same on every rank, and make it ready to be trained.
+
+        It is on meta (``training.initial``), or real already.
+        """
         self.know(model)
-        self.take(self.placed(model))
+        self.take(self.filled(self.placed(model)))
         adapt_blocks(self.workload.blocks(self.model), self.config)
         self.forward = self.wrap(self.model)
         self.optimizer = optimizers.build(self.config, self.model)
@@ -66,7 +71,7 @@ class Single:
                 "all weights of the model are frozen (requires_grad=False), so there is nothing to "
                 "train: let Workload.model leave those that are to be trained unfrozen"
             )
-        self.names = ties.first_names(whole)
+        self.names, self.initial = ties.first_names(whole), fill.of(whole)
         self.from_base = getattr(whole, "from_base", frozenset())
         self._draws = by_batch(self.workload, whole)
 
@@ -77,9 +82,20 @@ class Single:
         self.micro = MicroBatches(model, seed, size, stage, draws=self._draws)
 
     def placed(self, model: nn.Module) -> nn.Module:
-        """On this rank's device, in the type that weights are kept in."""
-        wide = self.config.precision == "float64"
-        return model.to(self.ranks.device, torch.float64 if wide else None)
+        """In the type that weights are kept in; on this rank's device, unless it is on meta."""
+        if self.config.precision == "float64":
+            model = model.to(torch.float64)
+        return model if self.initial is not None else model.to(self.ranks.device)
+
+    def filled(self, model: nn.Module) -> nn.Module:
+        """What of the model was on meta gets memory, and this rank's part of its initial values.
+
+        Whatever is done to a model before reads no weight.
+        """
+        if self.initial is not None:
+            fill.fill(model, self.initial, self.ranks.device)
+        self.initial = None
+        return model
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """What is called in the place of the model."""

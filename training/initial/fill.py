@@ -1,0 +1,90 @@
+"""Memory for a model on meta, and its initial values into it."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from training.initial.parts import held
+from training.initial.values import Known, Value
+from trainyard.common.errors import TrainingError
+
+Values = Mapping[str, Value]
+"""Name of a parameter or buffer, under every of its names → what it begins with."""
+ATTRIBUTE = "initial_values"
+
+
+def of(model: nn.Module) -> Values | None:
+    """The initial values of a model on meta; None of a real one, which has them."""
+    return getattr(model, ATTRIBUTE, None)
+
+
+def emptied(model: nn.Module) -> nn.Module:
+    """A real model, moved to meta; its tensors are its initial values."""
+    found = named(model)
+    kept = {id(tensor): Known(tensor.detach()) for tensor in found.values()}
+    values = {name: kept[id(tensor)] for name, tensor in found.items()}
+    replace(model, lambda tensor: torch.empty_like(tensor, device="meta"))
+    setattr(model, ATTRIBUTE, values)
+    return model
+
+
+@torch.no_grad()
+def fill(model: nn.Module, values: Values, device: torch.device) -> None:
+    """Give every tensor that is on meta memory on ``device``, and its part of its value.
+
+    Raises:
+        TrainingError: a tensor is on meta, and has another name than the whole model's.
+    """
+    waiting = {name: tensor for name, tensor in named(model).items() if tensor.is_meta}
+    places = {id(tensor): name for name, tensor in reversed(waiting.items())}
+    for name in places.values():
+        if name not in values:
+            raise TrainingError(
+                f"{name} of the split model is no weight or buffer of the whole one, so nothing is "
+                "known to begin with: let Workload.stage and Workload.tensor_parallel keep names"
+            )
+    replace(model, lambda tensor: _memory(tensor, device) if tensor.is_meta else tensor)
+    now = named(model)
+    for name in places.values():
+        tensor = now[name]
+        values[name].write(held(tensor), getattr(tensor, "_local_tensor", tensor))
+
+
+def named(model: nn.Module) -> dict[str, Tensor]:
+    """All names of parameters and buffers, also of those that are not saved."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {**dict(parameters), **dict(model.named_buffers(remove_duplicate=False))}
+
+
+def replace(model: nn.Module, made: Callable[[Tensor], Tensor]) -> None:
+    """Every parameter and buffer becomes what ``made`` gives for it: once, where it is tied.
+
+    A parameter stays the object that it is, since modules may keep it in attributes besides.
+    """
+    done: dict[int, Tensor] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and id(parameter) not in done:
+                done[id(parameter)] = parameter
+                _swap(module, name, made(parameter))
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                if id(buffer) not in done:
+                    done[id(buffer)] = made(buffer)
+                module._buffers[name] = done[id(buffer)]
+    model._apply(lambda tensor: tensor)  # FSDP2 looks at its parameters anew
+
+
+def _swap(module: nn.Module, name: str, content: Tensor) -> None:
+    parameter = module._parameters[name]
+    if content is parameter:
+        return
+    new = nn.Parameter(content, requires_grad=parameter.requires_grad)
+    new.__class__ = parameter.__class__
+    new.__dict__.update(parameter.__dict__)
+    torch.utils.swap_tensors(parameter, new)
+
+
+def _memory(tensor: Tensor, device: torch.device) -> Tensor:
+    return torch.empty_like(tensor, device=device)
