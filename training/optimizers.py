@@ -68,12 +68,29 @@ def build(
     return kind(found, lr=config.learning_rate, betas=betas, **options)
 
 
+def step(optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
+    """One step of the optimizer, which the device leaves out where ``finite`` is false.
+
+    ``found_inf`` is what torch's GradScaler tells a fused optimizer by: where it is 1, weights,
+    moments and the count of steps stay as they are, and the host need not know.
+
+    Args:
+        finite: boolean, 0-dim, on the weights' device.
+    """
+    optimizer.found_inf = (~finite).float()
+    try:
+        optimizer.step()
+    finally:
+        del optimizer.found_inf
+
+
 class Lamb(torch.optim.Optimizer):
     """Adam's step, scaled to each layer by ‖weights‖ / ‖step‖ (You et al. 2020, algorithm 2).
 
     Ours because the norms have to be those of the whole tensor where it is sharded, which the
     implementations in libraries get wrong. As in the paper's experiments φ is the identity, and
-    the ratio is 1 where a norm is 0.
+    the ratio is 1 where a norm is 0. The count of steps is on the weights' device, as a fused
+    AdamW's is, because only the device knows whether a step is left out (``step``).
     """
 
     def __init__(
@@ -95,23 +112,25 @@ class Lamb(torch.optim.Optimizer):
     def _update(self, parameter: Tensor, group: dict) -> None:
         state, (beta1, beta2) = self.state[parameter], group["betas"]
         if not state:
-            state["step"] = torch.zeros(())
+            state["step"] = torch.zeros((), device=parameter.device)
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
-        state["step"] += 1
-        first = state["exp_avg"].lerp_(parameter.grad, 1 - beta1)
-        second = (
-            state["exp_avg_sq"]
-            .mul_(beta2)
-            .addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
-        )
-        number = float(state["step"])
-        denominator = (second / (1 - beta2**number)).sqrt_().add_(1e-6)
-        step = (first / (1 - beta1**number)).div_(denominator)
+        gradient = parameter.grad
+        taken = torch.ones((), dtype=torch.float64, device=parameter.device)
+        if (found_inf := getattr(self, "found_inf", None)) is not None:
+            taken, gradient = 1 - found_inf.double(), gradient.masked_fill(found_inf > 0, 0)
+        state["step"] += taken
+        share = (taken * (1 - beta1)).to(parameter.dtype)  # of the new in the average
+        first = state["exp_avg"].lerp_(gradient, share)
+        kept = (1 - taken * (1 - beta2)).to(parameter.dtype)
+        second = state["exp_avg_sq"].mul_(kept).addcmul_(gradient, gradient, value=1 - beta2)
+        number = state["step"].double().clamp(min=1)
+        denominator = (second / (1 - beta2**number).to(parameter.dtype)).sqrt_().add_(1e-6)
+        step = (first / (1 - beta1**number).to(parameter.dtype)).div_(denominator)
         step = step.add_(parameter, alpha=group["weight_decay"])
         weight_norm, step_norm = _norm(parameter), _norm(step)
-        ratio = weight_norm / step_norm if weight_norm > 0 and step_norm > 0 else 1.0
-        parameter.sub_(step, alpha=group["lr"] * ratio)
+        ratio = torch.where((weight_norm > 0) & (step_norm > 0), weight_norm / step_norm, 1.0)
+        parameter.sub_(step.mul_((taken * group["lr"] * ratio).to(parameter.dtype)))
 
 
 OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], Mapping[str, Any]]] = {
@@ -121,10 +140,10 @@ OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], Mapping[str, Any]]] 
 """Optimizer → its class, and what it takes besides rate, betas and groups."""
 
 
-def _norm(tensor: Tensor) -> float:
-    """The L2 norm; of a DTensor over all of its shards."""
+def _norm(tensor: Tensor) -> Tensor:
+    """The L2 norm, float64, 0-dim; of a DTensor over all of its shards."""
     length = torch.linalg.vector_norm(tensor)
-    return float(length.full_tensor() if hasattr(length, "full_tensor") else length)
+    return (length.full_tensor() if hasattr(length, "full_tensor") else length).double()
 
 
 def moments(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
@@ -169,11 +188,16 @@ class Average:
         self.tensors = {n: p.detach().clone() for n, p in trained.items()}
 
     @torch.no_grad()
-    def update(self, step: int) -> None:
-        """After optimizer step ``step`` (from 0): average ← d × average + (1 − d) × weights."""
+    def update(self, step: int, finite: Tensor) -> None:
+        """After optimizer step ``step`` (from 0): average ← d × average + (1 − d) × weights.
+
+        Args:
+            finite: boolean, 0-dim, on the weights' device; where it is false, nothing changes.
+        """
         decay = min(self._decay, (1 + step) / (10 + step))
+        share = finite.double() * (1 - decay)
         for name, parameter in self._weights.items():
-            self.tensors[name].lerp_(parameter, 1 - decay)
+            self.tensors[name].lerp_(parameter, share.to(parameter.dtype))
 
     @torch.no_grad()
     def swap(self) -> None:

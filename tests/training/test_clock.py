@@ -77,7 +77,7 @@ def _rank(rank: int, port: int, strategy: str, answer: Connection) -> None:
         mine.clock.skip()
         mine.clock.read()
         mine.begin(0)
-        mine.backward([{"x": torch.ones(1, 4)}] * 2, 4.0)
+        mine.backward([{"x": torch.ones(1, 4)}] * 2, torch.tensor(4.0))
         mine.clock.mark("forward_backward")
         answer.send(mine.clock.read())
 

@@ -16,6 +16,8 @@ from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.optimizers import Average, build, moments
 
+FINITE = torch.tensor(True)
+
 SHORT = SETTINGS | {
     "precision": "float64",
     "max_steps": 6,
@@ -91,7 +93,7 @@ def test_the_average_of_the_weights():
     optimizer = build(config(), trained)
     for decay, step in ((0.1, 0), (2 / 11, 1), (0.75, 26), (0.75, 1000)):  # 27 / 36 = 0.75
         take(trained, optimizer, 1)
-        average.update(step)
+        average.update(step, FINITE)
         expected = decay * expected + (1 - decay) * trained[0].weight.detach()
     last = trained[0].weight.detach().clone()
     average.swap()
@@ -108,7 +110,7 @@ def test_a_short_run_does_not_ship_its_initial_weights():
         for parameter in trained.parameters():
             parameter.fill_(7.0)
     for step in range(20):
-        average.update(step)
+        average.update(step, FINITE)
     assert all(torch.allclose(t, t.new_tensor(7.0), atol=1e-5) for t in average.tensors.values())
 
 

@@ -91,26 +91,29 @@ class DeepSpeed(Single):
         self._zero = self.engine.optimizer
         self._make_moments()
 
-    def backward(self, batches: Sequence[Batch], units: float) -> Tensor:
+    def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
+        scale = self.data_world / units
         for number, batch in enumerate(batches, 1):
             self.micro.begin(number - 1)
             self.engine.set_gradient_accumulation_boundary(number == len(batches))
             loss = self.loss(self.forward, batch)
             # Averaged over the ranks by DeepSpeed: times their number it is the sum again.
-            self.engine.backward(loss * (self.data_world / units), scale_wrt_gas=False)
+            self.engine.backward(loss * scale.to(loss.dtype), scale_wrt_gas=False)
             total += loss.detach()
         return total
 
-    def clip(self) -> float:
+    def clip(self) -> Tensor:
         """The global norm; DeepSpeed scales down as it updates, by the same norm."""
         if self.config.zero_stage < 3:
-            return float(self._zero.scaled_global_norm())
+            return self._zero.scaled_global_norm()
         from deepspeed.runtime.utils import combine_grad_norm_groups
 
-        return float(combine_grad_norm_groups(self._zero._get_norm_groups()))
+        return combine_grad_norm_groups(self._zero._get_norm_groups())
 
-    def update(self, rate: float) -> None:
+    def update(self, rate: float, finite: Tensor) -> None:
+        if not finite:  # DeepSpeed reads the norm as it updates, so this costs nothing more
+            return
         for group in self._zero.param_groups:
             group["lr"] = rate
         self.engine.step()

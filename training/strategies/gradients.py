@@ -12,8 +12,11 @@ from training.strategies.pipeline import Pipeline
 
 def clip(
     model: nn.Module, longest: float, device: torch.device, pipeline: Pipeline | None
-) -> float:
-    """The gradient's L2 norm over all ranks; the gradient is then scaled down to ``longest``."""
+) -> Tensor:
+    """The gradient's L2 norm over all ranks; the gradient is then scaled down to ``longest``.
+
+    float64, 0-dim; the host reads nothing.
+    """
     gradients = {n: gradient_of(p) for n, p in model.named_parameters() if p.requires_grad}
     if pipeline is not None:
         pipeline.add_up_shared(gradients)
@@ -26,11 +29,19 @@ def clip(
     squares = norm(list(counted.values()), device).square().double()
     if pipeline is not None:
         dist.all_reduce(squares, group=pipeline.group)
-    total = float(squares.sqrt())
-    shrink = min(1.0, longest / (total + 1e-6))  # as torch's clip_grad_norm_
-    if gradients:
-        torch._foreach_mul_([local(gradient) for gradient in gradients.values()], shrink)
+    total = squares.sqrt()
+    shrink = (longest / (total + 1e-6)).clamp(max=1.0)  # as torch's clip_grad_norm_
+    scale([local(gradient) for gradient in gradients.values()], shrink)
     return total
+
+
+def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
+    """Multiply in place by a 0-dim tensor, in each one's own type."""
+    alike: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        alike.setdefault(tensor.dtype, []).append(tensor)
+    for dtype, group in alike.items():
+        torch._foreach_mul_(group, by.to(dtype))
 
 
 def gradient_of(parameter: nn.Parameter) -> Tensor | None:

@@ -4,7 +4,7 @@ Its API is horovod.torch 0.28 (horovod.readthedocs.io/en/stable/api.html#module-
 Checkpoints and what the ranks tell each other go through torch's own process group.
 """
 
-from torch import nn
+from torch import Tensor, nn
 
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
@@ -49,10 +49,10 @@ class Horovod(Single):
             op=hvd.Average,  # Single.backward has the number of ranks in it: the sum again
         )
 
-    def clip(self) -> float:
+    def clip(self) -> Tensor:
         self.optimizer.synchronize()
         return super().clip()
 
-    def update(self, rate: float) -> None:
+    def update(self, rate: float, finite: Tensor) -> None:
         with self.optimizer.skip_synchronize():  # clip has
-            super().update(rate)
+            super().update(rate, finite)

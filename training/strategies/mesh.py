@@ -95,7 +95,7 @@ class Mesh(Single):
         device = self.ranks.device.type
         return DeviceMesh.from_group(mine, device, mesh_dim_names=("context",))
 
-    def backward(self, batches: Sequence[Batch], units: float) -> Tensor:
+    def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
         if self.pipeline is None:
             return super().backward(batches, units)
         return self.pipeline.backward(batches, self.averaged / units)
@@ -106,7 +106,7 @@ class Mesh(Single):
             self.model.reshard()  # a forward pass without a backward one leaves the root gathered
         return loss
 
-    def clip(self) -> float:
+    def clip(self) -> Tensor:
         return clip(self.model, self.config.grad_clip, self.ranks.device, self.pipeline)
 
     def data_groups(self) -> Sequence[dist.ProcessGroup]:

@@ -32,11 +32,11 @@ class Pipeline:
         self.stage, self.stages = mesh.get_local_rank("pipeline"), mesh["pipeline"].size()
         self._schedules: dict[object, object] = {}
         self._batches: Sequence[Batch] = ()
-        self._scale = 1.0
+        self._scale = torch.ones((), dtype=torch.float64, device=strategy.ranks.device)
         self.group = mesh["pipeline"].get_group()
         self._shared, self.not_counted = self._find_shared()
 
-    def backward(self, batches: Sequence[Batch], scale: float) -> Tensor:
+    def backward(self, batches: Sequence[Batch], scale: Tensor) -> Tensor:
         """Gradients of ``scale`` × the sum of the losses; returns that sum where it is known."""
         schedule = self._schedule(Schedule1F1B, batches, scale_grads=False)
         self._batches, self._scale = batches, scale
@@ -50,13 +50,13 @@ class Pipeline:
                 **self._beside(batches),
             )
         for loss in losses:
-            total += loss.detach() / scale
+            total += loss.detach() / scale.to(loss.dtype)
         return total
 
     def validate(self, batch: Batch) -> Tensor:
         """The sum of the losses where it is known, 0 elsewhere."""
         schedule = self._schedule(ScheduleGPipe, [batch])
-        self._batches, self._scale = [batch], 1.0
+        self._batches, self._scale = [batch], torch.ones_like(self._scale)
         losses: list[Tensor] = []
         schedule.eval(
             *self._inputs([batch]),
@@ -106,7 +106,8 @@ class Pipeline:
 
     def _loss(self, outputs: Tensor, number: Tensor) -> Tensor:
         batch = self._batches[int(number)]
-        return self._strategy.score(outputs, batch) * self._scale
+        loss = self._strategy.score(outputs, batch)
+        return loss * self._scale.to(loss.dtype)
 
     def _find_shared(self) -> tuple[dict[str, dist.ProcessGroup], set[str]]:
         """Groups of the stages that hold a parameter together; every rank makes every group."""

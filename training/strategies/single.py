@@ -129,18 +129,22 @@ class Single:
         beside = getattr(self.workload, "beside", None)
         return beside(batch) if beside else {}
 
-    def backward(self, batches: Sequence[Batch], units: float) -> Tensor:
+    def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
         """Gradients of the mean loss over the ``units`` of the global batch.
 
-        Returns the sum of the losses of this rank's micro-batches, float64, 0-dim.
+        Args:
+            units: float64, 0-dim, on the device.
+
+        Returns the sum of the losses of this rank's micro-batches, likewise.
         """
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
+        scale = self.averaged / units
         for number, batch in enumerate(batches, 1):
             self.micro.begin(number - 1)
             with nullcontext() if number == len(batches) else self.accumulating():
                 loss = self.loss(self.forward, batch)
                 # Ranks average their gradients: times their number it is the sum again.
-                scaled = loss * (self.averaged / units)
+                scaled = loss * scale.to(loss.dtype)
                 if number == len(batches):
                     scaled.register_hook(self._note_waiting)
                 scaled.backward()
@@ -181,16 +185,20 @@ class Single:
         """The sum of the losses of a batch in full precision, without gradients."""
         return self.workload.loss(self.outputs(self.model, batch), batch)
 
-    def clip(self) -> float:
-        """The global L2 norm of the gradient, which is then scaled down to ``grad_clip``."""
-        parameters = list(self.model.parameters())
-        return float(nn.utils.clip_grad_norm_(parameters, self.config.grad_clip))
+    def clip(self) -> Tensor:
+        """The global L2 norm of the gradient, 0-dim, which is then scaled down to ``grad_clip``."""
+        return nn.utils.clip_grad_norm_(list(self.model.parameters()), self.config.grad_clip)
 
-    def update(self, rate: float) -> None:
-        """The optimizer's step at a learning rate; gradients are gone afterwards."""
+    def update(self, rate: float, finite: Tensor) -> None:
+        """The optimizer's step at a learning rate; gradients are gone afterwards.
+
+        Args:
+            finite: boolean, 0-dim, on the device; where it is false, weights and the optimizer's
+                state stay as they are.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        optimizers.step(self.optimizer, finite)
         self.optimizer.zero_grad()
 
     def sum(self, values: Tensor) -> Tensor:

@@ -69,8 +69,8 @@ class Smp(Single):
     def validate(self, batch: Batch) -> Tensor:
         return self.workload.loss(self.outputs(self.forward, batch), batch)
 
-    def clip(self) -> float:
-        return float(self.forward.clip_grad_norm_(self.config.grad_clip))
+    def clip(self) -> Tensor:
+        return self.forward.clip_grad_norm_(self.config.grad_clip)
 
     def state(self) -> dict[str, Tensor]:
         """Whole tensors, on rank 0's CPU only; every rank takes part."""
