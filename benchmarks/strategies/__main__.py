@@ -1,6 +1,7 @@
 """Does the strategy change the curve? Every one against a single process, on real ranks (gloo).
 
 python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP] [--json F]
+    [--documents] samples of several documents, across which nothing attends
     [--golden]    write the single process's losses where the tests find them
 
 In float32 a difference can be rounding or an error; in float64 rounding is a billion times smaller
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.strategies.cases import CASES, SETTINGS, container, write_data
+from benchmarks.strategies.cases import CASES, MODEL, SETTINGS, container, write_data
 from tests.fakes import launch
 from tests.training import worlds
 from tests.training.trainings import losses
@@ -33,13 +34,16 @@ def main(
     only: str = "",
     json_file: Annotated[Path | None, typer.Option("--json")] = None,
     golden: bool = False,
+    documents: bool = False,
 ) -> None:
     settings = SETTINGS | {"precision": precision, "max_steps": steps}
+    if documents:
+        settings |= {"workload_config": json.dumps(MODEL | {"attend": "document"})}
     table = Table("strategy", "ranks", "largest difference", "validation", "seconds")
     found, worst = {}, 0.0
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "data"
-        write_data(data)
+        write_data(data, packed=documents)
         chosen = {n: case for n, case in CASES.items() if only in n or n == "single"}
         if precision == "float64":  # DeepSpeed keeps its weights in float32
             chosen = {n: case for n, case in chosen.items() if not n.startswith("ZeRO")}

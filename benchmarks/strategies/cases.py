@@ -40,6 +40,15 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "pipeline × 4": (4, {"pipeline_parallel": 4}),
     "DDP × 2, tensor × 2": (4, {"tensor_parallel": 2}),
     "FSDP2 × 2, pipeline × 2": (4, {"strategy": "fsdp", "pipeline_parallel": 2}),
+    "context × 2": (2, {"context_parallel": 2}),
+    "context × 4": (4, {"strategy": "fsdp", "context_parallel": 4}),
+    "FSDP2 × 2, context × 2": (4, {"strategy": "fsdp", "context_parallel": 2}),
+    "context × 2, tensor × 2": (4, {"context_parallel": 2, "tensor_parallel": 2}),
+    "context × 2, pipeline × 2": (4, {"context_parallel": 2, "pipeline_parallel": 2}),
+    "FSDP2 × 2, context × 2, tensor × 2": (
+        8,
+        {"strategy": "fsdp", "context_parallel": 2, "tensor_parallel": 2},
+    ),
     "tensor × 2, pipeline × 2": (4, {"tensor_parallel": 2, "pipeline_parallel": 2}),
     "FSDP2 × 2, tensor × 2, pipeline × 2": (
         8,
@@ -53,10 +62,11 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 """Name → (world size, what differs from SETTINGS)."""
 
 
-def write_data(folder: Path) -> None:
+def write_data(folder: Path, *, packed: bool = False) -> None:
     """A train and a validation split of ragged lists of tokens, the same on every machine.
 
-    A sample holds 2 to 32 tokens, the rest is padding: micro-batches hold unequal counts.
+    A sample holds 2 to 32 tokens, the rest is padding: micro-batches hold unequal counts. With
+    ``packed`` it holds several documents: each token is an end token with a chance of 1 in 6.
     """
     packing = load_packing("language_model", MODEL)
     random = np.random.default_rng(0)
@@ -66,6 +76,8 @@ def write_data(folder: Path) -> None:
         for row, length in zip(rows, random.integers(2, 33, samples), strict=True):
             text = np.concatenate([words[n] for n in random.zipf(1.5, 20) % len(words)])
             row[: min(length, len(text))] = text[:length]
+        if packed:
+            rows[random.random(rows.shape) < 1 / 6] = packing.tokenizer.end
         write_dataset(
             folder / split,
             {"tokens": rows},

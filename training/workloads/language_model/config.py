@@ -25,6 +25,10 @@ class LanguageModelConfig(BaseModel):
     windows of the texts. completions: ``prompt`` and ``completion``, of which only the completion
     is; each is a sample."""
 
+    attend: Literal["window", "document"] = "window"
+    """How far attention reaches back. window: to the window's beginning, over all documents in it.
+    document: to the beginning of the token's own document, where positions begin anew, too."""
+
     layers: int = Field(default=4, ge=1)
     """Transformer blocks."""
 
@@ -115,6 +119,18 @@ def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str
     return None
 
 
+def refuse_context(config: LanguageModelConfig, context: int, tensor: int) -> str | None:
+    """Why so many ranks cannot share each sequence; None when they can."""
+    parts = 2 * context * tensor
+    if context > 1 and config.context_length % parts:
+        return (
+            f"context_length {config.context_length} cannot be cut into 2 × context_parallel "
+            f"{context} × tensor_parallel {tensor} = {parts} equal parts, two for each rank, so "
+            "that all have as much to attend to; choose a multiple of it"
+        )
+    return None
+
+
 SPEC = WorkloadSpec(
     config=LanguageModelConfig,
     metrics={
@@ -128,6 +144,7 @@ SPEC = WorkloadSpec(
     packed_with=("tokenizer", "context_length", "records"),
     sketched=True,
     refuse_split=refuse_split,
+    refuse_context=refuse_context,
     compared_in=("bits_per_byte", "loss", "next_token_accuracy"),
     slices=lambda config: ("source",),
     folder_slice="source",

@@ -16,8 +16,8 @@ from trainyard.common.errors import TrainingError
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 ROPE = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-OF_SAMPLES = {"tokenizer", "context_length", "records"}
-"""Settings that make other samples, and no other model."""
+OF_SAMPLES = {"attend", "tokenizer", "context_length", "records"}
+"""Settings that make other samples, or keep their documents apart, and no other model."""
 ONE_WAY: Mapping[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "mlp_bias": (False, None),

@@ -10,8 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.workloads.language_model import documents as of_documents
+from training.workloads.language_model.attention import Mask, attend, mask
+from training.workloads.language_model.documents import Documents
+
 if TYPE_CHECKING:
     from training.workloads.language_model.config import LanguageModelConfig
+    from training.workloads.language_model.context import Sharing
 
 
 def rotary_angles(config: "LanguageModelConfig") -> tuple[Tensor, Tensor]:
@@ -31,7 +36,7 @@ def rotary_angles(config: "LanguageModelConfig") -> tuple[Tensor, Tensor]:
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn the pairs (x[i], x[i + width/2]) by their position's angle.
 
-    x: (batch, heads, t, width); cos and sin: (t, width / 2).
+    x: (batch, heads, t, width); cos and sin: (t, width / 2), or (batch, 1, t, width / 2).
     """
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).type_as(x)
@@ -52,8 +57,9 @@ class Attention(nn.Module):
             self.k_norm = nn.RMSNorm(self.head_width, config.norm_eps)
         else:
             self.q_norm = self.k_norm = nn.Identity()
+        self.sharing: Sharing | None = None  # ranks that have parts of each sequence
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Mask = None) -> Tensor:
         """x and the result: (batch, t, dim)."""
         batch, length, _ = x.shape
         # Group by group, so that a tensor-parallel rank's rows of the weight are whole groups.
@@ -61,9 +67,9 @@ class Attention(nn.Module):
         parts = qkv.split((self.shared, 1, 1), dim=3)
         q, k, v = (part.flatten(2, 3).transpose(1, 2) for part in parts)
         q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
-        if self.shared > 1:
-            k, v = (part.repeat_interleave(self.shared, dim=1) for part in (k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if self.sharing is not None:
+            k, v = self.sharing.gather(k, v)
+        y = attend(q, k, v, mask)
         return self.out(y.transpose(1, 2).reshape(batch, length, -1))
 
 
@@ -90,8 +96,8 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(config.dim, config.norm_eps)
         self.feed_forward = FeedForward(config.dim, config.hidden)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), cos, sin)
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Mask = None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), cos, sin, mask)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
@@ -99,11 +105,21 @@ class Transformer(nn.Module):
     """Tokens (batch, t) → logits (batch, t, vocabulary), t at most ``context_length``.
 
     A pipeline stage of it (see ``parallel.stage``) takes the stream (batch, t, dim) unless it is
-    the first, and gives it unless it is the last.
+    the first, and gives it unless it is the last. Of ranks that share each sequence (see
+    ``context``) all of that is the rank's own part, t / ranks.
+
+    With ``documents`` nothing attends across documents, and positions begin anew in each.
     """
 
-    def __init__(self, config: "LanguageModelConfig", vocabulary: int) -> None:
+    def __init__(
+        self,
+        config: "LanguageModelConfig",
+        vocabulary: int,
+        documents: Documents | None = None,
+    ) -> None:
         super().__init__()
+        self.documents = documents
+        self.sharing: Sharing | None = None
         self.first = self.last = True
         self.embedding = nn.Embedding(vocabulary, config.dim)
         blocks = {str(n): Block(config) for n in range(config.layers)}
@@ -117,18 +133,35 @@ class Transformer(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
         self._initialise(config.layers)
 
-    def forward(self, x: Tensor) -> Tensor:
-        length = x.shape[1]
-        cos, sin = self.cos[:length], self.sin[:length]
+    def forward(self, x: Tensor, documents: Tensor | None = None) -> Tensor:
+        """``documents``: of whole samples, what ``Documents.number`` gives, (batch, whole t); for
+        those who do not have their tokens."""
+        if self.documents is not None and documents is None:
+            documents = self.documents.number(x)
+        cos, sin, seen = self._places(x.shape[1], documents)
         if self.first:
             x = self.embedding(x)
         for block in self.blocks.values():
-            x = block(x, cos, sin)
+            x = block(x, cos, sin, seen)
         if not self.last:
             return x
         # Tied, Press & Wolf 2017: the embedding's weight, read the other way round.
         scored = self.embedding if self.unembedding is None else self.unembedding
         return self.head(self.norm(x), scored.weight)
+
+    def _places(self, length: int, documents: Tensor | None) -> tuple[Tensor, Tensor, Mask]:
+        """Cosine and sine of this rank's ``length`` positions, and what they see."""
+        if documents is None and self.sharing is None:
+            return self.cos[:length], self.sin[:length], None
+        if self.sharing is None:
+            mine = every = torch.arange(length, device=self.cos.device)
+        else:
+            mine, every = self.sharing.mine, self.sharing.every
+        seen = mask(mine, every, documents, wide=self.cos.dtype == torch.float64)
+        if documents is None:
+            return self.cos[mine], self.sin[mine], seen
+        at = of_documents.positions(documents)[:, None, mine]
+        return self.cos[at], self.sin[at], seen
 
     def _initialise(self, layers: int) -> None:
         """Normal(0, 0.02), the layers that add to the stream scaled by 1/√(2 × layers) (GPT-2)."""

@@ -9,7 +9,10 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from training.workloads.language_model.config import LanguageModelConfig, refuse_context
+from training.workloads.language_model.context import Sharing
 from training.workloads.language_model.model import Transformer
+from trainyard.common.errors import TrainingError
 
 
 def tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
@@ -39,6 +42,21 @@ def vocabulary_parallel(x: Tensor, weight: DTensor) -> Tensor:
     mesh = weight.device_mesh
     logits = DTensor.from_local(x, mesh, [Replicate()], run_check=False) @ weight.T
     return logits.redistribute(placements=[Replicate()]).to_local()
+
+
+def context_parallel(model: Transformer, mesh: DeviceMesh, config: LanguageModelConfig) -> Tensor:
+    """Give each rank of the mesh its part of every sequence; returns the places of its tokens.
+
+    Raises:
+        TrainingError: the sequences cannot be shared evenly.
+    """
+    if refused := refuse_context(config, mesh.size(), 1):
+        raise TrainingError(refused)
+    sharing = Sharing.over(mesh, config.context_length)
+    model.sharing = sharing
+    for block in model.blocks.values():
+        block.attention.sharing = sharing
+    return sharing.mine
 
 
 def stage(model: Transformer, index: int, count: int) -> Transformer:

@@ -12,6 +12,8 @@ from training.data.dataset import Dataset
 from training.scores import Block, Metrics
 from training.workloads.language_model import baselines, portable, serving
 from training.workloads.language_model.completions import COUNTED
+from training.workloads.language_model.context import places
+from training.workloads.language_model.documents import Documents
 from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.near import sketches
 from training.workloads.language_model.packing import Packing
@@ -31,6 +33,7 @@ class Workload:
 
     def __init__(self, packing: Packing) -> None:
         self.packing, self.config, self.tokenizer = packing, packing.config, packing.tokenizer
+        self.documents = Documents.of(self.config, self.tokenizer.end)
 
     def fit(self, train: Dataset) -> None:
         """Nothing: the vocabulary is the tokenizer's."""
@@ -40,7 +43,7 @@ class Workload:
         return self.packing.files()
 
     def model(self) -> nn.Module:
-        return Transformer(self.config, self._rows())
+        return Transformer(self.config, self._rows(), self.documents)
 
     def _rows(self) -> int:
         """Of the embedding: the tokenizer's tokens, and what the settings fill them up to."""
@@ -54,7 +57,13 @@ class Workload:
 
     def units(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The number of predicted tokens; padding and prompts are left out."""
-        return self._counted(batch).sum()
+        return (self._targets(batch) != IGNORED).sum()
+
+    def _targets(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The tokens to predict, (n, t); IGNORED where a target costs nothing."""
+        if "targets" in batch:  # of a part
+            return batch["targets"]
+        return batch["tokens"][:, 1:].long().where(self._counted(batch), IGNORED)
 
     def _counted(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Which targets cost anything, boolean (n, context_length)."""
@@ -63,12 +72,25 @@ class Workload:
         return ~padding(batch["tokens"].long(), self.tokenizer.end)
 
     def inputs(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        return (batch["tokens"][:, :-1].long(),)
+        return (batch["inputs"] if "inputs" in batch else batch["tokens"][:, :-1].long(),)
+
+    def beside(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Which document each token belongs to, where attention asks for it."""
+        if self.documents is None:
+            return {}
+        if "documents" in batch:
+            return {"documents": batch["documents"]}
+        return {"documents": self.documents.number(batch["tokens"][:, :-1].long())}
+
+    def part(self, batch: Mapping[str, Tensor], index: int, count: int) -> dict[str, Tensor]:
+        """A context rank's inputs and targets; the documents are those of the whole samples."""
+        inputs, targets = batch["tokens"][:, :-1].long(), self._targets(batch)
+        mine = places(inputs.shape[1], index, count, inputs.device)
+        return {"inputs": inputs[:, mine], "targets": targets[:, mine], **self.beside(batch)}
 
     def loss(self, logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """Cross-entropy in nats, summed over the tokens."""
-        tokens = batch["tokens"].long()
-        targets = tokens[:, 1:].where(self._counted(batch), IGNORED).flatten()
+        targets = self._targets(batch).flatten()
         flat = logits.flatten(0, 1)
         return F.cross_entropy(flat, targets, reduction="sum", ignore_index=IGNORED)
 
@@ -94,6 +116,11 @@ class Workload:
         from training.workloads.language_model import parallel  # 0.7 s, for those who need it
 
         parallel.tensor_parallel(model, mesh)
+
+    def context_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> Tensor:
+        from training.workloads.language_model import parallel
+
+        return parallel.context_parallel(model, mesh, self.config)
 
     def stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
         from training.workloads.language_model import parallel

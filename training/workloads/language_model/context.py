@@ -1,0 +1,49 @@
+"""Context parallel: each rank has a part of every sequence, and the keys and values of all of it.
+
+As in Llama 3 (Grattafiori et al. 2024, section 3.3.2): the sequence is cut into 2 × ranks chunks,
+and rank i takes chunk i from the front and chunk i from the back, so that under a causal mask all
+have as much to compute; before attention the ranks gather keys and values, which are small beside
+the rest where heads share them, and whatever mask there is needs no other algorithm.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+
+def places(length: int, index: int, count: int, device: torch.device | str = "cpu") -> Tensor:
+    """Places in the sequence of what rank ``index`` of ``count`` has, (length / count,)."""
+    chunk = length // (2 * count)
+    front = torch.arange(index * chunk, (index + 1) * chunk, device=device)
+    back = torch.arange(length - (index + 1) * chunk, length - index * chunk, device=device)
+    return torch.cat((front, back))
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How the ranks of a mesh share sequences of a length."""
+
+    mesh: DeviceMesh
+    mine: Tensor
+    """Places of this rank's tokens, (t,)."""
+    every: Tensor
+    """Places of all ranks' tokens, rank by rank: as what they gather lies."""
+
+    @classmethod
+    def over(cls, mesh: DeviceMesh, length: int) -> "Sharing":
+        device, count = mesh.device_type, mesh.size()
+        parts = [places(length, index, count, device) for index in range(count)]
+        return cls(mesh, parts[mesh.get_local_rank()], torch.cat(parts))
+
+    def gather(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (n, heads, t, width) of this rank → those of all, t in ``every``'s order.
+
+        In the backward pass each rank gets the sum of the ranks' gradients of its own.
+        """
+        from torch.distributed._functional_collectives import all_gather_tensor_autograd
+
+        both = torch.stack((k.type_as(v), v))
+        k, v = all_gather_tensor_autograd(both, 3, self.mesh.get_group()).unbind()
+        return k, v
