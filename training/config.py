@@ -31,6 +31,7 @@ BY_BATCH = {
     "context_parallel",
     "micro_batch",
     "pipeline_parallel",
+    "sequence_parallel",
     "tensor_parallel",
 }
 

@@ -33,6 +33,11 @@ class Layout(BaseModel):
     tensor_parallel: int = Field(default=1, ge=1)
     """With ddp and fsdp: ranks that share each matrix product; best within one node."""
 
+    sequence_parallel: bool = True
+    """With tensor_parallel, where the workload can: what lies between the split layers is shared
+    along the sequence too (Korthikanti et al. 2022), for as much traffic and a share of the
+    activations' memory."""
+
     context_parallel: int = Field(default=1, ge=1)
     """With ddp and fsdp: ranks that share each sequence, for contexts whose activations one rank
     cannot hold. They hold the same weights, over which fsdp shards, too."""

@@ -54,11 +54,8 @@ def _check_split(recipe: Recipe, loop: TrainConfig, settings: BaseModel) -> None
             f"train.loop.tensor_parallel {tensor}, train.loop.pipeline_parallel {pipeline}: "
             f"workload {recipe.workload.name}: {refused}"
         )
-    context = loop.context_parallel
-    if refused := recipe.workload_spec.refuse_context(settings, context, tensor):
-        raise RecipeError(
-            f"train.loop.context_parallel {context}: workload {recipe.workload.name}: {refused}"
-        )
+    if refused := recipe.workload_spec.refuse_layout(settings, loop):
+        raise RecipeError(f"train.loop: workload {recipe.workload.name}: {refused}")
 
 
 def _check_slices(recipe: Recipe, settings: BaseModel) -> None:

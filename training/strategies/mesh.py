@@ -11,9 +11,9 @@ they are as data-parallel ranks. So the mesh that the weights lie on has them in
 ``replicate`` (ddp), and they have a mesh of their own to share sequences.
 """
 
-import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from training import optimizers, ties
 from training.config import TrainConfig
+from training.strategies import tensor
 from training.strategies.blocks import adapt_blocks
 from training.strategies.context import share_sequences
 from training.strategies.gradients import clip
@@ -30,9 +31,6 @@ from training.strategies.ranks import Ranks
 from training.strategies.sharding import accumulating, full, shard
 from training.strategies.single import Batch, Single, on_cpu
 from training.workloads import Workload
-
-# Logits that were gathered over tensor-parallel ranks are a view; nothing writes into them.
-warnings.filterwarnings("ignore", ".*returned a view tensor")
 
 
 class Mesh(Single):
@@ -63,7 +61,7 @@ class Mesh(Single):
         # Each stage and each part of the sequences draws random numbers of its own.
         self.take(self.placed(model), self.stage + self.stages * self.context)
         if config.tensor_parallel > 1:
-            workload.tensor_parallel(model, self.mesh["tensor"])
+            tensor.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
             ties.tie_again(model, self.names)
         if self.contexts > 1:
             share_sequences(workload, model, self.context_mesh())
@@ -96,12 +94,19 @@ class Mesh(Single):
         return DeviceMesh.from_group(mine, device, mesh_dim_names=("context",))
 
     def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
-        if self.pipeline is None:
-            return super().backward(batches, units)
-        return self.pipeline.backward(batches, self.averaged / units)
+        with tensor.losses(self.workload):
+            if self.pipeline is None:
+                return super().backward(batches, units)
+            return self.pipeline.backward(batches, self.averaged / units)
+
+    def score(self, outputs: Tensor, batch: Batch) -> Tensor:
+        loss = partial(super().score, batch=batch)
+        return tensor.score(self.workload, loss, outputs)
 
     def validate(self, batch: Batch) -> Tensor:
-        loss = super().validate(batch) if self.pipeline is None else self.pipeline.validate(batch)
+        with tensor.losses(self.workload):
+            pipeline = self.pipeline
+            loss = super().validate(batch) if pipeline is None else pipeline.validate(batch)
         if self.averaged > 1:
             self.model.reshard()  # a forward pass without a backward one leaves the root gathered
         return loss

@@ -183,7 +183,7 @@ class Single:
 
     def validate(self, batch: Batch) -> Tensor:
         """The sum of the losses of a batch in full precision, without gradients."""
-        return self.workload.loss(self.outputs(self.model, batch), batch)
+        return self.score(self.outputs(self.model, batch), batch)
 
     def clip(self) -> Tensor:
         """The global L2 norm of the gradient, 0-dim, which is then scaled down to ``grad_clip``."""

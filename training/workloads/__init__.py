@@ -115,6 +115,11 @@ class Workload(Protocol):
     (``functional.dropout``), so that a training with another micro_batch is another one; optional,
     False without it."""
 
+    loss_parallel: bool
+    """Whether ``loss`` takes outputs that are a DTensor, sharded over the classes, and asks
+    ``functional.cross_entropy`` (or log_softmax and nll_loss) for their loss: no rank holds whole
+    logits then. Optional; without it ``loss`` gets what ``tensor_parallel`` left sharded whole."""
+
     def __init__(self, packing: Packing) -> None: ...
 
     def fit(self, train: "Dataset") -> None:
@@ -162,9 +167,15 @@ class Workload(Protocol):
     def tensor_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> None:
         """Split the model's weights over the ranks of a one-dimensional mesh, in place.
 
+        torch's styles do it (``torch.distributed.tensor.parallel``). Outputs may be DTensors.
+
         Raises:
             TrainingError: the model is not made for it.
         """
+
+    def sequence_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> None:
+        """As ``tensor_parallel``, and what lies between the split layers is sharded along the
+        sequence; optional, called instead where the training says ``sequence_parallel``."""
 
     def context_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> "torch.Tensor":
         """Let the model compute this rank's part of each sequence, in place; optional.

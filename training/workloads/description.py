@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from training.layout import Layout
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
@@ -38,11 +40,13 @@ class WorkloadSpec:
     )
     """(settings, tensor-parallel ranks, pipeline stages) → why the model cannot be split so."""
 
-    refuse_context: Callable[[Any, int, int], str | None] = lambda config, context, tensor: (
-        "its sequences are not shared by ranks: set context_parallel to 1" if context > 1 else None
+    refuse_layout: Callable[[Any, Layout], str | None] = lambda config, layout: (
+        "its sequences are not shared by ranks: set context_parallel to 1"
+        if layout.context_parallel > 1
+        else None
     )
-    """(settings, context-parallel ranks, tensor-parallel ranks) → why the ranks cannot share each
-    sequence."""
+    """(settings, how the ranks share the training) → why the model cannot be laid out so, where it
+    takes more than the two numbers of ``refuse_split`` to see it."""
 
     compared_in: tuple[str, ...] | None = None
     """Metrics that are ratios of sums over examples, so that the scores carry them and a champion

@@ -130,10 +130,11 @@ def test_a_training_goes_on_under_another_strategy_and_world_size(data, alone, t
 
 OTHER = {
     **{"context_length": 32, "layers": 2, "heads": 4, "kv_heads": 2, "dim": 32, "head_dim": 12},
-    **{"tie_embeddings": False, "attention_bias": "all", "vocabulary": 264, "attend": "document"},
+    **{"tie_embeddings": False, "attention_bias": "all", "vocabulary": 267, "qk_norm": True},
+    "attend": "document",
 }
 """What the default model has not: shared keys, an embedding of its own for the logits, biases,
-documents that attend to themselves alone."""
+norms of heads, a vocabulary that ranks share unevenly, documents that attend to themselves alone."""
 
 
 @pytest.mark.slow
@@ -143,7 +144,7 @@ def test_shared_keys_and_untied_embeddings_are_split_like_any_other(tmp_path, ti
     write_data(data, packed=True)
     settings = {"workload_config": json.dumps(OTHER | {"tie_embeddings": tied})}
     alone = run_here(container(data, tmp_path / "alone"), micro_batch=16, **settings)
-    names = ["tensor × 2", "pipeline × 2", "FSDP2 × 2", "context × 2"]
+    names = ["tensor × 2", "tensor × 2, whole stream", "pipeline × 2", "FSDP2 × 2", "context × 2"]
     roots = {name: container(data, tmp_path / name) for name in names}
     cases = {root: SHORT | CASES[name][1] | settings for name, root in roots.items()}
     worlds.train_and_resume(cases, 2, STEPS)

@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
+from training.layout import Layout
 from training.workloads import WorkloadSpec
 from training.workloads.language_model import hugging_face
 from training.workloads.language_model.rope import RopeScaling
@@ -109,11 +110,6 @@ def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str
         return f"heads {config.heads} cannot be shared by tensor_parallel {tensor} ranks evenly"
     if config.groups % tensor:
         return f"kv_heads {config.groups} cannot be shared by tensor_parallel {tensor} ranks evenly"
-    if config.qk_norm and tensor > 1:
-        return (
-            f"qk_norm cannot be combined with tensor_parallel {tensor}: each rank would train the "
-            "heads' common norms by its own heads alone; use strategy fsdp"
-        )
     if config.layers < pipeline:
         return f"layers {config.layers} are too few for pipeline_parallel {pipeline} stages"
     return None
@@ -131,6 +127,22 @@ def refuse_context(config: LanguageModelConfig, context: int, tensor: int) -> st
     return None
 
 
+def refuse_layout(config: LanguageModelConfig, layout: Layout) -> str | None:
+    """Why the sequence cannot be shared so; None when it can."""
+    tensor = layout.tensor_parallel if layout.sequence_parallel else 1
+    if layout.context_parallel > 1:
+        return refuse_context(config, layout.context_parallel, tensor)
+    return uneven(config.context_length, tensor) if config.context_length % tensor else None
+
+
+def uneven(length: int, ranks: int) -> str:
+    """What to do about positions that ``ranks`` cannot share evenly."""
+    return (
+        f"context_length {length} / tensor_parallel {ranks} = {length / ranks:.2f} positions a "
+        f"rank; make context_length a multiple of {ranks}, or set sequence_parallel to false"
+    )
+
+
 SPEC = WorkloadSpec(
     config=LanguageModelConfig,
     metrics={
@@ -144,7 +156,7 @@ SPEC = WorkloadSpec(
     packed_with=("tokenizer", "context_length", "records"),
     sketched=True,
     refuse_split=refuse_split,
-    refuse_context=refuse_context,
+    refuse_layout=refuse_layout,
     compared_in=("bits_per_byte", "loss", "next_token_accuracy"),
     slices=lambda config: ("source",),
     folder_slice="source",

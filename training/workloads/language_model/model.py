@@ -105,8 +105,8 @@ class Transformer(nn.Module):
     """Tokens (batch, t) → logits (batch, t, vocabulary), t at most ``context_length``.
 
     A pipeline stage of it (see ``parallel.stage``) takes the stream (batch, t, dim) unless it is
-    the first, and gives it unless it is the last. Of ranks that share each sequence (see
-    ``context``) all of that is the rank's own part, t / ranks.
+    the first, and gives it unless it is the last; with sequence parallelism its part of it. Of
+    ranks that share each sequence (see ``context``) all of that is the rank's own part, t / ranks.
 
     With ``documents`` nothing attends across documents, and positions begin anew in each.
     """
@@ -121,6 +121,7 @@ class Transformer(nn.Module):
         self.documents = documents
         self.sharing: Sharing | None = None
         self.first = self.last = True
+        self.parts = 1  # that the stream's positions are split into over tensor-parallel ranks
         self.embedding = nn.Embedding(vocabulary, config.dim)
         blocks = {str(n): Block(config) for n in range(config.layers)}
         self.blocks = nn.ModuleDict(blocks)  # by name, so that a stage's have the model's names
@@ -138,7 +139,8 @@ class Transformer(nn.Module):
         those who do not have their tokens."""
         if self.documents is not None and documents is None:
             documents = self.documents.number(x)
-        cos, sin, seen = self._places(x.shape[1], documents)
+        length = x.shape[1] if self.first else x.shape[1] * self.parts
+        cos, sin, seen = self._places(length, documents)
         if self.first:
             x = self.embedding(x)
         for block in self.blocks.values():

@@ -1,17 +1,23 @@
 """The transformer, split over ranks: by heads and hidden units, or by blocks."""
 
-from torch import Tensor
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    PrepareModuleInput,
     RowwiseParallel,
+    SequenceParallel,
     parallelize_module,
 )
+from torch.distributed.tensor.placement_types import Placement
 
-from training.workloads.language_model.config import LanguageModelConfig, refuse_context
+from training.workloads.language_model.config import LanguageModelConfig, refuse_context, uneven
 from training.workloads.language_model.context import Sharing
-from training.workloads.language_model.model import Transformer
+from training.workloads.language_model.model import Block, Transformer
 from trainyard.common.errors import TrainingError
 
 
@@ -19,29 +25,85 @@ def tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
     """Give each rank of the mesh its heads, its hidden units and its part of the vocabulary.
 
     Shoeybi et al. 2019 (Megatron-LM), section 3: the first product of a layer by columns, the
-    second by rows, one all-reduce for both. The norms stay whole on every rank.
+    second by rows, one all-reduce for both. The stream and its norms are whole on every rank; the
+    logits stay where they are computed.
     """
-    vocabulary = RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())
-    parallelize_module(model, mesh, {"embedding": vocabulary})
+    _split(model, mesh, Replicate())
+
+
+def sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
+    """As ``tensor_parallel``, and each rank keeps its positions alone of the stream between layers.
+
+    Korthikanti et al. 2022, section 4.2.2: a layer begins with an all-gather and ends with a
+    reduce-scatter, which together move what the all-reduce moved.
+
+    Raises:
+        TrainingError: the ranks cannot share the positions evenly.
+    """
+    if len(model.cos) % mesh.size():
+        raise TrainingError(uneven(len(model.cos), mesh.size()))
+    model.parts = mesh.size()
+    _split(model, mesh, Shard(1))
+
+
+def _split(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
+    """``stream``: how (batch, t, dim) lies over the mesh between layers."""
+    whole = Replicate()
+    if hasattr(model, "embedding"):
+        vocabulary = RowwiseParallel(input_layouts=whole, output_layouts=stream)
+        parallelize_module(model, mesh, {"embedding": vocabulary})
     if model.unembedding is not None:
         parallelize_module(model, mesh, {"unembedding": ColwiseParallel()})
+    if model.last and stream != whole:
+        parallelize_module(model, mesh, {"norm": SequenceParallel()})
     for block in model.blocks.values():
-        plan = {
-            "attention.qkv": ColwiseParallel(),
-            "attention.out": RowwiseParallel(),
-            "feed_forward.gate": ColwiseParallel(),
-            "feed_forward.up": ColwiseParallel(),
-            "feed_forward.down": RowwiseParallel(),
-        }
-        parallelize_module(block, mesh, plan)
-    model.head = vocabulary_parallel
+        _split_block(block, mesh, stream)
+    model.head = vocabulary_parallel(stream)
 
 
-def vocabulary_parallel(x: Tensor, weight: DTensor) -> Tensor:
-    """Logits (batch, t, vocabulary): each rank scores its part, and all get all scores."""
-    mesh = weight.device_mesh
-    logits = DTensor.from_local(x, mesh, [Replicate()], run_check=False) @ weight.T
-    return logits.redistribute(placements=[Replicate()]).to_local()
+def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
+    plan = {
+        "attention.qkv": ColwiseParallel(input_layouts=stream),
+        "attention.out": RowwiseParallel(output_layouts=stream),
+        # Gathered once for both products, whose gradients are added before they are reduced.
+        "feed_forward": PrepareModuleInput(input_layouts=stream, desired_input_layouts=Replicate()),
+        "feed_forward.gate": ColwiseParallel(),
+        "feed_forward.up": ColwiseParallel(),
+        "feed_forward.down": RowwiseParallel(output_layouts=stream),
+    }
+    if stream != Replicate():
+        plan |= {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
+    if isinstance(block.attention.q_norm, nn.RMSNorm):  # (batch, heads, t, width), by heads
+        heads = SequenceParallel(sequence_dim=1, use_local_output=True)
+        plan |= {"attention.q_norm": heads, "attention.k_norm": heads}
+    for gathering in (block.attention.qkv, block.feed_forward):
+        gathering.register_forward_pre_hook(_before_gathering)
+    parallelize_module(block, mesh, plan)
+
+
+def _before_gathering(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    return (narrowed(inputs[0]),)
+
+
+def narrowed(x: Tensor) -> Tensor:
+    """In the type in which autocast multiplies: so it, and its gradient, travel between ranks."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
+def vocabulary_parallel(stream: Placement) -> Callable[[Tensor, DTensor], DTensor]:
+    """A head whose logits (batch, t, vocabulary) stay sharded over the vocabulary.
+
+    The stream that it is given lies over the ranks as ``stream`` says.
+    """
+
+    def head(x: Tensor, weight: DTensor) -> DTensor:
+        mesh = weight.device_mesh
+        if not isinstance(x, DTensor):
+            x = DTensor.from_local(x, mesh, [stream], run_check=False)
+        return narrowed(x).redistribute(placements=[Replicate()]) @ weight.T
+
+    return head
 
 
 def context_parallel(model: Transformer, mesh: DeviceMesh, config: LanguageModelConfig) -> Tensor:

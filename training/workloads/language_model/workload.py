@@ -31,6 +31,8 @@ IGNORED = -100  # a target that costs nothing (torch's own default)
 class Workload:
     """See ``training.workloads.Workload``; the unit is the token."""
 
+    loss_parallel = True
+
     def __init__(self, packing: Packing) -> None:
         self.packing, self.config, self.tokenizer = packing, packing.config, packing.tokenizer
         self.documents = Documents.of(self.config, self.tokenizer.end)
@@ -116,6 +118,11 @@ class Workload:
         from training.workloads.language_model import parallel  # 0.7 s, for those who need it
 
         parallel.tensor_parallel(model, mesh)
+
+    def sequence_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
+        from training.workloads.language_model import parallel
+
+        parallel.sequence_parallel(model, mesh)
 
     def context_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> Tensor:
         from training.workloads.language_model import parallel

@@ -16,9 +16,14 @@ from transformers import (
     Qwen3Config,
 )
 
+from training.layout import Layout
 from training.workloads import load
 from training.workloads.language_model import hugging_face
-from training.workloads.language_model.config import LanguageModelConfig, refuse_split
+from training.workloads.language_model.config import (
+    LanguageModelConfig,
+    refuse_layout,
+    refuse_split,
+)
 from training.workloads.language_model.model import Transformer
 from trainyard.common.errors import TrainingError
 
@@ -153,8 +158,9 @@ def test_what_cannot_be_split_is_refused_with_the_reason():
     config = LanguageModelConfig(heads=4, kv_heads=2)
     assert refuse_split(config, 2, 2) is None
     assert refuse_split(config, 4, 1).startswith("kv_heads 2 cannot be shared")
-    assert "qk_norm" in refuse_split(LanguageModelConfig(qk_norm=True), 2, 1)
-    assert refuse_split(LanguageModelConfig(qk_norm=True), 1, 2) is None
+    layout = {"tensor_parallel": 3, "sequence_parallel": True}
+    assert "256 / tensor_parallel 3 = 85.33 pos" in refuse_layout(config, Layout(**layout))
+    assert refuse_layout(config, Layout(**layout | {"sequence_parallel": False})) is None
 
 
 def test_no_bias_is_decayed_and_fresh_ones_are_0():

@@ -1,0 +1,44 @@
+"""Tensor parallel: a workload splits its own model; what is the same for all of them is here."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
+
+from training.workloads import Workload
+
+
+def split(model: nn.Module, workload: Workload, mesh: DeviceMesh, sequence: bool) -> None:
+    """Let the workload split its model over the mesh, along the sequence too where it can.
+
+    What is frozen stays so: torch's ``SequenceParallel`` makes weights that are trained.
+    """
+    frozen = {name for name, one in model.named_parameters() if not one.requires_grad}
+    along = getattr(workload, "sequence_parallel", None) if sequence else None
+    (along or workload.tensor_parallel)(model, mesh)
+    for name, parameter in model.named_parameters():
+        if name in frozen:
+            parameter.requires_grad_(False)
+
+
+def losses(workload: Workload) -> AbstractContextManager:
+    """Around forward and backward passes: cross-entropy takes logits sharded over the classes."""
+    return loss_parallel() if _takes_parts(workload) else nullcontext()
+
+
+def score(workload: Workload, loss: Callable[[Tensor], Tensor], outputs: Tensor) -> Tensor:
+    """The loss of outputs that may lie over the ranks, alike on each of them.
+
+    A workload's ``loss`` gets them as they are where it says that it takes them so
+    (``loss_parallel``), else whole.
+    """
+    parted = isinstance(outputs, DTensor)
+    found = loss(outputs.full_tensor() if parted and not _takes_parts(workload) else outputs)
+    return found.full_tensor() if isinstance(found, DTensor) else found
+
+
+def _takes_parts(workload: Workload) -> bool:
+    return getattr(workload, "loss_parallel", False)
