@@ -134,7 +134,7 @@ OTHER = {
     "attend": "document",
 }
 """What the default model has not: shared keys, an embedding of its own for the logits, biases,
-norms of heads, a vocabulary that ranks share unevenly, documents that attend to themselves alone."""
+norms of heads, a vocabulary shared unevenly, documents that attend to themselves alone."""
 
 
 @pytest.mark.slow
