@@ -10,6 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from training.strategy_table import STRATEGIES, StrategyEntry
 
 Strategy = Literal[tuple(STRATEGIES)]
+FSDP = (
+    "param_dtype",
+    "reduce_dtype",
+    "reshard_after_forward",
+    "forward_prefetch",
+    "backward_prefetch",
+    "cpu_offload",
+    "gradient_accumulation",
+)
+"""The settings of torch's FSDP2 alone; under the names that torch has for them, where it has."""
 
 
 class Layout(BaseModel):
@@ -47,6 +57,36 @@ class Layout(BaseModel):
 
     zero_stage: int = Field(default=1, ge=1, le=3)
     """With deepspeed: what is sharded. 1: optimizer state, 2: gradients too, 3: weights too."""
+
+    param_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """With fsdp and precision bfloat16: type in which weights are gathered and meet activations.
+    float32 is for a model whose own code cannot take weights in bfloat16; twice the traffic."""
+
+    reduce_dtype: Literal["float32", "bfloat16"] = "float32"
+    """With fsdp and precision bfloat16: type in which gradients are added up over the ranks.
+    bfloat16 halves the traffic, and rounds; they are kept in float32 either way."""
+
+    reshard_after_forward: Literal["default", "always", "never"] | int = "default"
+    """With fsdp: which units free their gathered weights after the forward pass and gather them
+    again in the backward pass. default: all but the last, and none under pipeline_parallel, which
+    would gather for each micro-batch. A number keeps them sharded over so many ranks (those of a
+    node) in between: more memory than always, and the second gather stays in the node."""
+
+    forward_prefetch: int = Field(default=0, ge=0)
+    """With fsdp: units whose weights a unit asks for before it computes, in the forward pass. 0:
+    each asks for its own; on a GPU, whose host runs ahead, that is one early already."""
+
+    backward_prefetch: int = Field(default=0, ge=0)
+    """The same in the backward pass. 0: torch's own, one."""
+
+    cpu_offload: bool = False
+    """With fsdp: keep weights, gradients and optimizer state in the host's memory, where the
+    optimizer runs, too; weights are copied to the GPU before they are gathered. Slow."""
+
+    gradient_accumulation: Literal["sharded", "unsharded"] = "sharded"
+    """With fsdp and several micro-batches a step. sharded: gradients are reduce-scattered after
+    each, and a rank keeps its part. unsharded: after the last one only, a micro-batch's share of
+    the traffic, and a rank keeps whole float32 gradients of the model until then."""
 
     activation_checkpointing: bool = False
     """Compute each block's activations anew in the backward pass instead of keeping them."""
@@ -97,6 +137,13 @@ class Layout(BaseModel):
                 f"shard_degree {self.shard_degree} does not divide the {data} data-parallel ranks "
                 f"({world} ranks / {split}): choose a divisor of {data}, or 0 for all"
             )
+        shards = (self.shard_degree or data) * self.context_parallel
+        kept = self.reshard_after_forward
+        if isinstance(kept, int) and (shards % kept or kept in (1, shards)):
+            raise ValueError(
+                f"reshard_after_forward {kept}: weights are sharded over {shards} ranks; choose a "
+                "divisor of that between 1 and all, or always or never"
+            )
         return data
 
     @model_validator(mode="after")
@@ -107,6 +154,19 @@ class Layout(BaseModel):
             raise ValueError(
                 f"strategy {self.strategy} cannot be combined with {self.degrees}; set strategy "
                 f"to {others}"
+            )
+        fields = type(self).model_fields
+        given = [n for n in FSDP if getattr(self, n) != fields[n].default]
+        if given and self.strategy != "fsdp":
+            raise ValueError(
+                f"{given[0]} {getattr(self, given[0])} is for strategy fsdp, not {self.strategy}; "
+                f"leave it at {fields[given[0]].default}"
+            )
+        if isinstance(self.reshard_after_forward, int) and self.tensor_parallel > 1:
+            raise ValueError(
+                f"reshard_after_forward {self.reshard_after_forward} cannot be combined with "
+                f"tensor_parallel {self.tensor_parallel}, whose weights torch does not reshard to "
+                "fewer ranks; set it to default, always or never"
             )
         if self.shard_degree and not entry.shards:
             others = " and ".join(name for name, one in STRATEGIES.items() if one.shards)

@@ -69,6 +69,11 @@ def test_an_impossible_batch_is_refused_with_the_arithmetic():
             r"shard_degree 3 does not divide the 4 data-parallel ranks \(4 ranks / 1\)",
         ),
         (
+            {"strategy": "fsdp", "reshard_after_forward": "4"},
+            4,
+            "reshard_after_forward 4: weights are sharded over 4 ranks; choose a divisor",
+        ),
+        (
             {"pipeline_parallel": "4", "micro_batch": "2"},
             8,
             r"4 stages need as many micro-batches .* 8 / \(micro_batch 2 × 2 data.*\) = 2: lower",
@@ -86,6 +91,8 @@ def test_an_impossible_world_is_refused_with_the_arithmetic(fields, world, expec
         ({"strategy": "deepspeed", "tensor_parallel": "2"}, "set strategy to ddp or fsdp"),
         ({"strategy": "single", "context_parallel": "2"}, "set strategy to ddp or fsdp"),
         ({"strategy": "ddp", "shard_degree": "2"}, "2 is for strategies fsdp and smp, not ddp"),
+        ({"cpu_offload": "true"}, "cpu_offload True is for strategy fsdp, not ddp; .* at False"),
+        ({"strategy": "fsdp", "reshard_after_forward": "2", "tensor_parallel": "2"}, "fewer ranks"),
         ({"strategy": "deepspeed", "optimizer": "lamb"}, "lamb cannot be used with .*deepspeed"),
         ({"strategy": "smp", "optimizer": "lamb"}, "lamb cannot be used with strategy smp"),
         ({"strategy": "deepspeed", "precision": "float64"}, "precision float64 cannot be used"),

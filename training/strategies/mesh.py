@@ -28,7 +28,7 @@ from training.strategies.context import share_sequences
 from training.strategies.gradients import clip
 from training.strategies.pipeline import Pipeline
 from training.strategies.ranks import Ranks
-from training.strategies.sharding import accumulating, full, shard
+from training.strategies.sharding import accumulating, follows_weights, full, shard, validating
 from training.strategies.single import Batch, Single, on_cpu
 from training.workloads import Workload
 
@@ -67,14 +67,14 @@ class Mesh(Single):
             share_sequences(workload, model, self.context_mesh())
         adapt_blocks(workload.blocks(model), config)
         if self.averaged > 1:
-            shard(model, workload.blocks(model), self.mesh, config)
+            shard(model, workload.blocks(model), self.mesh, config, workload)
         ties.check(model, self.names)
         self.filled(model)
         self.pipeline = Pipeline(self, self.mesh) if self.stages > 1 else None
         self.optimizer = optimizers.build(config, model)
 
     def accumulating(self) -> AbstractContextManager:
-        return accumulating(self.model) if self.averaged > 1 else nullcontext()
+        return accumulating(self.model, self.config) if self.averaged > 1 else nullcontext()
 
     @property
     def averaged(self) -> int:
@@ -103,13 +103,14 @@ class Mesh(Single):
         loss = partial(super().score, batch=batch)
         return tensor.score(self.workload, loss, outputs)
 
+    def autocast(self) -> AbstractContextManager:
+        gathered = self.averaged > 1 and follows_weights(self.config, self.workload)
+        return nullcontext() if gathered else super().autocast()
+
     def validate(self, batch: Batch) -> Tensor:
-        with tensor.losses(self.workload):
+        with tensor.losses(self.workload), validating(self.model):
             pipeline = self.pipeline
-            loss = super().validate(batch) if pipeline is None else pipeline.validate(batch)
-        if self.averaged > 1:
-            self.model.reshard()  # a forward pass without a backward one leaves the root gathered
-        return loss
+            return super().validate(batch) if pipeline is None else pipeline.validate(batch)
 
     def clip(self) -> Tensor:
         return clip(self.model, self.config.grad_clip, self.ranks.device, self.pipeline)

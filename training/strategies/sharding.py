@@ -1,35 +1,185 @@
-"""FSDP2: weights, gradients and optimizer state sharded over ranks (Zhao et al. 2023)."""
+"""FSDP2: weights, gradients and optimizer state sharded over ranks (Zhao et al. 2023).
 
-from collections.abc import Iterator, Sequence
+With ``precision: bfloat16`` the weights and the optimizer state stay float32, sharded; a rank
+gathers weights in ``param_dtype`` and reduces gradients in ``reduce_dtype``. What computes in which
+type then:
+
+- A model whose workload says ``follows_weights`` runs without autocast, in bfloat16 from its
+  embedding to its logits, as torchtitan's Llama does. What it is given otherwise (rotary angles)
+  and its buffers stay as they are; the loss is computed of float32 logits, as everywhere.
+- In any other model autocast decides operation by operation, as in one process. torch's own norms
+  keep float32 weights, in a unit of their own beside each block's: BatchNorm takes no others, and
+  what a norm's weight of 1 learns in a step is less than bfloat16 can tell from 1.
+
+Validation gathers float32, and has no autocast: its losses are those of the weights as they are.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import DTensor
 
 from training.config import TrainConfig
+from training.workloads import Workload
+
+NORMS = (
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.GroupNorm,
+    nn.modules.batchnorm._NormBase,  # BatchNorm and InstanceNorm
+)
+
+GATHERED = ("param_dtype", "all_gather_outputs", "_unsharded_param")
+"""Where torch's FSDPParam keeps a gathered weight, and its type."""
 
 
 def shard(
-    model: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh, config: TrainConfig
+    model: nn.Module,
+    blocks: Sequence[nn.Module],
+    mesh: DeviceMesh,
+    config: TrainConfig,
+    workload: Workload | None = None,
 ) -> None:
-    """Shard each block, then the rest, over the mesh's ``shard``, replicated over ``replicate``."""
+    """Shard each block, then the rest, over the mesh's ``shard``, replicated over ``replicate``.
+
+    A module of ``Workload.units`` has a unit of its own, too. The model may be on meta.
+    """
     hybrid = mesh["replicate"].size() > 1
     part = mesh["replicate", "shard"] if hybrid else mesh["shard"]
-    for block in blocks:
-        fully_shard(block, mesh=part)
-    fully_shard(model, mesh=part)
+    offload = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda")
+    common: dict[str, Any] = {
+        "mesh": part,
+        "offload_policy": offload if config.cpu_offload else OffloadPolicy(),
+    }
+    follows = follows_weights(config, workload)
+    policy = _policy(config)
+    units = [*embeddings(model, workload), *blocks]
+    for number, unit in enumerate(units, 1):
+        reshard = _reshards(config, last=number == len(units))
+        if policy.param_dtype and not follows:
+            _shard_norms(unit, common | {"reshard_after_forward": reshard})
+        fully_shard(unit, mp_policy=policy, reshard_after_forward=reshard, **common)
+    if policy.param_dtype and not follows:
+        _shard_norms(model, common | {"reshard_after_forward": False})
+    fully_shard(model, mp_policy=policy, **common)
+    for unit in embeddings(model, workload):
+        unit.set_unshard_in_backward(False)  # what was looked up has no need of the table
+    _prefetch([model, *units], config)
+
+
+def follows_weights(config: TrainConfig, workload: Workload | None) -> bool:
+    """Whether the model computes in the type that its weights are gathered in, not by autocast."""
+    return bool(_policy(config).param_dtype) and getattr(workload, "follows_weights", False)
+
+
+def embeddings(model: nn.Module, workload: Workload | None) -> Sequence[nn.Module]:
+    """Tables that are looked up, and used in no other way, of what this rank has of the model."""
+    named = getattr(workload, "embeddings", None)
+    return [] if named is None else named(model)
+
+
+def _policy(config: TrainConfig) -> MixedPrecisionPolicy:
+    if config.strategy != "fsdp" or config.precision != "bfloat16":
+        return MixedPrecisionPolicy()
+    gathered, reduced = (getattr(torch, n) for n in (config.param_dtype, config.reduce_dtype))
+    return MixedPrecisionPolicy(
+        param_dtype=None if gathered == torch.float32 else gathered,
+        reduce_dtype=reduced,
+        cast_forward_inputs=False,
+    )
+
+
+def _reshards(config: TrainConfig, *, last: bool) -> bool | int:
+    """What ``reshard_after_forward`` means for a unit; ``last``: its backward pass comes next."""
+    match config.reshard_after_forward:
+        case "always":
+            return True
+        case "never":
+            return False
+        case "default":
+            return not last and config.pipeline_parallel == 1
+        case ranks:
+            return ranks
+
+
+def _shard_norms(module: nn.Module, options: dict[str, Any]) -> None:
+    """The norms inside that are in no unit yet, in one that is gathered and computed in float32."""
+    inside = [m for m in _outside_units(module) if isinstance(m, NORMS)]
+    if found := [m for m in inside if [*m.parameters(recurse=False)]]:
+        fully_shard(found, **options)
+
+
+def _outside_units(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        if not isinstance(child, FSDPModule):
+            yield child
+            yield from _outside_units(child)
+
+
+def _prefetch(units: Sequence[nn.Module], config: TrainConfig) -> None:
+    """Let each unit ask for the weights of those that compute after it, before they need them."""
+    for number, unit in enumerate(units):
+        if ahead := config.forward_prefetch:
+            unit.set_modules_to_forward_prefetch([*units[number + 1 : number + 1 + ahead]])
+        if behind := config.backward_prefetch:
+            before = units[max(0, number - behind) : number]
+            unit.set_modules_to_backward_prefetch([*reversed(before)])
 
 
 @contextmanager
-def accumulating(model: nn.Module) -> Iterator[None]:
-    """Around backward passes whose gradients need not be shared yet."""
-    model.set_requires_gradient_sync(False)
+def accumulating(model: nn.Module, config: TrainConfig) -> Iterator[None]:
+    """Around backward passes that are not the step's last."""
+    sharded = config.strategy == "fsdp" and config.gradient_accumulation == "sharded"
+    # Sharded gradients are added up over ``shard`` each time, and over ``replicate`` at the end.
+    switch = "set_requires_all_reduce" if sharded else "set_requires_gradient_sync"
+    getattr(model, switch)(False)
     try:
         yield
     finally:
-        model.set_requires_gradient_sync(True)
+        getattr(model, switch)(True)
+
+
+@contextmanager
+def validating(model: nn.Module) -> Iterator[None]:
+    """Inside, weights are gathered in the type that they are kept in; afterwards none is gathered.
+
+    A forward pass without a backward one leaves some gathered, as they were then. torch's units
+    have one type: it is changed in the units themselves, which is none of torch's public interface
+    (the same in 2.6 to 2.13).
+    """
+    units = [unit for unit in model.modules() if isinstance(unit, FSDPModule)]
+    cast = [p for p in _parameters(units) if getattr(p, "param_dtype", None) is not None]
+    kept = [{name: vars(p).pop(name) for name in GATHERED if name in vars(p)} for p in cast]
+    for parameter in cast:
+        parameter.param_dtype, parameter.all_gather_outputs = None, []
+    try:
+        yield
+    finally:
+        for unit in units:
+            unit.reshard()
+        for parameter, before in zip(cast, kept, strict=True):
+            vars(parameter).pop("_unsharded_param", None)
+            vars(parameter).update(before)
+
+
+def _parameters(units: Iterable[FSDPModule]) -> Iterator[Any]:
+    """FSDP2's view of each parameter of these units."""
+    for unit in units:
+        state = unit._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None)
+        for group in [state._fsdp_param_group] if groups is None else groups:
+            yield from group.fsdp_params if group is not None else ()
 
 
 def full(tensor: Tensor) -> Tensor:

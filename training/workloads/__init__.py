@@ -119,6 +119,11 @@ class Workload(Protocol):
     """Whether ``loss`` takes outputs that are a DTensor, sharded over the classes, and asks
     ``functional.cross_entropy`` (or log_softmax and nll_loss) for their loss: no rank holds whole
     logits then. Optional; without it ``loss`` gets what ``tensor_parallel`` left sharded whole."""
+    follows_weights: bool
+    """Whether the model computes in the type of its weights, from the embedding to the outputs.
+    With precision bfloat16 under fsdp it runs without autocast then, in bfloat16 throughout; any
+    other model's operations take what autocast gives them. Inputs are not cast. Optional, False
+    without it."""
 
     def __init__(self, packing: Packing) -> None: ...
 
@@ -163,6 +168,11 @@ class Workload(Protocol):
 
     def blocks(self, model: "torch.nn.Module") -> "Sequence[torch.nn.Module]":
         """The repeated parts: sharded, recomputed and compiled one by one. May be none."""
+
+    def embeddings(self, model: "torch.nn.Module") -> "Sequence[torch.nn.Module]":
+        """Tables that are looked up and used in no other way (not tied to the outputs), of what
+        there is of the model; optional. Each is sharded by itself, and gathered once a micro-batch.
+        """
 
     def tensor_parallel(self, model: "torch.nn.Module", mesh: "DeviceMesh") -> None:
         """Split the model's weights over the ranks of a one-dimensional mesh, in place.

@@ -32,6 +32,7 @@ class Workload:
     """See ``training.workloads.Workload``; the unit is the token."""
 
     loss_parallel = True
+    follows_weights = True
 
     def __init__(self, packing: Packing) -> None:
         self.packing, self.config, self.tokenizer = packing, packing.config, packing.tokenizer
@@ -113,6 +114,9 @@ class Workload:
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         return list(model.blocks.values())
+
+    def embeddings(self, model: nn.Module) -> Sequence[nn.Module]:
+        return [model.embedding] if model.first and not self.config.tie_embeddings else []
 
     def tensor_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
         from training.workloads.language_model import parallel  # 0.7 s, for those who need it
