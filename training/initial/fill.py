@@ -30,8 +30,12 @@ def emptied(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def fill(model: nn.Module, values: Values, device: torch.device) -> None:
+def fill(
+    model: nn.Module, values: Values, device: torch.device, weights: torch.device | None = None
+) -> None:
     """Give every tensor that is on meta memory on ``device``, and its part of its value.
+
+    ``weights``: where parameters are kept, if not there (``cpu_offload``).
 
     Raises:
         TrainingError: a tensor is on meta, and has another name than the whole model's.
@@ -44,7 +48,12 @@ def fill(model: nn.Module, values: Values, device: torch.device) -> None:
                 f"{name} of the split model is no weight or buffer of the whole one, so nothing is "
                 "known to begin with: let Workload.stage and Workload.tensor_parallel keep names"
             )
-    replace(model, lambda tensor: _memory(tensor, device) if tensor.is_meta else tensor)
+
+    def made(tensor: Tensor) -> Tensor:
+        kept = weights if weights and isinstance(tensor, nn.Parameter) else device
+        return torch.empty_like(tensor, device=kept) if tensor.is_meta else tensor
+
+    replace(model, made)
     now = named(model)
     for name in places.values():
         tensor = now[name]
@@ -84,7 +93,3 @@ def _swap(module: nn.Module, name: str, content: Tensor) -> None:
     new.__class__ = parameter.__class__
     new.__dict__.update(parameter.__dict__)
     torch.utils.swap_tensors(parameter, new)
-
-
-def _memory(tensor: Tensor, device: torch.device) -> Tensor:
-    return torch.empty_like(tensor, device=device)

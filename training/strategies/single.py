@@ -93,7 +93,8 @@ class Single:
         Whatever is done to a model before reads no weight.
         """
         if self.initial is not None:
-            fill.fill(model, self.initial, self.ranks.device)
+            host = torch.device("cpu") if self.config.cpu_offload else None
+            fill.fill(model, self.initial, self.ranks.device, host)
         self.initial = None
         return model
 
