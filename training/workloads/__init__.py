@@ -119,6 +119,7 @@ class Workload(Protocol):
     """Whether ``loss`` takes outputs that are a DTensor, sharded over the classes, and asks
     ``functional.cross_entropy`` (or log_softmax and nll_loss) for their loss: no rank holds whole
     logits then. Optional; without it ``loss`` gets what ``tensor_parallel`` left sharded whole."""
+
     follows_weights: bool
     """Whether the model computes in the type of its weights, from the embedding to the outputs.
     With precision bfloat16 under fsdp it runs without autocast then, in bfloat16 throughout; any
