@@ -15,16 +15,15 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 
 from training import optimizers, ties
 from training.config import TrainConfig
 from training.strategies import tensor
 from training.strategies.blocks import adapt_blocks
-from training.strategies.context import share_sequences
+from training.strategies.context import context_mesh, share_sequences
 from training.strategies.gradients import clip
 from training.strategies.pipeline import Pipeline
 from training.strategies.ranks import Ranks
@@ -49,6 +48,8 @@ class Mesh(Single):
         self.mesh = init_device_mesh(ranks.device.type, shape, mesh_dim_names=names)
         stage, replica, part, slice_ = self.mesh.get_coordinate()
         self.data_rank, self.context = divmod(replica * shards + part, self.contexts)
+        if self.contexts > 1:
+            self.context_mesh = context_mesh(ranks, self.contexts, config.tensor_parallel)
         self.stage, self.stages = stage, config.pipeline_parallel
         self.scores = slice_ == 0 and stage == self.stages - 1
         self.keeps = replica == 0 and part == 0 and slice_ == 0  # one rank of each stage
@@ -64,7 +65,7 @@ class Mesh(Single):
             tensor.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
             ties.tie_again(model, self.names)
         if self.contexts > 1:
-            share_sequences(workload, model, self.context_mesh())
+            share_sequences(workload, model, self.context_mesh)
         adapt_blocks(workload.blocks(model), config)
         if self.averaged > 1:
             shard(model, workload.blocks(model), self.mesh, config, workload)
@@ -84,14 +85,6 @@ class Mesh(Single):
         if self.contexts == 1:
             return batch
         return self.workload.part(batch, self.context, self.contexts)
-
-    def context_mesh(self) -> DeviceMesh:
-        """The ranks that share this rank's sequences; every rank has to ask."""
-        tensor = self.config.tensor_parallel
-        ranks = torch.arange(self.ranks.world).view(-1, self.contexts, tensor).transpose(1, 2)
-        mine, _ = dist.new_subgroups_by_enumeration(ranks.flatten(0, 1).tolist())
-        device = self.ranks.device.type
-        return DeviceMesh.from_group(mine, device, mesh_dim_names=("context",))
 
     def backward(self, batches: Sequence[Batch], units: Tensor) -> Tensor:
         with tensor.losses(self.workload):
