@@ -51,6 +51,7 @@ STAYING = frozenset(
         "conditions/step.py",
         *("steps/shard/inspect.py", "steps/shard/histograms.py"),  # people look at shards with them
         *("training/scaling.py", "training/try.py", "training/trying/"),  # they start jobs
+        *("training/simulate.py", "training/simulation/"),
     }
 )
 """What of the rooms stays: it declares a step to the pipeline, or people run it. A room ends with
@@ -65,9 +66,9 @@ WITHOUT_EFFECT = frozenset(
         *("clock", "devices", "metric_line", "profiler", "reports", "scaling", "trackers"),
         *("restart", "watchdog", "inference", "serving", "scores", "shipping", "formats"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
-        "try",
+        *("try", "simulate"),
     )
-) | {"training/trying/"}
+) | {"training/trying/", "training/simulation/"}
 """What travels with the training and measures, reports, restarts or serves: no weight depends on
 it. All else in training/ counts, so that what is added counts until it is listed here."""
 

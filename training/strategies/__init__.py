@@ -34,7 +34,12 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
         config.micro_batches(read_ranks()[2])
     except ValueError as error:
         raise TrainingError(str(error)) from None
-    module, _, name = (SPLIT_PLACE if config.split > 1 else config.entry.place).partition(".")
-    strategy = getattr(import_module(f"{__name__}.{module}"), name)
+    strategy = kind(config)
     with joined(config.collective_timeout_seconds, strategy.backend()) as ranks:
         yield strategy(config, workload, ranks)
+
+
+def kind(config: TrainConfig) -> type[Strategy]:
+    """The class that trains as the settings say."""
+    module, _, name = (SPLIT_PLACE if config.split > 1 else config.entry.place).partition(".")
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,0 +1,109 @@
+"""How much memory a training takes on GPUs that are not here.
+
+python -m training.simulate --world 64 --workload_config '{"layers": 32, …}' --set strategy=fsdp \\
+    --set micro_batch=1 [--plot memory.png] [--json]
+
+Runs two steps of the strategy's own code on tensors without contents, in a process group of the
+true world size whose collectives do nothing, once for a rank of each pipeline stage. Nothing is
+fitted: each allocation and its end is counted. ``--accumulation`` micro-batches make a step.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from training.config import TrainConfig
+from training.simulation import report
+from training.simulation.allocator import reserved
+from training.simulation.peak import peak, timeline
+from training.simulation.step import simulated
+from training.workloads import load, read_settings
+from trainyard.common.errors import TrainingError, TrainyardError
+
+
+def main(
+    world: Annotated[int, typer.Option(min=1, help="Number of ranks.")],
+    workload: Annotated[str, typer.Option(help="As in a recipe.")] = "language_model",
+    workload_config: Annotated[str, typer.Option(help="Its settings as JSON.")] = "{}",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Of the loop.")
+    ] = None,
+    accumulation: Annotated[int, typer.Option(min=1, help="Micro-batches a step and rank.")] = 1,
+    json_: Annotated[bool, typer.Option("--json", help="Bytes as JSON, a line a rank.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Picture of the fullest rank's steps.")] = None,
+) -> None:
+    """Peak memory of a rank of each pipeline stage, by what it is for."""
+    config = configured(world, accumulation, dict(map(_assignment, settings or ())))
+    found = simulate(config, workload, read_settings(workload_config), world)
+    if json_:
+        for one in found:
+            print(json.dumps({name: value for name, value in one.items() if name != "moments"}))
+    else:
+        title = f"{workload} on {world} ranks, GiB"
+        Console(width=None if sys.stdout.isatty() else 120).print(report.table(found, title))
+    if plot:
+        fullest = max(found, key=lambda one: one["peak_bytes"])
+        title = f"memory of rank {fullest['rank']} of {world} over two steps"
+        report.draw(fullest["moments"], title, plot)
+
+
+def configured(world: int, accumulation: int, given: dict[str, Any]) -> TrainConfig:
+    """The loop's settings, with a global batch that so many micro-batches make.
+
+    Raises:
+        TrainingError: one is wrong, or ``world`` ranks cannot share the work so.
+    """
+    size = int(given.get("micro_batch", 1))
+    known = {"max_steps": 2, "learning_rate": 1e-4, "micro_batch": size, "global_batch": size}
+    try:
+        config = TrainConfig.model_validate({**known, **given})
+        batch = size * accumulation * config.data_parallel(world)
+        config = TrainConfig.model_validate({**known, **given, "global_batch": batch})
+        config.micro_batches(world)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors()]
+        raise TrainingError("\n".join(problems)) from None
+    except ValueError as error:
+        raise TrainingError(f"--world {world}: {error}") from None
+    return config
+
+
+def simulate(
+    config: TrainConfig, workload: str, workload_config: dict[str, Any], world: int
+) -> list[dict[str, Any]]:
+    """Each pipeline stage's first rank: its peak by category and what would be reserved, in bytes.
+
+    ``moments`` is what is alive after each event (``simulation.peak.timeline``).
+    """
+    found = []
+    for stage in range(config.pipeline_parallel):
+        rank = stage * (world // config.pipeline_parallel)
+        record = simulated(config, load(workload, workload_config), rank, world)
+        moments = timeline(record)
+        most = peak(moments)
+        one = {"rank": rank, "stage": stage, "world": world, "peak": most.bytes}
+        one |= {"peak_bytes": most.total, "reserved": reserved(record.events), "moments": moments}
+        found.append(one)
+    return found
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise TrainingError(f"--set {text}: expected FIELD=VALUE, like strategy=fsdp")
+    return name, value
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    try:
+        app()
+    except TrainyardError as error:
+        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False)
+        sys.exit(1)
