@@ -1,7 +1,8 @@
 """The trained model as it is handed on: weights as safetensors, and what it takes to use them.
 
 model.safetensors   weights, under the names that Workload.export gives them; not where the training
-                    trained adapters, unless they are merged
+                    trained adapters, unless they are merged. Large models have several files, and
+                    model.safetensors.index.json (``training.exporting``)
 adapter/            adapters, in peft's format (``training.lora``)
 config.json         what others read the weights with; workload, its settings, how it was trained
 history.jsonl       the metric lines of the training, since its beginning
@@ -21,52 +22,53 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from training import base_model, lora, shipping
+from training import base_model, exporting, hugging_face, lora, shipping
 from training.adapters import Adapters
-from training.exported import TIES, fill, retied, untied
+from training.exported import TIES, fill, retied
+from training.held import Weights
 from training.workloads import Workload, load
 from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
-WEIGHTS = "model.safetensors"
+SHARD_BYTES = 5 * 10**9
+"""What Hugging Face's save_pretrained takes for max_shard_size where nobody says more (5GB)."""
 BASE = "TRAINYARD_BASE"
 
 
 def save(
     folder: Path,
-    weights: Mapping[str, Tensor],
+    weights: Weights,
     workload: Workload,
     description: dict[str, Any],
     history: Sequence[Mapping[str, float]],
     adapters: Adapters | None = None,
+    shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Write the artifact; config.json comes last.
+    """Write the artifact; config.json comes last. Every rank that has weights takes part.
 
     Args:
-        weights: the model's state on the CPU.
-        adapters: what of it are adapters; ``description`` says what they belong to, as ``base``.
+        adapters: what of the weights are adapters; ``description`` says what they belong to, as
+            ``base``.
+        shard_bytes: size of a file of weights, at most.
+
+    Raises:
+        TrainingError: a rank could not write its files.
     """
+    base = description.get("base")
+    told = exporting.export(folder, weights, workload, adapters, base, shard_bytes)
+    if weights.ranks.rank != 0:
+        return
+    config, ties = told
     folder.mkdir(parents=True, exist_ok=True)
-    weights, trained = lora.apart(weights) if adapters else (weights, {})
-    exported, config = workload.export(weights)
-    if adapters:
-        named = lora.exported(workload, trained)
-        lora.write(folder, named, adapters, description["base"])
-        exported = lora.added(exported, named, adapters.scale)
-    whole, ties = untied(exported)
-    if adapters is None or adapters.merge:
-        model = whole_file.Draft(folder / WEIGHTS)
-        with model:
-            save_file(whole, model.temporary, {"format": "pt"})
     for name, content in workload.files().items():
         whole_file.write(folder / name, content)
     lines = "".join(json.dumps(line) + "\n" for line in history)
     whole_file.write(folder / "history.jsonl", lines)
-    told = config | description | ({TIES: ties} if ties else {})
-    whole_file.write(folder / "config.json", json.dumps(told, indent=1))
+    described = config | description | ({TIES: ties} if ties else {})
+    whole_file.write(folder / "config.json", json.dumps(described, indent=1))
 
 
 def add_code(folder: Path, workload: str) -> str:
@@ -115,8 +117,8 @@ def open_artifact(
     workload = load(description["workload"], description["workload_config"], folder)
     model = workload.model()
     try:
-        if (folder / WEIGHTS).is_file():
-            fill(model, workload, retied(load_file(folder / WEIGHTS), description))
+        if hugging_face.has_weights(folder):
+            fill(model, workload, retied(_load(folder), description))
         else:
             _fill_adapted(model, workload, folder, base, description)
     except (RuntimeError, KeyError, SafetensorError) as error:
@@ -127,8 +129,9 @@ def open_artifact(
 
 def _described(folder: Path) -> dict[str, Any]:
     """The artifact's config.json."""
-    alone = (folder / lora.WEIGHTS).is_file()
-    for name in ("config.json", lora.WEIGHTS if alone else WEIGHTS):
+    kinds = (lora.WEIGHTS, hugging_face.INDEX, hugging_face.WEIGHTS)
+    found = next((name for name in kinds if (folder / name).is_file()), hugging_face.WEIGHTS)
+    for name in ("config.json", found):
         if not (folder / name).is_file():
             raise DataError(
                 f"{folder / name}: is missing; the training job did not finish its model"
@@ -138,6 +141,12 @@ def _described(folder: Path) -> dict[str, Any]:
         return description | {n: description[n] for n in ("workload", "workload_config")}
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{folder / 'config.json'}: is damaged; train the model again") from None
+
+
+def _load(folder: Path) -> dict[str, Tensor]:
+    """The weights of all of the folder's files."""
+    files = hugging_face.weights(folder)
+    return {name: tensor for file in files for name, tensor in load_file(file).items()}
 
 
 def _fill_adapted(

@@ -12,24 +12,22 @@ TIES = "tied_weights"
 
 
 def untied(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """(tensors that share no memory, further name → name of the same tensor among them).
+    """(the tensors, each once; further name → name of the same tensor among them).
 
-    safetensors refuses tensors that share memory: each is written once, and config.json names the
-    others. (Not the file's own metadata: its order, and so the bytes, would differ each time.)
+    Each is written once, and config.json names the others. (Not the file's own metadata: its
+    order, and so the bytes, would differ each time.) They may be on meta.
     """
     whole: dict[str, Tensor] = {}
     ties: dict[str, str] = {}
     first: dict[tuple, str] = {}
-    memory: set[int] = set()
     for name, tensor in tensors.items():
-        key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        memory = tensor.untyped_storage()._cdata, tensor.storage_offset()  # meta has no address
+        key = (memory, tensor.dtype, tensor.shape, tensor.stride())
         if tensor.numel() and first.setdefault(key, name) != name:
             ties[name] = first[key]
             continue
-        shared = tensor.untyped_storage().data_ptr() in memory
-        memory.add(tensor.untyped_storage().data_ptr())
-        whole[name] = tensor.clone() if shared else tensor
-    return {name: tensor.contiguous() for name, tensor in whole.items()}, ties
+        whole[name] = tensor
+    return whole, ties
 
 
 def retied(weights: Mapping[str, Tensor], description: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -36,6 +36,11 @@ def description(folder: Path) -> dict[str, Any]:
     return found
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether there is a file of weights, or an index of several."""
+    return (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
+
+
 def weights(folder: Path) -> list[Path]:
     """The files with its weights: one, or those that the index names.
 

@@ -94,6 +94,10 @@ class Layout(BaseModel):
     compile: bool = False
     """torch.compile each block: minutes at the start, faster steps."""
 
+    export_shard_mb: int = Field(default=5000, ge=1)
+    """Size of a file of the trained model, at most, in MB of 10⁶ bytes; a larger model is several
+    files, with Hugging Face's index, which many ranks write at a time."""
+
     @property
     def entry(self) -> StrategyEntry:
         """What the table says of the strategy."""

@@ -83,8 +83,8 @@ class Loop:
         traced = config.profile_steps if traces and self.ranks.rank == 0 else 0
         self._trace = Trace(traces or Path(), config.profile_at, traced)
 
-    def train(self, train: Dataset, validation: Dataset) -> dict[str, Tensor]:
-        """Run to ``max_steps``; the trained weights, on rank 0.
+    def train(self, train: Dataset, validation: Dataset) -> None:
+        """Run to ``max_steps``; the strategy's model has the trained weights then.
 
         Raises:
             TrainingError: the loss or the gradient is not finite, or SIGTERM asked to stop.
@@ -105,7 +105,6 @@ class Loop:
                     )
         if self.average is not None:
             self.average.swap()
-        return self.strategy.weights()
 
     def _loader(self, train: Dataset) -> Loader:
         config, strategy = self.config, self.strategy

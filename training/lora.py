@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -27,6 +27,7 @@ PREFIX = "base_model.model."
 """Before each name in WEIGHTS (peft: utils/save_and_load.py)."""
 NAME = "default"
 """The adapter's own name, as peft calls an only one."""
+T = TypeVar("T")
 
 
 def tune(model: nn.Module, workload: Workload, tuning: Tuning, seed: int) -> None:
@@ -98,7 +99,7 @@ def targets(model: nn.Module, workload: Workload, ends: tuple[str, ...]) -> list
     return [name for name in linear if not ends or any(_ends(name, end) for end in ends)]
 
 
-def apart(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def apart(weights: Mapping[str, T]) -> tuple[dict[str, T], dict[str, T]]:
     """(the base's state under the model's own names, ``<layer>.lora_A`` and ``<layer>.lora_B``)."""
     base, adapters = {}, {}
     for name, tensor in weights.items():

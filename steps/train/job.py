@@ -71,7 +71,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     mixture = read_mixture(options.mixture)
     tuning = _tuning(options.tuning, start, config)
 
-    from training import artifact, base_model, begin, lora
+    from training import artifact, base_model, begin, held, lora
     from training.checkpoint import Checkpoints
     from training.data.mixture import inputs
     from training.lineage import Lineage
@@ -144,9 +144,11 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
         if ranks.rank == 0 and (why := watch.previous()):
             log.warning("%s; going on from the checkpoint of step %d", why, loop.step)
         reports.begin(loop.step)
-        weights = loop.train(data["train"], data["validation"])
+        loop.train(data["train"], data["validation"])
+        base = {"base": start.base} if start and start.base else {}
+        description: dict[str, Any] = {}
         if ranks.rank == 0:
-            description: dict[str, Any] = {
+            description = {
                 "workload": options.workload,
                 "workload_config": settings,
                 "train_config": config.model_dump(mode="json"),
@@ -154,12 +156,19 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
                 "steps": loop.step,
                 "world_size": ranks.world,
                 "training": checkpoints.lineage.told(),
-                "parameters": sum(t.numel() for t in {id(t): t for t in weights.values()}.values()),
+                "parameters": held.parameters(strategy),
                 "packages_sha256": artifact.add_code(root / "model", options.workload),
-                **({"base": start.base} if start and start.base else {}),
             }
-            adapters = tuning.adapters
-            artifact.save(root / "model", weights, workload, description, reports.history, adapters)
+        shard_bytes = config.export_shard_mb * 10**6
+        artifact.save(
+            root / "model",
+            strategy,
+            workload,
+            description | base,
+            reports.history,
+            tuning.adapters,
+            shard_bytes,
+        )
 
 
 def _start(text: str, channels: Path, config: TrainConfig) -> Start | None:

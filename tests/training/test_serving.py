@@ -11,6 +11,7 @@ import torch
 from tests.training.workloads.tabular.tables import SETTINGS as TABULAR
 from tests.training.workloads.tabular.tables import dataset, pack, table
 from training import artifact, inference
+from training.held import Held
 from training.serving import Served, open_served
 from training.workloads import load
 from training.workloads.tabular.model import inputs
@@ -22,7 +23,7 @@ LANGUAGE = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
 def saved(folder: Path, name: str, settings: dict, workload) -> Served:
     torch.manual_seed(1)
     description = {"workload": name, "workload_config": settings}
-    artifact.save(folder, workload.model().state_dict(), workload, description, [])
+    artifact.save(folder, Held(workload.model().state_dict()), workload, description, [])
     return open_served(folder)
 
 

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -159,17 +159,16 @@ class DeepSpeed(Single):
                 kept_whole[0].all_gather(kept_whole)
         del self._handed_out
 
-    def weights(self) -> dict[str, Tensor]:
-        if self.config.zero_stage < 3:
-            return super().weights()  # whole on each rank, and may be averaged ones
-        return dict(self._whole_weights())
+    def gather(self, name: str, held: Tensor | None, keepers: Collection[int]) -> Tensor | None:
+        if self.config.zero_stage < 3:  # whole on each rank, and may be averaged ones
+            return super().gather(name, held, keepers)
+        whole = _whole(held)
+        return whole.detach().cpu() if self.ranks.rank in keepers else None
 
     def _whole_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Name and whole tensor under the model's names, its buffers too, on rank 0's CPU."""
-        from deepspeed.utils import safe_get_full_fp32_param
-
         for name, tensor in self.model.state_dict(keep_vars=True).items():
-            whole = safe_get_full_fp32_param(tensor) if tensor.requires_grad else tensor
+            whole = _whole(tensor)
             if self.ranks.rank == 0:
                 yield name, whole.detach().cpu()
 
@@ -212,3 +211,10 @@ class DeepSpeed(Single):
         padded = whole.new_zeros(size * self.ranks.world)
         padded[: whole.numel()] = whole.flatten()
         self._zero.set_local_hp_param(padded[size * self.ranks.rank :][:size], parameter, kind)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """The whole weight in float32, of its pieces on all ranks; every rank takes part."""
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    return safe_get_full_fp32_param(tensor) if tensor.requires_grad else tensor

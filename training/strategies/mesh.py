@@ -11,9 +11,9 @@ they are as data-parallel ranks. So the mesh that the weights lie on has them in
 ``replicate`` (ddp), and they have a mesh of their own to share sequences.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from training.strategies.gradients import clip
 from training.strategies.pipeline import Pipeline
 from training.strategies.ranks import Ranks
 from training.strategies.sharding import accumulating, follows_weights, full, shard, validating
-from training.strategies.single import Batch, Single, on_cpu
+from training.strategies.single import Batch, Single
 from training.workloads import Workload
 
 
@@ -52,7 +52,6 @@ class Mesh(Single):
             self.context_mesh = context_mesh(ranks, self.contexts, config.tensor_parallel)
         self.stage, self.stages = stage, config.pipeline_parallel
         self.scores = slice_ == 0 and stage == self.stages - 1
-        self.keeps = replica == 0 and part == 0 and slice_ == 0  # one rank of each stage
 
     def prepare(self, model: nn.Module) -> None:
         config, workload = self.config, self.workload
@@ -112,12 +111,34 @@ class Mesh(Single):
         parts = [self.mesh[name] for name in ("replicate", "shard")]
         return [part.get_group() for part in parts if part.size() > 1]
 
-    def weights(self) -> dict[str, Tensor]:
-        whole = on_cpu(self.model, full, self.keeps)
+    def holders(self, name: str) -> Sequence[int]:
+        """The ranks of the first stage that has it."""
+        stage = next(n for n, names in enumerate(self._in_stages) if name in names)
+        return self.mesh.mesh[stage].flatten().tolist()
+
+    @cached_property
+    def _in_stages(self) -> list[set[str]]:
+        """The saved names of what each stage holds; asked for by every rank at once."""
+        mine = {self.saved_name(name) for name in self.model.state_dict()}
         if self.stages == 1:
-            return whole
-        every = [None] * self.ranks.world if self.ranks.rank == 0 else None
-        dist.gather_object(whole, every)
-        parts = [part.items() for part in every or ()]
-        found = {self.saved_name(name): tensor for part in parts for name, tensor in part}
-        return {name: found[first] for name, first in self.names.items() if found}
+            return [mine]
+        every: list[set[str]] = [set()] * self.stages
+        dist.all_gather_object(every, mine, group=self.mesh["pipeline"].get_group())
+        return every
+
+    def gather(self, name: str, held: Tensor | None, keepers: Collection[int]) -> Tensor | None:
+        holders, rank = self.holders(name), self.ranks.rank
+        others = [keeper for keeper in keepers if keeper not in holders]
+        found = None
+        if rank in holders:
+            whole = full(held.detach())
+            if rank in keepers or (others and rank == holders[0]):
+                found = whole.cpu().contiguous()
+            del whole
+        if rank == holders[0]:
+            for other in others:
+                dist.send(found, other)
+        elif rank in others:
+            found = torch.empty_like(self.look(name), device="cpu")
+            dist.recv(found, holders[0])
+        return found if rank in keepers else None

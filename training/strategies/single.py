@@ -1,6 +1,6 @@
 """One process; and what every strategy does until it says otherwise."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -72,6 +72,7 @@ class Single:
                 "train: let Workload.model leave those that are to be trained unfrozen"
             )
         self.names, self.initial = ties.first_names(whole), fill.of(whole)
+        self._shapes = {name: (t.shape, t.dtype) for name, t in whole.state_dict().items()}
         self.from_base = getattr(whole, "from_base", frozenset())
         self._draws = by_batch(self.workload, whole)
 
@@ -230,24 +231,35 @@ class Single:
     def loaded(self) -> None:
         """After ``state``'s tensors were written into."""
 
-    def weights(self) -> dict[str, Tensor]:
-        """The whole model's state on the CPU; on rank 0, the others get none of it."""
-        return on_cpu(self.model)
+    def looks(self) -> dict[str, Tensor]:
+        """Every name in the whole model's state → what its tensor is like, on meta.
 
+        What is one tensor under several names is one here, too.
+        """
+        found = {first: self.look(first) for first in self.names.values()}
+        return {name: found[first] for name, first in self.names.items()}
 
-def on_cpu(
-    model: nn.Module, whole: Callable[[Tensor], Tensor] = lambda tensor: tensor, keeps: bool = True
-) -> dict[str, Tensor]:
-    """The model's state; what is one tensor under several names is one here, too.
+    def look(self, name: str) -> Tensor:
+        """What the whole tensor of a name is like, on meta."""
+        shape, kind = self._shapes[name]
+        wide = self.config.precision == "float64" and kind.is_floating_point
+        return torch.empty(shape, dtype=torch.float64 if wide else kind, device="meta")
 
-    Args:
-        whole: a tensor as this rank has it → all of it.
-        keeps: whether this rank wants the result; else it is empty.
-    """
-    state = model.state_dict(keep_vars=True)
-    copies: dict[int, Tensor | None] = {}
-    for tensor in state.values():
-        if id(tensor) not in copies:
-            found = whole(tensor.detach())
-            copies[id(tensor)] = found.cpu() if keeps else None
-    return {name: copies[id(tensor)] for name, tensor in state.items()} if keeps else {}
+    def holders(self, name: str) -> Sequence[int]:
+        """The ranks that have a tensor at hand, whole or a part; by its saved name."""
+        return range(self.ranks.world)
+
+    def whole(self, wanted: Iterable[tuple[str, Collection[int]]]) -> Iterator[Tensor | None]:
+        """One whole tensor of the model's state after the other, by saved names.
+
+        Each goes to the CPU of the ranks that are named with it; the others get None. Every rank
+        takes part, and asks for the same. No more than one is held here at a time.
+        """
+        state = self.model.state_dict(keep_vars=True)
+        held = {self.saved_name(name): tensor for name, tensor in reversed(state.items())}
+        for name, keepers in wanted:
+            yield self.gather(name, held.get(name), keepers)
+
+    def gather(self, name: str, held: Tensor | None, keepers: Collection[int]) -> Tensor | None:
+        """The whole of what this rank holds of a tensor; None where it is not wanted."""
+        return held.detach().cpu() if self.ranks.rank in keepers else None

@@ -8,7 +8,7 @@ SMP's tensor parallelism are for Hugging Face models only (distributed-model-par
 so a workload's own model goes to FSDP as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -101,10 +101,16 @@ class Smp(Single):
         )
         del self._handed_out
 
-    def weights(self) -> Mapping[str, Tensor]:
+    def holders(self, name: str) -> Sequence[int]:
+        """Rank 0: this FSDP gives whole tensors of the whole model, there alone."""
+        return (0,)
+
+    def whole(self, wanted: Iterable[tuple[str, Collection[int]]]) -> Iterator[Tensor | None]:
         from torch.distributed.checkpoint import state_dict
 
-        return state_dict.get_model_state_dict(self.forward, options=self._whole())
+        state = state_dict.get_model_state_dict(self.forward, options=self._whole())
+        for name, keepers in wanted:
+            yield state[name] if self.ranks.rank in keepers else None
 
     def _whole(self) -> "StateDictOptions":
         """Whole tensors; from GPUs only rank 0 takes them, to its CPU.

@@ -13,6 +13,7 @@ from typing import Any
 
 from training.checkpoint import Checkpoints
 from training.config import TrainConfig
+from training.held import gathered
 from training.loop import Loop
 from training.strategies import started
 from training.trying.contract import raised_at, told
@@ -113,7 +114,8 @@ def _train(trial: Trial, case: Case, result: Result) -> None:
                 raise _Interrupted
 
         loop = Loop(config, workload, strategy, checkpoints, report)
-        result.weights = weights(loop.train(trial.train, trial.validation))
+        loop.train(trial.train, trial.validation)
+        result.weights = weights(gathered(strategy))
 
 
 if __name__ == "__main__":

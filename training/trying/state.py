@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from training import artifact
+from training.held import Held
 from training.trying.contract import Fault, place, rule
 from training.trying.trial import SEED, Trial, losses, mode
 
@@ -125,13 +126,34 @@ def exported(trial: Trial) -> Iterator[Fault]:
             "let restore undo all that export does",
         )
         return
+    yield from _in_parts(trial, state, weights)
     yield from _reopened(trial, model, state)
+
+
+def _in_parts(
+    trial: Trial, state: dict[str, Tensor], whole: Mapping[str, Tensor]
+) -> Iterator[Fault]:
+    """``export`` of each of the parts that ``export_parts`` names, against that of all weights."""
+    if not hasattr(trial.one, "export_parts"):
+        return
+    found: dict[str, Tensor] = {}
+    for names in trial.one.export_parts([*state]):
+        found |= trial.one.export({name: state[name] for name in names})[0]
+    missing = found.keys() ^ whole.keys()
+    if wrong := sorted(missing or {n for n in whole if not torch.equal(found[n], whole[n])}):
+        yield Fault(
+            f"export of the parts that export_parts names gives another {wrong[0]} than export of "
+            "all weights",
+            place(trial.one, "export_parts", "export"),
+            "let each part hold all that its exported weights are made of, or leave export_parts "
+            "out",
+        )
 
 
 def _reopened(trial: Trial, model: nn.Module, state: dict[str, Tensor]) -> Iterator[Fault]:
     with tempfile.TemporaryDirectory() as name:
         told = {"workload": trial.name, "workload_config": dict(trial.settings)}
-        artifact.save(Path(name), state, trial.one, told, [])
+        artifact.save(Path(name), Held(state), trial.one, told, [])
         workload, opened, _ = artifact.open_artifact(Path(name))
     with mode(model, training=False), torch.no_grad():
         before, _ = losses(trial.one, model, trial.batch())

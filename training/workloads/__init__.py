@@ -222,7 +222,18 @@ class Workload(Protocol):
     def export(
         self, weights: "Mapping[str, torch.Tensor]"
     ) -> "tuple[Mapping[str, torch.Tensor], dict[str, Any]]":
-        """The model's state under names that others know, and what config.json says of it."""
+        """The model's state under names that others know, and what config.json says of it.
+
+        ``export_parts`` says that it may be given a part of the state, too; it is asked what comes
+        of tensors on the device ``meta`` first, which have types and shapes and no numbers.
+        """
+
+    def export_parts(self, names: "Sequence[str]") -> "Iterable[Sequence[str]]":
+        """The names of the state in parts that ``export`` can be given one at a time; optional.
+
+        What the parts give is together what the whole state gives. A model is then exported by
+        many ranks, none of which has all of it; without it, rank 0 takes all weights at once.
+        """
 
     def export_adapters(
         self, adapters: "Mapping[str, torch.Tensor]"

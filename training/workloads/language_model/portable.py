@@ -63,10 +63,11 @@ def put_together(config: LanguageModelConfig, parts: list[Tensor]) -> Tensor:
 
 
 def export(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their names → weights; ``attention.qkv`` is taken apart."""
-    found = {theirs: weights[ours] for ours, theirs in names(config)}
+    """Their names → those weights that are given; ``attention.qkv`` is taken apart."""
+    found = {theirs: weights[ours] for ours, theirs in names(config) if ours in weights}
     for ours, theirs in joined(config):
-        found |= zip(theirs, take_apart(config, weights[ours]), strict=True)
+        if ours in weights:
+            found |= zip(theirs, take_apart(config, weights[ours]), strict=True)
     return found
 
 
@@ -108,18 +109,15 @@ def family(config: LanguageModelConfig) -> tuple[str, str]:
     return "llama", "LlamaForCausalLM"
 
 
-def describe(
-    config: LanguageModelConfig, weights: Mapping[str, Tensor], end: int
-) -> dict[str, Any]:
-    """Their config.json of exported weights; ``end`` is the token that ends a text."""
-    vocabulary, dim = weights["model.embed_tokens.weight"].shape
+def describe(config: LanguageModelConfig, vocabulary: int, end: int) -> dict[str, Any]:
+    """Their config.json; ``vocabulary``: rows of the embedding, ``end``: what ends a text."""
     model_type, name = family(config)
     scaling = config.rope_scaling.model_dump() if config.rope_scaling else None
     return {
         "architectures": [name],
         "model_type": model_type,
         "vocab_size": vocabulary,
-        "hidden_size": dim,
+        "hidden_size": config.dim,
         "intermediate_size": config.hidden,
         "num_hidden_layers": config.layers,
         "num_attention_heads": config.heads,

@@ -140,8 +140,12 @@ class Workload:
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
         """As Hugging Face's Llama, Qwen2 or Qwen3."""
-        found = portable.export(self.config, weights)
-        return found, portable.describe(self.config, found, self.tokenizer.end)
+        described = portable.describe(self.config, self._rows(), self.tokenizer.end)
+        return portable.export(self.config, weights), described
+
+    def export_parts(self, names: Sequence[str]) -> Iterable[Sequence[str]]:
+        """Each weight by itself: queries, keys and values are one here."""
+        return [[name] for name in names]
 
     def export_adapters(self, adapters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return portable.export_adapters(self.config, adapters)
