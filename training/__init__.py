@@ -12,5 +12,7 @@ checkpoint.py  sharded checkpoints, the newest complete one is resumed; whole_ch
                of an old torch
 restart.py     which attempt under torchrun this is; watchdog.py: who is missing
 artifact.py    the model as it is handed on: safetensors plus config.json
+exporting.py   its weights, written by many ranks; held.py: where they are until then; safe_file.py:
+               a safetensors file, weight by weight
 scaling.py     what more ranks bring: starts the job itself, travels with none
 """
