@@ -25,7 +25,8 @@ steps/evaluate_script/test_container.py steps/evaluate_script/test_job.py
 steps/test_evaluate_job.py steps/test_gate_scores.py steps/test_jobs.py steps/test_mixture.py
 steps/train/test_support.py training/data/test_columns.py training/data/test_dataset.py
 training/data/test_hugging_face.py training/data/test_permutation.py
-training/strategies training/test_exporting.py training/test_loop.py training/test_optimizers.py training/test_placement.py
+training/strategies training/test_exporting.py training/test_loop.py
+training/test_optimizers.py training/test_placement.py
 training/test_sampling.py training/test_start.py training/test_trackers.py training/trying
 training/workloads/image/test_workload.py
 examples trainyard/commands
