@@ -3,28 +3,28 @@
 import contextlib
 import logging
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from training import devices
 from training.checkpoint import Checkpoints
-from training.clock import PARTS
 from training.config import TrainConfig
+from training.data.ahead import Ahead, Batch, moved
 from training.data.dataset import Dataset
 from training.data.loader import Loader
-from training.data.mixture import MixtureOrder
 from training.data.preparation import Preparation
 from training.initial.fill import emptied
 from training.mixture import Mixture
+from training.numbers import Numbers, Step
 from training.optimizers import Average, learning_rate
 from training.profiler import Trace
+from training.progress import Progress
 from training.sampling import order, validated
+from training.stopping import Stop
 from training.strategies import Strategy
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
@@ -72,14 +72,13 @@ class Loop:
         self.micro_batches = config.micro_batches(self.ranks.world)
         self.preparation = Preparation.of(workload, seed=config.seed, threads=config.loader_threads)
         model = model or fresh(config, workload)
-        self._flops, self._peak = workload.flops(model), devices.peak(self.ranks.device)
+        self._progress = Progress(config, self.ranks, strategy.clock, workload.flops(model))
         strategy.prepare(emptied(model))
         self.average = Average(strategy.model, config.ema_decay) if config.ema_decay else None
         self.step, self._saved = 0, -1
         self._validated: tuple[int, float] | None = None
         self._resume()
-        self._began, self._samples, self._units = 0.0, 0, 0.0  # since the last line
-        self._stalled = 0.0  # seconds, of all steps before the last line
+        self._numbers, self._read = Numbers(self.ranks.device), self.step
         traced = config.profile_steps if traces and self.ranks.rank == 0 else 0
         self._trace = Trace(traces or Path(), config.profile_at, traced)
 
@@ -89,20 +88,21 @@ class Loop:
         Raises:
             TrainingError: the loss or the gradient is not finite, or SIGTERM asked to stop.
         """
-        self._began = time.perf_counter()
-        self.strategy.clock.skip()
-        with self.checkpoints, self._loader(train) as loader, _noticing_sigterm() as stop:
-            while self.step < self.config.max_steps:
+        self._progress.begin()
+        last, device = self.config.max_steps, self.ranks.device
+        with self.checkpoints, self._loader(train) as loader, Stop(self.ranks, self.step) as stop:
+            ahead = Ahead(loader, self.micro_batches, device)
+            while self.step < last and stop.may_begin(self.step + 1):
                 with self._trace.around(self.step + 1):
-                    asked = self._train_step(loader, stop_asked=stop())
+                    self._train_step(ahead, loader)
                 self._after_step(validation)
-                if asked and self.step < self.config.max_steps:
-                    self._save()
-                    self.checkpoints.finish()  # saved before it is said
-                    raise TrainingError(
-                        f"stopped by SIGTERM after step {self.step}; a checkpoint is saved, and a "
-                        "job with the same code, settings and data goes on from it"
-                    )
+            if self.step < last:
+                self._save()
+                self.checkpoints.finish()  # saved before it is said
+                raise TrainingError(
+                    f"stopped by SIGTERM after step {self.step}; a checkpoint is saved, and a "
+                    "job with the same code, settings and data goes on from it"
+                )
         if self.average is not None:
             self.average.swap()
 
@@ -121,75 +121,60 @@ class Loop:
             preparation=self.preparation,
         )
 
-    def _train_step(self, loader: Loader, *, stop_asked: bool) -> bool:
-        """One optimizer step; True when any rank was asked to stop."""
+    def _train_step(self, ahead: Ahead, loader: Loader) -> None:
+        """One optimizer step. The host reads nothing of it unless it is logged."""
         strategy, clock = self.strategy, self.strategy.clock
-        batches = [self._on_device(next(loader)) for _ in range(self.micro_batches)]
+        batches = ahead.take()
         clock.mark("data")
-        counts = torch.stack([self.workload.units(batch) for batch in batches])
-        units, asked = self._agree(float(counts.sum()), stop_asked)
+        units = self._units_of(batches)
         clock.mark("communication")
         strategy.begin(self.step)
-        on_device = torch.tensor(units, dtype=torch.float64, device=self.ranks.device)
-        total = strategy.backward(batches, on_device)
-        strategy.micro.end(strategy.data_groups())
-        mine = float(total)
+        total = strategy.backward(batches, units)
         clock.mark("forward_backward")
-        loss = float(strategy.sum(total.clone()))
+        loss = strategy.sum(total.clone())
         clock.mark("communication")
-        self._check(loss, "loss", mine)
-        norm = float(strategy.clip())
-        self._check(norm, "gradient norm", norm)
+        norm = strategy.clip()
+        finite = self._numbers.add(self.step + 1, loss, units, norm, total)
+        strategy.micro.end(strategy.data_groups(), finite)
+        if strategy.reads:
+            self._told()
         rate = learning_rate(self.config, self.step)
-        finite = torch.ones((), dtype=torch.bool, device=self.ranks.device)
         strategy.update(rate, finite)
         if self.average is not None:
             self.average.update(self.step, finite)
         clock.mark("optimizer")
         self.step += 1
-        self._samples += self.config.global_batch
-        self._units += units
+        self._progress.step()
+        if self.step < self.config.max_steps:
+            ahead.fetch()
+            clock.mark("data")
         if self.step % self.config.log_interval == 0 or self.step in (1, self.config.max_steps):
-            self._log(loss / units, rate, norm, loader.stalled)
-        return asked
+            self._log(rate, loader.stalled)
 
-    def _agree(self, units: float, stop_asked: bool) -> tuple[float, bool]:
-        """Units of the global batch, and whether any rank was asked to stop; in one collective."""
-        strategy = self.strategy
-        values = torch.zeros(2, dtype=torch.float64, device=self.ranks.device)
-        values[0] = units if strategy.scores else 0.0
-        values[1] = stop_asked
-        units, asked = self.ranks.sum(values).tolist()
-        if units == 0:
-            raise TrainingError(
-                f"step {self.step + 1}: the {self.config.global_batch} samples of the global batch "
-                "hold no unit that counts (padding only?); look at the shards with "
-                "python -m steps.shard.inspect"
-            )
-        return units, bool(asked)
+    def _units_of(self, batches: Sequence[Batch]) -> Tensor:
+        """Units of the global batch, float64, 0-dim, on the device."""
+        counts = torch.stack([self.workload.units(batch) for batch in batches])
+        units = counts.sum().to(self.ranks.device, torch.float64)
+        return self.ranks.sum(units if self.strategy.scores else torch.zeros_like(units))
 
-    def _on_device(self, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        device = self.ranks.device
-        placed = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
-        return self.strategy.part(placed)
+    def _check(self) -> None:
+        """Read, and stop every rank when a number that they share is not finite."""
+        if self._read != self.step:
+            self._told()
 
-    def _check(self, value: float, what: str, mine: float) -> None:
-        """Stop every rank when a number that they share is not finite; nothing is saved."""
-        if math.isfinite(value):
-            return
-        numbers = enumerate(self.ranks.gather(mine))
-        bad = ", ".join(str(rank) for rank, number in numbers if not math.isfinite(number))
-        first = self.step * self.config.global_batch
-        raise TrainingError(
-            f"{what} is {value} at step {self.step + 1} on rank {bad or '(the sum)'}, in the "
-            f"samples at positions {first} to {first + self.config.global_batch - 1} of the order; "
-            "nothing is saved: lower learning_rate, or look at those samples"
-        )
+    def _told(self, *mine: float) -> Step:
+        """What the device has of the last step, with what each rank tells the others beside."""
+        numbers = self._numbers.read(self.ranks, mine)
+        numbers.check(self.config.global_batch)
+        self._progress.count(numbers.units_since)
+        self._read = self.step
+        return numbers
 
     def _after_step(self, validation: Dataset) -> None:
         config, clock = self.config, self.strategy.clock
         if self.step % config.validation_interval == 0 or self.step == config.max_steps:
             began = time.perf_counter()
+            self._check()
             with self._averaged():
                 loss, of_inputs = self._validate(validation)
             if not math.isfinite(loss):
@@ -199,7 +184,7 @@ class Loop:
                 )
             self._validated = self.step, loss
             self.report({"step": self.step, "validation_loss": loss, **of_inputs})
-            self._began += time.perf_counter() - began  # not training time
+            self._progress.pause(time.perf_counter() - began)
         clock.skip()
         if self.step % config.checkpoint_interval == 0 or self.step == config.max_steps:
             self._save()
@@ -233,57 +218,16 @@ class Loop:
         for start in range(0, -(-len(indices) // strategy.data_world), config.micro_batch):
             samples = mine[start : start + config.micro_batch]
             read = data.read(samples if len(samples) else range(1))
-            batch = self._on_device(self.preparation.batch(read))
+            batch = moved(self.preparation.batch(read), self.ranks.device)
             loss = strategy.validate(batch)
             if len(samples):
                 totals[0] += loss
                 totals[1] += self.workload.units(batch)
         return totals
 
-    def _log(self, loss: float, rate: float, norm: float, stalled: float) -> None:
-        now = time.perf_counter()
-        elapsed, world = now - self._began, self.ranks.world
-        units = self._units / elapsed
-        steps = self._samples / self.config.global_batch
-        seconds, memory = self._gathered()
-        metrics = {
-            "step": self.step,
-            "loss": loss,
-            "learning_rate": rate,
-            "grad_norm": norm,
-            "samples_per_second": self._samples / elapsed,
-            "units_per_second": units,
-            "units_per_second_per_rank": units / world,
-            "step_seconds": elapsed / steps,
-            **{f"{part}_seconds": value / steps for part, value in seconds.items()},
-            "data_stall": (stalled - self._stalled) / elapsed,
-            "memory_mb": memory,
-            **self._seen(),
-        }
-        if self._peak:
-            metrics["mfu"] = devices.utilisation(units, self._flops, world, self._peak)
-        self.report(metrics)
-        self._began, self._samples, self._units, self._stalled = now, 0, 0.0, stalled
-
-    def _seen(self) -> dict[str, float]:
-        """Samples of each input of a mixture that were taken so far, and how many epochs it is."""
-        if not isinstance(self._order, MixtureOrder):
-            return {}
-        counts = self._order.seen(self.step * self.config.global_batch).tolist()
-        found: dict[str, float] = {}
-        for one, count in zip(self._order.inputs, counts, strict=True):
-            found |= {f"samples.{one.name}": count, f"epochs.{one.name}": count / one.samples}
-        return found
-
-    def _gathered(self) -> tuple[dict[str, float], float]:
-        """(seconds of each part since the last line, mean over the ranks; the largest memory)."""
-        ranks = self.ranks
-        mine = [*self.strategy.clock.read().values(), devices.peak_memory(ranks.device)]
-        table = torch.zeros(ranks.world, len(mine), dtype=torch.float64, device=ranks.device)
-        table[ranks.rank] = torch.tensor(mine, dtype=torch.float64)
-        *seconds, memory = ranks.sum(table).T.tolist()
-        means = {part: sum(one) / ranks.world for part, one in zip(PARTS, seconds, strict=True)}
-        return means, max(memory)
+    def _log(self, rate: float, stalled: float) -> None:
+        numbers = self._told(*self._progress.own())
+        self.report(self._progress.line(numbers, rate, stalled, self._order))
 
     @contextlib.contextmanager
     def _averaged(self) -> Iterator[None]:
@@ -305,6 +249,7 @@ class Loop:
     def _save(self) -> None:
         if self.step == self._saved:
             return
+        self._check()
         loss = self._validated[1] if self._validated and self._validated[0] == self.step else None
         self._keep()
         self.checkpoints.save(self.step, self._state(), loss)
@@ -318,18 +263,3 @@ class Loop:
         self.step, self._saved = step, step
         if self.ranks.rank == 0:
             log.info("resumed from the checkpoint of step %d", step)
-
-
-@contextlib.contextmanager
-def _noticing_sigterm() -> Iterator[Callable[[], bool]]:
-    """SIGTERM inside the block is remembered, not obeyed: the loop ends at a step's boundary.
-
-    AWS's drivers do not pass SIGTERM on to the ranks (sagemaker-training-toolkit#125 #173), so
-    it is a courtesy to whoever does; what a lost node costs is bounded by checkpoint_interval.
-    """
-    seen: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
-    try:
-        yield lambda: bool(seen)
-    finally:
-        signal.signal(signal.SIGTERM, before)

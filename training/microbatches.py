@@ -80,18 +80,24 @@ class MicroBatches:
         self._seeded = _mix(self._seed, position, self._stage)
         torch.manual_seed(self._seeded)
         if self._dropouts:
-            keys = dropout.sample_keys(self._seed, position, self._size).to(self._device)
-            self._give(keys)
+            keys = dropout.sample_keys(self._seed, position, self._size)
+            if self._device.type == "cuda":
+                keys = keys.pin_memory()  # so that the host does not wait for the copy
+            self._give(keys.to(self._device, non_blocking=True))
         self._buffers.begin()
 
-    def end(self, groups: Sequence[dist.ProcessGroup]) -> None:
-        """All backward passes are through; ``groups`` span the data-parallel ranks together."""
+    def end(self, groups: Sequence[dist.ProcessGroup], finite: Tensor) -> None:
+        """All backward passes are through; ``groups`` span the data-parallel ranks together.
+
+        Args:
+            finite: boolean, 0-dim, on the device; where it is false, buffers stay as they were.
+        """
         if self._unchecked:
             self._unchecked = False
             self._check_undrawn()
         if self._dropouts:
             self._give(torch.zeros(0, 2, dtype=torch.int32, device=self._device))
-        self._buffers.end(groups)
+        self._buffers.end(groups, finite)
 
     def _check_undrawn(self) -> None:
         """After the first step: nobody drew what the training's identity does not know of.
@@ -154,7 +160,7 @@ class Buffers:
         self._open = True
 
     @torch.no_grad()
-    def end(self, groups: Sequence[dist.ProcessGroup]) -> None:
+    def end(self, groups: Sequence[dist.ProcessGroup], finite: Tensor) -> None:
         """Write what all micro-batches of all ranks have made into the model's own buffers."""
         if not self._places:
             return
@@ -170,11 +176,10 @@ class Buffers:
         parts = iter(flat.split([tensor.numel() for tensor in means]) if means else ())
         for kept, made in zip(self._kept, self._made, strict=True):
             if kept.is_floating_point():
-                kept.copy_((next(parts) / (self._count * world)).view_as(kept))
-                continue
-            kept.copy_(made)
-            for group in groups:
-                dist.broadcast(kept, dist.get_global_rank(group, 0), group=group)
+                made = (next(parts) / (self._count * world)).view_as(kept).to(kept.dtype)
+            for group in groups if not kept.is_floating_point() else ():
+                dist.broadcast(made, dist.get_global_rank(group, 0), group=group)
+            kept.copy_(torch.where(finite, made, kept))
 
     @torch.no_grad()
     def _take(self) -> None:

@@ -40,7 +40,7 @@ def run(model: nn.Module, given: list[torch.Tensor], first: int = 0) -> list[tor
     for number, batch in enumerate(given):
         micro.begin(number)
         outputs.append(model(batch))
-    micro.end([])
+    micro.end([], torch.tensor(True))
     return outputs
 
 
@@ -121,7 +121,7 @@ def test_a_pass_that_is_made_again_drops_the_same_and_counts_nothing(later):
         if later:
             for output in outputs:
                 output.backward()
-        micro.end([])
+        micro.end([], torch.tensor(True))
         gradients.append(model.norm.weight.grad)
     assert torch.equal(*gradients)
     assert all(

@@ -49,7 +49,13 @@ def settings(config: TrainConfig, world: int) -> dict[str, Any]:
 
 
 class DeepSpeed(Single):
-    """DeepSpeed's engine; every rank is data-parallel."""
+    """DeepSpeed's engine; every rank is data-parallel.
+
+    It reads the gradient's norm as it updates and has no way to be told that a step does not
+    count, so the loop reads each step's numbers before it.
+    """
+
+    reads = True
 
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         super().__init__(config, workload, ranks)
@@ -112,8 +118,6 @@ class DeepSpeed(Single):
         return combine_grad_norm_groups(self._zero._get_norm_groups())
 
     def update(self, rate: float, finite: Tensor) -> None:
-        if not finite:  # DeepSpeed reads the norm as it updates, so this costs nothing more
-            return
         for group in self._zero.param_groups:
             group["lr"] = rate
         self.engine.step()

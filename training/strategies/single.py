@@ -34,9 +34,12 @@ class Single:
         scores: whether this rank's losses and units count; one rank of those that take the same
             parts of the same samples.
         clock: where the time of a step goes.
+        reads: whether ``update`` has the host read what the device computed, whatever we do; then
+            each step's numbers are read at once.
     """
 
     data_rank, data_world, scores = 0, 1, True
+    reads = False
     model: nn.Module
     optimizer: torch.optim.Optimizer
 

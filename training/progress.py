@@ -1,0 +1,87 @@
+"""What the steps since the last metric line came to."""
+
+import time
+
+from training import devices
+from training.clock import PARTS, Clock
+from training.config import TrainConfig
+from training.data.mixture import MixtureOrder
+from training.data.order import Order
+from training.numbers import Step
+from training.strategies.ranks import Ranks
+
+
+class Progress:
+    """Counts steps, samples and units, and makes the line of them.
+
+    Args:
+        flops: operations of a unit, forward and backward, of the whole model.
+    """
+
+    def __init__(self, config: TrainConfig, ranks: Ranks, clock: Clock, flops: float) -> None:
+        self._config, self._ranks, self._clock = config, ranks, clock
+        self._flops, self._peak = flops, devices.peak(ranks.device)
+        self._began, self._steps, self._units = 0.0, 0, 0.0
+        self._stalled = 0.0  # seconds, of all steps before the last line
+
+    def begin(self) -> None:
+        """The first step comes next."""
+        self._began = time.perf_counter()
+        self._clock.skip()
+
+    def pause(self, seconds: float) -> None:
+        """So long nothing was trained."""
+        self._began += seconds
+
+    def step(self) -> None:
+        """One more step is on its way."""
+        self._steps += 1
+
+    def count(self, units: float) -> None:
+        """So many units more are known of."""
+        self._units += units
+
+    def own(self) -> list[float]:
+        """What a rank tells the others of its part: seconds of each part, and its memory."""
+        return [*self._clock.read().values(), devices.peak_memory(self._ranks.device)]
+
+    def line(
+        self, numbers: Step, rate: float, stalled: float, order: Order | None
+    ) -> dict[str, float]:
+        """The metrics since the last one, of what all ranks told.
+
+        Args:
+            stalled: seconds that the loader let this rank wait, since the beginning.
+        """
+        now, world = time.perf_counter(), self._ranks.world
+        elapsed, steps = now - self._began, self._steps
+        units, samples = self._units / elapsed, steps * self._config.global_batch
+        *seconds, memory = zip(*numbers.told, strict=True)
+        metrics = {
+            "step": numbers.number,
+            "loss": numbers.loss / numbers.units,
+            "learning_rate": rate,
+            "grad_norm": numbers.norm,
+            "samples_per_second": samples / elapsed,
+            "units_per_second": units,
+            "units_per_second_per_rank": units / world,
+            "step_seconds": elapsed / steps,
+            **{f"{p}_seconds": sum(s) / world / steps for p, s in zip(PARTS, seconds, strict=True)},
+            "data_stall": (stalled - self._stalled) / elapsed,
+            "memory_mb": max(memory),
+            **_seen(order, numbers.number * self._config.global_batch),
+        }
+        if self._peak:
+            metrics["mfu"] = devices.utilisation(units, self._flops, world, self._peak)
+        self._began, self._steps, self._units, self._stalled = now, 0, 0.0, stalled
+        return metrics
+
+
+def _seen(order: Order | None, position: int) -> dict[str, float]:
+    """Samples of each input of a mixture that were taken so far, and how many epochs it is."""
+    if not isinstance(order, MixtureOrder):
+        return {}
+    found: dict[str, float] = {}
+    for one, count in zip(order.inputs, order.seen(position).tolist(), strict=True):
+        found |= {f"samples.{one.name}": count, f"epochs.{one.name}": count / one.samples}
+    return found
