@@ -124,7 +124,7 @@ class Loop:
     def _train_step(self, ahead: Ahead, loader: Loader) -> None:
         """One optimizer step. The host reads nothing of it unless it is logged."""
         strategy, clock = self.strategy, self.strategy.clock
-        batches = ahead.take()
+        batches = [strategy.part(batch) for batch in ahead.take()]
         clock.mark("data")
         units = self._units_of(batches)
         clock.mark("communication")
@@ -218,7 +218,7 @@ class Loop:
         for start in range(0, -(-len(indices) // strategy.data_world), config.micro_batch):
             samples = mine[start : start + config.micro_batch]
             read = data.read(samples if len(samples) else range(1))
-            batch = moved(self.preparation.batch(read), self.ranks.device)
+            batch = strategy.part(moved(self.preparation.batch(read), self.ranks.device))
             loss = strategy.validate(batch)
             if len(samples):
                 totals[0] += loss
