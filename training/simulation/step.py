@@ -110,15 +110,15 @@ def _prepare(strategy: Strategy, counted: Callable[[], AbstractContextManager]) 
 
 def _step(strategy: Strategy, batches: Sequence, number: int, storages: Storages) -> None:
     """As ``training.loop`` makes it."""
-    units = torch.ones((), dtype=torch.float64)
+    units, finite = torch.ones((), dtype=torch.float64), torch.ones((), dtype=torch.bool)
     strategy.begin(number)
     strategy.backward(batches, units)
-    strategy.micro.end(strategy.data_groups())
     strategy.clip()
+    strategy.micro.end(strategy.data_groups(), finite)
     parameters = list(strategy.model.parameters())
     storages.call((*parameters, *strategy.model.buffers()), "parameters")
     storages.call((parameter.grad for parameter in parameters), "gradients")
-    strategy.update(1e-4, torch.ones((), dtype=torch.bool))
+    strategy.update(1e-4, finite)
     for state in strategy.optimizer.state.values():
         storages.call((t for t in state.values() if isinstance(t, Tensor)), "optimizer")
 
