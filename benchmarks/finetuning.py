@@ -49,14 +49,14 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 STRATEGIES: dict[str, tuple[int, dict[str, Any]]] = {
     "single": (1, {"strategy": "single"}),
-    "single, recomputed": (1, {"strategy": "single", "activation_checkpointing": True}),
+    "single, recomputed": (1, {"strategy": "single", "activation_checkpointing": "full"}),
     "DDP × 2": (2, {"strategy": "ddp"}),
     "DDP × 4": (4, {"strategy": "ddp"}),
     "FSDP2 × 2": (2, {"strategy": "fsdp"}),
     "hybrid 2 × 2": (4, {"strategy": "fsdp", "shard_degree": 2}),
     "tensor × 2": (2, {"tensor_parallel": 2}),
     "pipeline × 2": (2, {"pipeline_parallel": 2}),
-    "pipeline × 2, recomputed": (2, {"pipeline_parallel": 2, "activation_checkpointing": True}),
+    "pipeline × 2, recomputed": (2, {"pipeline_parallel": 2, "activation_checkpointing": "full"}),
     "FSDP2 × 2, pipeline × 2": (4, {"strategy": "fsdp", "pipeline_parallel": 2}),
     "FSDP2 × 2, tensor × 2": (4, {"strategy": "fsdp", "tensor_parallel": 2}),
 }

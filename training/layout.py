@@ -3,9 +3,9 @@
 No torch here: a recipe is checked without it.
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from training.strategy_table import STRATEGIES, StrategyEntry
 
@@ -88,8 +88,10 @@ class Layout(BaseModel):
     each, and a rank keeps its part. unsharded: after the last one only, a micro-batch's share of
     the traffic, and a rank keeps whole float32 gradients of the model until then."""
 
-    activation_checkpointing: bool = False
-    """Compute each block's activations anew in the backward pass instead of keeping them."""
+    activation_checkpointing: Literal["none", "selective", "full"] = "none"
+    """What is computed anew in the backward pass, block by block, instead of being kept. full: all
+    but the block's input. selective: all but attention, every second matrix product and what ranks
+    have added up, which cost most. true and false of older recipes are full and none."""
 
     compile: bool = False
     """torch.compile each block: minutes at the start, faster steps."""
@@ -97,6 +99,11 @@ class Layout(BaseModel):
     export_shard_mb: int = Field(default=5000, ge=1)
     """Size of a file of the trained model, at most, in MB of 10⁶ bytes; a larger model is several
     files, with Hugging Face's index, which many ranks write at a time."""
+
+    @field_validator("activation_checkpointing", mode="before")
+    @classmethod
+    def _as_older_recipes_have_it(cls, value: Any) -> Any:
+        return {"true": "full", "false": "none"}.get(str(value).lower(), value)
 
     @property
     def entry(self) -> StrategyEntry:
@@ -171,6 +178,16 @@ class Layout(BaseModel):
                 f"reshard_after_forward {self.reshard_after_forward} cannot be combined with "
                 f"tensor_parallel {self.tensor_parallel}, whose weights torch does not reshard to "
                 "fewer ranks; set it to default, always or never"
+            )
+        if (
+            self.activation_checkpointing == "selective"
+            and self.compile
+            and self.tensor_parallel > 1
+        ):
+            raise ValueError(
+                f"activation_checkpointing selective cannot be combined with compile under "
+                f"tensor_parallel {self.tensor_parallel}, where whole compiled blocks are computed "
+                "anew; set it to full, or compile to false"
             )
         if self.shard_degree and not entry.shards:
             others = " and ".join(name for name, one in STRATEGIES.items() if one.shards)

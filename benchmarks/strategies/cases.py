@@ -46,6 +46,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "tensor × 2": (2, {"tensor_parallel": 2}),
     "tensor × 2, whole stream": (2, {"tensor_parallel": 2, "sequence_parallel": False}),
     "tensor × 4": (4, {"tensor_parallel": 4}),
+    "tensor × 2, selective": (2, {"tensor_parallel": 2, "activation_checkpointing": "selective"}),
     "tensor × 2, compiled": (2, {"tensor_parallel": 2, "compile": True}),
     "pipeline × 2": (2, {"pipeline_parallel": 2}),
     "pipeline × 4": (4, {"pipeline_parallel": 4}),

@@ -80,7 +80,7 @@ def test_every_strategy_keeps_to_the_accelerator(tmp_path):
         "pipeline": {
             "strategy": "ddp",
             "pipeline_parallel": 2,
-            "activation_checkpointing": True,
+            "activation_checkpointing": "full",
         },
     }.items():
         root = tmp_path / name

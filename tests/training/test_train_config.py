@@ -27,6 +27,11 @@ def test_hyperparameters_are_strings_and_become_typed():
     assert from_arguments(**every) == config
 
 
+@pytest.mark.parametrize(("written", "policy"), [("true", "full"), (False, "none")])
+def test_recomputation_reads_what_older_recipes_say(written, policy):
+    assert from_arguments(activation_checkpointing=written).activation_checkpointing == policy
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -93,6 +98,10 @@ def test_an_impossible_world_is_refused_with_the_arithmetic(fields, world, expec
         ({"strategy": "ddp", "shard_degree": "2"}, "2 is for strategies fsdp and smp, not ddp"),
         ({"cpu_offload": "true"}, "cpu_offload True is for strategy fsdp, not ddp; .* at False"),
         ({"strategy": "fsdp", "reshard_after_forward": "2", "tensor_parallel": "2"}, "fewer ranks"),
+        (
+            {"activation_checkpointing": "selective", "compile": "true", "tensor_parallel": "2"},
+            "selective cannot be combined with compile under tensor_parallel 2",
+        ),
         ({"strategy": "deepspeed", "optimizer": "lamb"}, "lamb cannot be used with .*deepspeed"),
         ({"strategy": "smp", "optimizer": "lamb"}, "lamb cannot be used with strategy smp"),
         ({"strategy": "deepspeed", "precision": "float64"}, "precision float64 cannot be used"),

@@ -42,7 +42,7 @@ RANKS = {
 MORE = {
     "DDP × 3": {"strategy": "ddp", "global_batch": 12},
     "tensor × 2, compiled": {"strategy": "ddp", "tensor_parallel": 2, "compile": True},
-    "DDP × 2, compiled": {"strategy": "ddp", "compile": True, "activation_checkpointing": True},
+    "DDP × 2, compiled": {"strategy": "ddp", "compile": True, "activation_checkpointing": "full"},
 }
 
 

@@ -1,0 +1,55 @@
+"""What is computed anew is what was computed; and a policy keeps what it says, no more."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks.recomputation import POLICIES, adapted, measured
+from training.dropout import Dropout, name_places, sample_keys
+
+
+class Layer(nn.Module):
+    """Two products, attention, and what has to be the same in the second pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(16, 64, bias=False), nn.Linear(64, 16)
+        self.dropout, self.norm = Dropout(0.5), nn.BatchNorm1d(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = x[:, None]
+        x = x + nn.functional.scaled_dot_product_attention(heads, heads, heads)[:, 0]
+        hidden = self.dropout(torch.relu(self.wide(x)))
+        return self.norm(self.narrow(hidden).flatten(0, 1)).square()
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, tuple]:
+    """Policy → what ``measured`` gives, and the batch norm's mean."""
+    results = {}
+    for policy in POLICIES:
+        torch.manual_seed(0)
+        layer = Layer()
+        (dropout,) = name_places(layer)
+        dropout.samples = sample_keys(1, 0, 4)
+        adapted(layer, policy)
+        results[policy] = *measured(layer, torch.randn(4, 8, 16)), layer.norm.running_mean
+    return results
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_gradients_and_buffers_are_bitwise_the_same(found, policy):
+    for mine, kept in zip(found[policy][2:], found["none"][2:], strict=True):
+        assert torch.equal(mine, kept)
+
+
+def test_selective_keeps_attention_and_every_second_product(found):
+    kept, operations = ({policy: one[n] for policy, one in found.items()} for n in (0, 1))
+    tokens, size = 4 * 8, 4
+    attention = tokens * (16 + 1) * size  # its result, and the logarithm of the sum at each token
+    selective = kept["selective"] - kept["full"]  # which keeps states of random numbers
+    assert selective == attention + tokens * 64 * size  # and the first of two products
+    assert kept["none"] - kept["full"] > 2 * selective
+    product = 2 * tokens * 16 * 64  # operations; attention's on a CPU are not counted
+    assert operations["full"] - operations["none"] == 2 * product
+    assert operations["selective"] - operations["none"] == product
