@@ -94,7 +94,7 @@ def default_type(dtype: torch.dtype) -> Iterator[None]:
 
 
 def of_shape(config: LanguageModelConfig, policy: str) -> tuple[float, float]:
-    """(bytes that a block keeps a token, operations relative to those of a block that keeps all)."""
+    """(bytes that a block keeps a token, operations relative to one that keeps all)."""
     shape = 1, config.context_length, config.dim
     with FakeTensorMode(), torch.device("cpu"):
         places = rotary_angles(config.model_copy(update={"rope_scaling": None}))

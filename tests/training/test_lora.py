@@ -116,7 +116,10 @@ def test_it_begins_as_its_base_and_a_resumed_one_is_bitwise_the_same(base, alone
 def test_ddp_and_fsdp_give_the_curve_of_one_process_and_resume_bitwise(base, alone, tmp_path):
     cases = {
         beginning(base, tmp_path / "ddp"): {"strategy": "ddp"},
-        beginning(base, tmp_path / "fsdp"): {"strategy": "fsdp", "activation_checkpointing": "full"},
+        beginning(base, tmp_path / "fsdp"): {
+            "strategy": "fsdp",
+            "activation_checkpointing": "full",
+        },
     }
     worlds.train_and_resume({r: SHORT | tuned() | c for r, c in cases.items()}, 2, STEPS)
     for root, case in cases.items():

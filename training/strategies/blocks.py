@@ -56,8 +56,9 @@ def compile_what_arrived(block: nn.Module) -> None:
     """Compile ``block`` for inputs that come out of a collective, which may be under way still.
 
     torch 2.13 loses the way back from compiled code through such a tensor: the collective's
-    backward pass gets its gradient as a plain tensor, and has no use for that. It is the embedding's
-    output, for the first block; what a compiled block gives has arrived, and is not copied.
+    backward pass gets its gradient as a plain tensor, and has no use for that. It is the
+    embedding's output, for the first block; what a compiled block gives has arrived, and is not
+    copied.
 
     Recomputation goes around it: inside, torch 2.13 fails at a device mesh that it wants to keep as
     if it were a tensor (``tensors_saved_with_vc_check``).
