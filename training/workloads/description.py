@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
-from training.layout import Layout
+if TYPE_CHECKING:
+    from training.layout import Layout  # which does not travel with the shard step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class WorkloadSpec:
     )
     """(settings, tensor-parallel ranks, pipeline stages) → why the model cannot be split so."""
 
-    refuse_layout: Callable[[Any, Layout], str | None] = lambda config, layout: (
+    refuse_layout: Callable[[Any, "Layout"], str | None] = lambda config, layout: (
         "its sequences are not shared by ranks: set context_parallel to 1"
         if layout.context_parallel > 1
         else None

@@ -1,13 +1,15 @@
 """The language model's settings; no torch."""
 
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from training.layout import Layout
 from training.workloads import WorkloadSpec
 from training.workloads.language_model import hugging_face
 from training.workloads.language_model.rope import RopeScaling
+
+if TYPE_CHECKING:
+    from training.layout import Layout
 
 
 class LanguageModelConfig(BaseModel):
@@ -127,7 +129,7 @@ def refuse_context(config: LanguageModelConfig, context: int, tensor: int) -> st
     return None
 
 
-def refuse_layout(config: LanguageModelConfig, layout: Layout) -> str | None:
+def refuse_layout(config: LanguageModelConfig, layout: "Layout") -> str | None:
     """Why the sequence cannot be shared so; None when it can."""
     tensor = layout.tensor_parallel if layout.sequence_parallel else 1
     if layout.context_parallel > 1:
