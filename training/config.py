@@ -159,11 +159,11 @@ class TrainConfig(Layout):
                 f"micro-batches of {self.micro_batch}: {self.micro_batch} × {data} = {share} does "
                 "not divide it; choose a multiple of that"
             )
-        count = self.global_batch // share
-        if count < self.pipeline_parallel:
+        count, ranks = self.global_batch // share, self.pipeline_parallel
+        if ranks > 1 and (refused := self.schedule_entry.refuse(count, ranks, self.stages)):
             raise ValueError(
-                f"pipeline_parallel {self.pipeline_parallel} stages need as many micro-batches to "
-                f"be busy; global_batch {self.global_batch} / (micro_batch {self.micro_batch} × "
+                f"pipeline_parallel {ranks}, {self.pipeline_schedule}: {refused}; "
+                f"global_batch {self.global_batch} / (micro_batch {self.micro_batch} × "
                 f"{data} data-parallel ranks) = {count}: lower micro_batch or raise global_batch"
             )
         return count

@@ -7,9 +7,11 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from training.pipeline_table import SCHEDULES, ScheduleEntry
 from training.strategy_table import STRATEGIES, StrategyEntry
 
 Strategy = Literal[tuple(STRATEGIES)]
+Schedule = Literal[tuple(SCHEDULES)]
 FSDP = (
     "param_dtype",
     "reduce_dtype",
@@ -53,7 +55,17 @@ class Layout(BaseModel):
     cannot hold. They hold the same weights, over which fsdp shards, too."""
 
     pipeline_parallel: int = Field(default=1, ge=1)
-    """With ddp and fsdp: stages that the model's blocks are cut into, one after another."""
+    """With ddp and fsdp: ranks that share the model's blocks, one after another."""
+
+    pipeline_schedule: Schedule = "1f1b"
+    """In which order a rank's stages take micro-batches, forward and backward: torch's schedules.
+    1f1b (Narayanan et al. 2019) and gpipe: one stage a rank. interleaved_1f1b (Narayanan et al.
+    2021), looped_bfs (Lamy-Poirier 2023) and interleaved_zero_bubble (Qi et al. 2023): several.
+    zbv_zero_bubble (the same) and dual_pipe_v (DeepSeek-AI 2024): two, folded to a V. The larger
+    pipeline_stages_per_rank, the less a rank waits, and the more is sent."""
+
+    pipeline_stages_per_rank: int = Field(default=0, ge=0)
+    """Stages that a rank has of the model; 0 for the schedule's usual number."""
 
     zero_stage: int = Field(default=1, ge=1, le=3)
     """With deepspeed: what is sharded. 1: optimizer state, 2: gradients too, 3: weights too."""
@@ -125,6 +137,18 @@ class Layout(BaseModel):
             f"pipeline_parallel {self.pipeline_parallel}"
         )
 
+    @property
+    def schedule_entry(self) -> ScheduleEntry:
+        """What the table says of the pipeline's schedule."""
+        return SCHEDULES[self.pipeline_schedule]
+
+    @property
+    def stages(self) -> int:
+        """Stages that the model is cut into; 1 without a pipeline."""
+        if self.pipeline_parallel == 1:
+            return 1
+        return self.pipeline_parallel * (self.pipeline_stages_per_rank or self.schedule_entry.usual)
+
     def data_parallel(self, world: int) -> int:
         """How many of ``world`` ranks see different samples: world / ``split``.
 
@@ -194,5 +218,33 @@ class Layout(BaseModel):
             raise ValueError(
                 f"shard_degree {self.shard_degree} is for strategies {others}, not "
                 f"{self.strategy}; leave it at 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _pipeline_is_possible(self) -> Self:
+        name, entry, asked = (
+            self.pipeline_schedule,
+            self.schedule_entry,
+            self.pipeline_stages_per_rank,
+        )
+        if self.pipeline_parallel == 1:
+            if asked or name != "1f1b":
+                raise ValueError(
+                    f"pipeline_schedule {name}, pipeline_stages_per_rank {asked} are of a "
+                    "pipeline, and pipeline_parallel is 1; raise it, or leave them at 1f1b and 0"
+                )
+            return self
+        if asked and not entry.fewest <= asked <= (entry.most or asked):
+            others = " or ".join(n for n, other in SCHEDULES.items() if other.most is None)
+            raise ValueError(
+                f"pipeline_stages_per_rank {asked}: pipeline_schedule {name} has {entry.usual} on "
+                f"a rank; leave it at 0, or set pipeline_schedule to {others}"
+            )
+        if entry.halves and self.compile:
+            raise ValueError(
+                f"pipeline_schedule {name} takes the backward pass apart, which torch cannot do "
+                "with a compiled block: set compile to false, or pipeline_schedule to "
+                "interleaved_1f1b"
             )
         return self

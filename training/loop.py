@@ -259,7 +259,7 @@ class Loop:
         step = self.checkpoints.resume(self._state)
         if step is None:
             return
-        self.strategy.loaded()
+        self.strategy.loaded(*([self.average.tensors] if self.average else []))
         self.step, self._saved = step, step
         if self.ranks.rank == 0:
             log.info("resumed from the checkpoint of step %d", step)

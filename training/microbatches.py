@@ -12,7 +12,7 @@ this is the average moved once, by the mean of the statistics of all micro-batch
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -28,9 +28,12 @@ from trainyard.common.errors import TrainingError
 
 def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module) -> dict[str, Any]:
     """Settings that shape this model's weights, but not every model's."""
-    if by_batch(workload, model):
-        return config.model_dump(mode="json", include=BY_BATCH)
-    return {}
+    if not by_batch(workload, model):
+        return {}
+    found = config.model_dump(mode="json", include=BY_BATCH)
+    if config.stages != config.pipeline_parallel:  # else a training is called as it ever was
+        found["pipeline_stages"] = config.stages
+    return found
 
 
 def by_batch(workload: Workload, model: nn.Module) -> bool:
@@ -86,15 +89,26 @@ class MicroBatches:
             self._give(keys.to(self._device, non_blocking=True))
         self._buffers.begin()
 
-    def end(self, groups: Sequence[dist.ProcessGroup], finite: Tensor) -> None:
+    def check(self) -> None:
+        """In the first step, before another micro-batch is seeded, or of another pipeline stage.
+
+        Raises:
+            TrainingError: numbers were drawn that the training's identity does not know of.
+        """
+        if self._unchecked:
+            self._check_undrawn()
+
+    def end(
+        self, groups: Sequence[dist.ProcessGroup], finite: Tensor, *, checked: bool = False
+    ) -> None:
         """All backward passes are through; ``groups`` span the data-parallel ranks together.
 
         Args:
             finite: boolean, 0-dim, on the device; where it is false, buffers stay as they were.
         """
-        if self._unchecked:
-            self._unchecked = False
-            self._check_undrawn()
+        if not checked:
+            self.check()
+        self._unchecked = False
         if self._dropouts:
             self._give(torch.zeros(0, 2, dtype=torch.int32, device=self._device))
         self._buffers.end(groups, finite)
@@ -124,6 +138,35 @@ class MicroBatches:
     def _give(self, keys: Tensor) -> None:
         for module in self._dropouts:
             module.samples = keys
+
+
+class OfStages:
+    """The micro-batches of a rank that has several pipeline stages.
+
+    Args:
+        each: stage → its own; ``begin`` comes before each forward pass of each stage.
+    """
+
+    def __init__(self, each: Mapping[int, MicroBatches]) -> None:
+        self._each = each
+        self._latest: MicroBatches | None = None
+
+    def step(self, first: int, device: torch.device) -> None:
+        for one in self._each.values():
+            one.step(first, device)
+
+    def begin(self, number: int, stage: int) -> None:
+        """The forward pass of micro-batch ``number`` through ``stage`` comes next."""
+        if self._latest is not None:
+            self._latest.check()
+        self._latest = self._each[stage]
+        self._latest.begin(number)
+
+    def end(self, groups: Sequence[dist.ProcessGroup], finite: Tensor) -> None:
+        if self._latest is not None:
+            self._latest.check()
+        for one in self._each.values():
+            one.end(groups, finite, checked=True)
 
 
 class Buffers:

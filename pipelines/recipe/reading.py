@@ -48,10 +48,11 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 def _check_split(recipe: Recipe, loop: TrainConfig, settings: BaseModel) -> None:
     """Ask the workload whether model and sequences can be split as the training says."""
-    tensor, pipeline = loop.tensor_parallel, loop.pipeline_parallel
-    if refused := recipe.workload_spec.refuse_split(settings, tensor, pipeline):
+    tensor, pipeline, stages = loop.tensor_parallel, loop.pipeline_parallel, loop.stages
+    if refused := recipe.workload_spec.refuse_split(settings, tensor, stages):
+        each = f" × {stages // pipeline} stages per rank = {stages}" if stages > pipeline else ""
         raise RecipeError(
-            f"train.loop.tensor_parallel {tensor}, train.loop.pipeline_parallel {pipeline}: "
+            f"train.loop.tensor_parallel {tensor}, train.loop.pipeline_parallel {pipeline}{each}: "
             f"workload {recipe.workload.name}: {refused}"
         )
     if refused := recipe.workload_spec.refuse_layout(settings, loop):

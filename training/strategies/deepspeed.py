@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -139,7 +139,7 @@ class DeepSpeed(Single):
         return self._handed_out
 
     @torch.no_grad()
-    def loaded(self) -> None:
+    def loaded(self, *averages: Mapping[str, Tensor]) -> None:
         """Send what was loaded into ``state``'s tensors from rank 0; each rank cuts its pieces."""
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             if not tensor.requires_grad:

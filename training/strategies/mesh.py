@@ -11,9 +11,9 @@ they are as data-parallel ranks. So the mesh that the weights lie on has them in
 ``replicate`` (ddp), and they have a mesh of their own to share sequences.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property, partial
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -22,11 +22,12 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from training import optimizers, ties
 from training.config import TrainConfig
+from training.microbatches import OfStages
 from training.strategies import tensor
 from training.strategies.blocks import adapt_blocks
 from training.strategies.context import context_mesh, share_sequences
 from training.strategies.gradients import clip
-from training.strategies.pipeline import Pipeline
+from training.strategies.pipeline import Pipeline, owners, twin
 from training.strategies.ranks import Ranks
 from training.strategies.sharding import accumulating, follows_weights, full, shard, validating
 from training.strategies.single import Batch, Single
@@ -47,20 +48,52 @@ class Mesh(Single):
         shape = (config.pipeline_parallel, data // shards, shards, config.tensor_parallel)
         names = ("pipeline", "replicate", "shard", "tensor")
         self.mesh = init_device_mesh(ranks.device.type, shape, mesh_dim_names=names)
-        stage, replica, part, slice_ = self.mesh.get_coordinate()
+        place, replica, part, slice_ = self.mesh.get_coordinate()
         self.data_rank, self.context = divmod(replica * shards + part, self.contexts)
         if self.contexts > 1:
             self.context_mesh = context_mesh(ranks, self.contexts, config.tensor_parallel)
-        self.stage, self.stages = stage, config.pipeline_parallel
-        self.scores = slice_ == 0 and stage == self.stages - 1
+        entry, count = config.schedule_entry, config.pipeline_parallel
+        self.places = owners(entry, count, config.stages) if count > 1 else [0]
+        self.stages = [stage for stage, one in enumerate(self.places) if one == place]
+        self.scores = slice_ == 0 and config.stages - 1 in self.stages
 
     def prepare(self, model: nn.Module) -> None:
-        config, workload = self.config, self.workload
         self.know(model)
-        if self.stages > 1:
-            model = workload.stage(model, self.stage, self.stages)
+        parts = {stage: self._part(part, stage) for stage, part in self._cut(model).items()}
         # Each stage and each part of the sequences draws random numbers of its own.
-        self.take(self.placed(model), self.stage + self.stages * self.context)
+        drawn = self.config.stages * self.context
+        micros = {n: self.micro_batches(part, n + drawn) for n, part in parts.items()}
+        self.parts = [*parts.values()]
+        one = len(parts) == 1
+        self.model = self.forward = self.parts[0] if one else nn.ModuleList(self.parts)
+        self.micro = micros[self.stages[0]] if one else OfStages(micros)
+        self.pipeline = None
+        if self.config.stages > 1:
+            trained = {self.names[name] for name, _ in model.named_parameters()}
+            held = [names & trained for names in self.held]
+            self.pipeline = Pipeline(self, self.mesh, parts, self.places, held)
+        self.initial = None
+        self.optimizer = optimizers.build(self.config, self.model)
+
+    def _cut(self, model: nn.Module) -> dict[int, nn.Module]:
+        """Stage → the model's part, of those that this rank has; what others have is known, too."""
+        count, taken, parts = self.config.stages, set[int](), dict[int, nn.Module]()
+        if count == 1:
+            self.held = [{*self.names.values()}]
+            return {0: model}
+        self.held = []
+        for stage in range(count):
+            part = self.workload.stage(twin(model, taken), stage, count)
+            self.held.append({self.names.get(n, n) for n in part.state_dict()})
+            if stage in self.stages:
+                parts[stage] = part
+                taken |= {id(tensor) for tensor in (*part.parameters(), *part.buffers())}
+        return parts
+
+    def _part(self, model: nn.Module, stage: int) -> nn.Module:
+        """The model, or one stage of it, as this rank has it."""
+        config, workload = self.config, self.workload
+        model = self.placed(model)
         if config.tensor_parallel > 1:
             tensor.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
             ties.tie_again(model, self.names)
@@ -70,9 +103,24 @@ class Mesh(Single):
         if self.averaged > 1:
             shard(model, workload.blocks(model), self.mesh, config, workload)
         ties.check(model, self.names)
-        self.filled(model)
-        self.pipeline = Pipeline(self, self.mesh) if self.stages > 1 else None
-        self.optimizer = optimizers.build(config, model)
+        return self.filled(model)
+
+    def saved_name(self, name: str) -> str:
+        several = len(self.parts) > 1  # the model is a list of them
+        return super().saved_name(name.partition(".")[2] if several else name)
+
+    def loaded(self, *averages: Mapping[str, Tensor]) -> None:
+        if self.pipeline is None:
+            return
+        parameters = dict(self.model.named_parameters())
+        state = dict(optimizers.moments(self.optimizer))
+        for name, written in self.pipeline.copies():
+            parameters[name].detach().copy_(parameters[written].detach())
+            for kind, tensor in state.get(parameters[name], {}).items():
+                tensor.copy_(state[parameters[written]][kind])
+            for average in averages:
+                if name in average:
+                    average[name].copy_(average[written])
 
     def accumulating(self) -> AbstractContextManager:
         return accumulating(self.model, self.config) if self.averaged > 1 else nullcontext()
@@ -114,18 +162,8 @@ class Mesh(Single):
 
     def holders(self, name: str) -> Sequence[int]:
         """The ranks of the first stage that has it."""
-        stage = next(n for n, names in enumerate(self._in_stages) if name in names)
-        return self.mesh.mesh[stage].flatten().tolist()
-
-    @cached_property
-    def _in_stages(self) -> list[set[str]]:
-        """The saved names of what each stage holds; asked for by every rank at once."""
-        mine = {self.saved_name(name) for name in self.model.state_dict()}
-        if self.stages == 1:
-            return [mine]
-        every: list[set[str]] = [set()] * self.stages
-        dist.all_gather_object(every, mine, group=self.mesh["pipeline"].get_group())
-        return every
+        stage = next(n for n, names in enumerate(self.held) if name in names)
+        return self.mesh.mesh[self.places[stage]].flatten().tolist()
 
     def gather(self, name: str, held: Tensor | None, keepers: Collection[int]) -> Tensor | None:
         holders, rank = self.holders(name), self.ranks.rank

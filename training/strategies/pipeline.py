@@ -1,95 +1,175 @@
 """Pipeline parallel: the stages work on different micro-batches at the same time.
 
-The schedule is torch's 1F1B (Narayanan et al. 2019, PipeDream): as soon as a micro-batch is through
-the last stage, its backward pass begins, so a stage keeps the activations of at most ``stages``
-micro-batches.
+The schedules are torch's (``training.pipeline_table`` names them). 1F1B (Narayanan et al. 2019,
+PipeDream): as soon as a micro-batch is through the last stage, its backward pass begins, so a stage
+keeps the activations of at most ``stages`` micro-batches. The others have several stages on a rank.
+
+torch lets the stages tell each other by pickles what they send. Here a first micro-batch goes
+through all of them, and what each gives is told in numbers (``boundary``): nobody loads an object
+that came over the network.
 """
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
+from training.initial import fill
+from training.microbatches import OfStages
+from training.pipeline_table import ScheduleEntry
+from training.strategies.boundary import HEADER, described, like, sendable
 from training.strategies.single import Batch, Single
+from trainyard.common.errors import TrainingError
+
+Boundary = Sequence[Tensor]
+"""What one stage gives to the next."""
 
 
 class Pipeline:
-    """Runs this rank's stage of a strategy's model.
+    """Runs this rank's stages of a strategy's model.
 
     Attributes:
-        stage, stages: which stage it is, and of how many.
+        parts: stage → its part of the model, of those that this rank has.
         group: the ranks that hold the stages of one copy of the model.
-        not_counted: this stage's names of parameters that an earlier one holds, too, and counts.
+        not_counted: this rank's names of parameters that an earlier stage holds, too, and counts.
     """
 
-    def __init__(self, strategy: Single, mesh: DeviceMesh) -> None:
-        """``mesh``: all ranks, with a dimension ``pipeline``."""
-        self._strategy, self._mesh = strategy, mesh
-        self.stage, self.stages = mesh.get_local_rank("pipeline"), mesh["pipeline"].size()
-        self._schedules: dict[object, object] = {}
-        self._batches: Sequence[Batch] = ()
-        self._scale = torch.ones((), dtype=torch.float64, device=strategy.ranks.device)
+    def __init__(
+        self,
+        strategy: Single,
+        mesh: DeviceMesh,
+        parts: Mapping[int, nn.Module],
+        owners: Sequence[int],
+        held: Sequence[Collection[str]],
+    ) -> None:
+        """Every rank makes it.
+
+        Args:
+            mesh: all ranks, with a dimension ``pipeline``.
+            parts: stage → its part of the model, of those that this rank has.
+            owners: the pipeline rank that has each stage.
+            held: the saved names of the parameters that every stage has.
+        """
+        self._strategy, self._mesh, self.parts = strategy, mesh, parts
+        config = strategy.config
+        self._kind = schedule_class(config.pipeline_schedule)
+        self._owners, self._count = owners, len(owners)
+        self._rank = mesh.get_local_rank("pipeline")
         self.group = mesh["pipeline"].get_group()
-        self._shared, self.not_counted = self._find_shared()
+        self._shapes: dict[object, dict[int, tuple[Boundary, Boundary]]] = {}
+        self._schedules: dict[object, Any] = {}
+        self._batches: Sequence[Batch] = ()
+        self._scale = torch.ones((), dtype=torch.float64, device=self.device)
+        self._running = 0  # the micro-batch that went through a stage of this rank last
+        self._find_shared(held)
 
     def backward(self, batches: Sequence[Batch], scale: Tensor) -> Tensor:
         """Gradients of ``scale`` × the sum of the losses; returns that sum where it is known."""
-        schedule = self._schedule(Schedule1F1B, batches, scale_grads=False)
-        self._batches, self._scale = batches, scale
-        total = torch.zeros((), dtype=torch.float64, device=self._strategy.ranks.device)
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
         losses: list[Tensor] = []
+        self._batches, self._scale = batches, scale
         with self._strategy.autocast():
-            schedule.step(
-                *self._inputs(batches),
-                target=self._numbers(batches),
-                losses=losses,
-                **self._beside(batches),
-            )
+            schedule = self._schedule(batches)
+            # torch cuts the targets up for the last stage; they need not say anything.
+            targets = torch.zeros(len(batches))
+            inputs, beside = self._inputs(batches), self._beside(batches)
+            schedule.step(*inputs, target=targets, losses=losses, **beside)
         for loss in losses:
-            total += loss.detach() / scale.to(loss.dtype)
+            total += loss.detach() / scale
         return total
 
+    @torch.no_grad()
     def validate(self, batch: Batch) -> Tensor:
         """The sum of the losses where it is known, 0 elsewhere."""
-        schedule = self._schedule(ScheduleGPipe, [batch])
-        self._batches, self._scale = [batch], torch.ones_like(self._scale)
-        losses: list[Tensor] = []
-        schedule.eval(
-            *self._inputs([batch]),
-            target=self._numbers([batch]),
-            losses=losses,
-            **self._beside([batch]),
-        )
-        return losses[0] if losses else torch.zeros((), device=self._strategy.ranks.device)
+        made = self._through(batch, self._shapes_of(batch))
+        if made is None:
+            return torch.zeros((), device=self.device)
+        return self._strategy.score(made, batch)
 
     def add_up_shared(self, gradients: dict[str, Tensor | None]) -> None:
         """A parameter that several stages hold is one: each gets the sum of their gradients."""
         parameters = dict(self._strategy.model.named_parameters())
-        for name, group in self._shared.items():
-            parameter = parameters[name]
-            if not parameter.requires_grad:
+        for names, group in self._shared:
+            mine = [parameters[name] for name in names]
+            if not mine[0].requires_grad:
                 continue
-            if gradients[name] is None:  # used by other stages only
-                gradients[name] = parameter.grad = torch.zeros_like(parameter)
-            gradient = gradients[name]
-            dist.all_reduce(getattr(gradient, "_local_tensor", gradient), group=group)
+            found = [gradients[name] for name in names if gradients[name] is not None]
+            total = found[0] if found else torch.zeros_like(mine[0])  # used by other stages only
+            for other in found[1:]:
+                total += other
+            if group is not None:
+                dist.all_reduce(getattr(total, "_local_tensor", total), group=group)
+            for name, parameter in zip(names, mine, strict=True):
+                gradients[name] = parameter.grad = total if name == names[0] else total.clone()
 
-    def _schedule(self, kind: type, batches: Sequence[Batch], **options: object) -> object:
-        """Made once for each shape of a micro-batch, which its stage learns at the first call."""
-        inputs = self._strategy.workload.inputs(batches[0])
-        key = (kind, len(batches), *(tuple(tensor.shape) for tensor in inputs))
+    def copies(self) -> Iterator[tuple[str, str]]:
+        """(name, name of the same parameter in the last of this rank's stages that has it)."""
+        for names, _ in self._shared:
+            yield from ((name, names[-1]) for name in names[:-1])
+
+    def _find_shared(self, held: Sequence[Collection[str]]) -> None:
+        """Which parameters several stages hold; every rank makes every group."""
+        strategy = self._strategy
+        mine: dict[str, list[str]] = {}
+        for name, _ in strategy.model.named_parameters():
+            mine.setdefault(strategy.saved_name(name), []).append(name)
+        stages: dict[str, list[int]] = {}
+        for stage, names in enumerate(held):
+            for name in names:
+                stages.setdefault(name, []).append(stage)
+        self._shared: list[tuple[list[str], dist.ProcessGroup | None]] = []
+        self.not_counted: set[str] = set()
+        for name in sorted(name for name, found in stages.items() if len(found) > 1):
+            places = sorted({self._owners[stage] for stage in stages[name]})
+            group = self._group(places) if len(places) > 1 else None
+            if name in mine:
+                self._shared.append((mine[name], group))
+                first = self._owners[stages[name][0]] == self._rank
+                self.not_counted |= {*(mine[name][1:] if first else mine[name])}
+
+    def _group(self, places: Sequence[int]) -> dist.ProcessGroup | None:
+        """The ranks of these places in this rank's pipeline; None for a rank that is none."""
+        found = None
+        for pipeline in self._mesh.mesh.flatten(1).T.tolist():
+            group = dist.new_group([pipeline[place] for place in places])
+            if self._strategy.ranks.rank in [pipeline[place] for place in places]:
+                found = group
+        return found
+
+    def _schedule(self, batches: Sequence[Batch]) -> Any:
+        """Made once for each shape and number of micro-batches."""
+        shapes = self._shapes_of(batches[0])
+        key = (len(batches), id(shapes))
         if key not in self._schedules:
-            stage = Stage(self._strategy, self.stage, self.stages, self.group)
-            self._schedules[key] = kind(stage, len(batches), loss_fn=self._loss, **options)
+            stages = [Stage(self, stage, self._count, *shapes[stage]) for stage in self.parts]
+            several = issubclass(self._kind, PipelineScheduleMulti)
+            given = stages if several else stages[0]
+            options = {"loss_fn": self._loss, "scale_grads": False}
+            self._schedules[key] = self._kind(given, len(batches), **options)
         return self._schedules[key]
+
+    @property
+    def device(self) -> torch.device:
+        return self._strategy.ranks.device
+
+    def begin(self, number: int, stage: int) -> None:
+        """The forward pass of a micro-batch through a stage comes next."""
+        self._running = number
+        if isinstance(self._strategy.micro, OfStages):
+            self._strategy.micro.begin(number, stage)
+        else:
+            self._strategy.micro.begin(number)
 
     def _inputs(self, batches: Sequence[Batch]) -> list[Tensor]:
         """All micro-batches' inputs as one, for the first stage."""
-        if self.stage > 0:
+        if 0 not in self.parts:
             return []
         inputs = [self._strategy.workload.inputs(batch) for batch in batches]
         return [torch.cat(tensors) for tensors in zip(*inputs, strict=True)]
@@ -99,46 +179,126 @@ class Pipeline:
         beside = [self._strategy.beside(batch) for batch in batches]
         return {name: torch.cat([one[name] for one in beside]) for name in beside[0]}
 
-    def _numbers(self, batches: Sequence[Batch]) -> Tensor | None:
-        """The last stage's targets: a micro-batch's number, by which ``_loss`` finds it."""
-        last = self.stage == self.stages - 1
-        return torch.arange(len(batches)) if last else None
+    def _loss(self, outputs: Tensor, target: Tensor) -> Tensor:
+        """Of the micro-batch that came out of the last stage: torch asks for it at once."""
+        return self._strategy.score(outputs, self._batches[self._running]) * self._scale
 
-    def _loss(self, outputs: Tensor, number: Tensor) -> Tensor:
-        batch = self._batches[int(number)]
-        loss = self._strategy.score(outputs, batch)
-        return loss * self._scale.to(loss.dtype)
+    # what goes from stage to stage
 
-    def _find_shared(self) -> tuple[dict[str, dist.ProcessGroup], set[str]]:
-        """Groups of the stages that hold a parameter together; every rank makes every group."""
-        strategy = self._strategy
-        mine = {strategy.saved_name(name): name for name, _ in strategy.model.named_parameters()}
-        every: list[list[str]] = [[] for _ in range(self.stages)]
-        dist.all_gather_object(every, [*mine], group=self.group)
-        holders: dict[str, list[int]] = {}
-        for stage, names in enumerate(every):
-            for name in names:
-                holders.setdefault(name, []).append(stage)
-        shared = {name: stages for name, stages in holders.items() if len(stages) > 1}
-        groups = {}
-        for name, stages in sorted(shared.items()):
-            for pipeline in self._mesh.mesh.flatten(1).T.tolist():
-                group = dist.new_group([pipeline[stage] for stage in stages])
-                if strategy.ranks.rank in pipeline and name in mine:
-                    groups[mine[name]] = group
-        counted_before = {name for name, stages in shared.items() if stages[0] != self.stage}
-        return groups, {mine[name] for name in counted_before if name in mine}
+    def _shapes_of(self, batch: Batch) -> dict[int, tuple[Boundary, Boundary]]:
+        """Stage → what it takes and gives, on meta; learned at the first batch of its shape."""
+        inputs = self._strategy.workload.inputs(batch)
+        shape = tuple((tuple(tensor.shape), tensor.dtype) for tensor in inputs)
+        key = (shape, torch.is_grad_enabled())  # types differ between training and validation
+        if key not in self._shapes:
+            learned: dict[int, tuple[Boundary, Boundary]] = {}
+            on_gpu = [self.device] if self.device.type == "cuda" else []
+            with torch.no_grad(), torch.random.fork_rng(on_gpu):
+                self._through(batch, learned, learn=True)
+            self._shapes[key] = learned
+        return self._shapes[key]
+
+    def _through(
+        self, batch: Batch, shapes: dict[int, tuple[Boundary, Boundary]], *, learn: bool = False
+    ) -> Tensor | None:
+        """A micro-batch through all stages; what the last one gives, on the rank that has it."""
+        made, trained = self._strategy.workload.inputs(batch), False
+        beside = self._strategy.beside(batch)
+        for stage, part in self.parts.items():
+            given = made
+            if stage > 0 and stage - 1 not in self.parts:
+                if learn:
+                    header = self._receive(stage, [torch.empty(HEADER, dtype=torch.int64)])[0]
+                    shapes[stage] = like(header.tolist()), ()
+                    trained = bool(header[0])
+                given = self._receive(stage, shapes[stage][0])
+            outputs = part(*given, **beside)
+            outputs = sendable(outputs) if stage + 1 < self._count else outputs
+            if isinstance(part, FSDPModule):
+                part.reshard()  # a forward pass without a backward one leaves the root gathered
+            made = outputs if isinstance(outputs, tuple) else (outputs,)
+            if learn:
+                before = like(described(given, trained=trained))
+                trained = trained or any(one.requires_grad for one in part.parameters())
+                numbers = described(made, trained=trained)
+                shapes[stage] = before, like(numbers)
+            if stage + 1 < self._count and stage + 1 not in self.parts:
+                if learn:
+                    self._send(stage, [torch.tensor(numbers, device=self.device)])
+                self._send(stage, made)
+        return made[0] if self._count - 1 in self.parts else None
+
+    def _receive(self, stage: int, metas: Boundary) -> Boundary:
+        """What the stage before gives, of which these are the types and shapes."""
+        found = [torch.empty(one.shape, dtype=one.dtype, device=self.device) for one in metas]
+        for tensor in found:
+            dist.recv(tensor, self._global(stage - 1), self.group)
+        return found
+
+    def _send(self, stage: int, tensors: Boundary) -> None:
+        for tensor in tensors:
+            dist.send(tensor, self._global(stage + 1), self.group)
+
+    def _global(self, stage: int) -> int:
+        return dist.get_global_rank(self.group, self._owners[stage])
 
 
 class Stage(PipelineStage):
-    """A stage that tells its micro-batches apart; torch learns shapes by calls of the model, too,
-    which draw and count nothing."""
+    """A stage that tells its micro-batches apart, and keeps no outputs that nobody asks for."""
 
-    def __init__(self, strategy: Single, stage: int, stages: int, group: dist.ProcessGroup) -> None:
-        super().__init__(strategy.model, stage, stages, strategy.ranks.device, group=group)
-        self._micro = strategy.micro
+    def __init__(
+        self, pipeline: Pipeline, stage: int, count: int, given: Boundary, made: Boundary
+    ) -> None:
+        self._pipeline = pipeline
+        super().__init__(
+            pipeline.parts[stage],
+            stage,
+            count,
+            pipeline.device,
+            # Both are given, so torch need not ask the other stages for them.
+            input_args=tuple(given),
+            output_args=tuple(made),
+            group=pipeline.group,
+        )
 
     def forward_one_chunk(self, fwd_chunk_id: int, *given: Any, **named: Any) -> Any:
-        if torch.is_grad_enabled():
-            self._micro.begin(fwd_chunk_id)
-        return super().forward_one_chunk(fwd_chunk_id, *given, **named)
+        self._pipeline.begin(fwd_chunk_id, self.stage_index)
+        output = super().forward_one_chunk(fwd_chunk_id, *given, **named)
+        if self.output_chunks:  # all micro-batches' logits; torch before 2.9 keeps them always
+            self.output_chunks[-1] = torch.zeros(1)
+        return output
+
+    def forward_maybe_with_nosync(self, *given: Any, **named: Any) -> Any:
+        output = super().forward_maybe_with_nosync(*given, **named)
+        return output if self.is_last else sendable(output)
+
+
+def schedule_class(name: str) -> type:
+    """torch's schedule of a name in a recipe.
+
+    Raises:
+        TrainingError: this torch does not have it.
+    """
+    try:
+        return get_schedule_class(name.replace("_", ""))
+    except ValueError:
+        raise TrainingError(
+            f"pipeline_schedule {name}: torch {torch.__version__} does not have it; take a newer "
+            "image, or set it to interleaved_1f1b"
+        ) from None
+
+
+def owners(entry: ScheduleEntry, ranks: int, stages: int) -> list[int]:
+    """The pipeline rank that has each stage."""
+    found = {stage: rank for rank in range(ranks) for stage in entry.indices(rank, ranks, stages)}
+    return [found[stage] for stage in range(stages)]
+
+
+def twin(model: nn.Module, taken: Collection[int]) -> nn.Module:
+    """The model's modules once more over the same tensors, but for copies of those in ``taken``.
+
+    A weight that two stages of one rank hold is two there, as it is on two ranks: each stage is
+    sharded by itself.
+    """
+    tensors = [one for one in (*model.parameters(), *model.buffers()) if id(one) not in taken]
+    return copy.deepcopy(model, {id(one): one for one in (*tensors, fill.of(model))})

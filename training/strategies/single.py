@@ -59,6 +59,7 @@ class Single:
         """
         self.know(model)
         self.take(self.filled(self.placed(model)))
+        self.initial = None
         adapt_blocks(self.workload.blocks(self.model), self.config)
         self.forward = self.wrap(self.model)
         self.optimizer = optimizers.build(self.config, self.model)
@@ -79,11 +80,15 @@ class Single:
         self.from_base = getattr(whole, "from_base", frozenset())
         self._draws = by_batch(self.workload, whole)
 
-    def take(self, model: nn.Module, stage: int = 0) -> None:
+    def take(self, model: nn.Module) -> None:
         """What this rank has of the model, not yet wrapped."""
         self.model = self.forward = model
+        self.micro = self.micro_batches(model)
+
+    def micro_batches(self, model: nn.Module, stage: int = 0) -> MicroBatches:
+        """Of the model, or of a stage of it."""
         seed, size = self.config.seed, self.config.micro_batch
-        self.micro = MicroBatches(model, seed, size, stage, draws=self._draws)
+        return MicroBatches(model, seed, size, stage, draws=self._draws)
 
     def placed(self, model: nn.Module) -> nn.Module:
         """In the type that weights are kept in; on this rank's device, unless it is on meta."""
@@ -99,7 +104,6 @@ class Single:
         if self.initial is not None:
             host = torch.device("cpu") if self.config.cpu_offload else None
             fill.fill(model, self.initial, self.ranks.device, host)
-        self.initial = None
         return model
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -231,8 +235,8 @@ class Single:
         """The name under which a checkpoint has what the model calls ``name``."""
         return self.names.get(name, name)
 
-    def loaded(self) -> None:
-        """After ``state``'s tensors were written into."""
+    def loaded(self, *averages: Mapping[str, Tensor]) -> None:
+        """After ``state``'s tensors were written into, and these: the model's names → tensor."""
 
     def looks(self) -> dict[str, Tensor]:
         """Every name in the whole model's state → what its tensor is like, on meta.

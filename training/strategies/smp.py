@@ -89,7 +89,7 @@ class Smp(Single):
             for kind, tensor in kinds.items()
         }
 
-    def loaded(self) -> None:
+    def loaded(self, *averages: Mapping[str, Tensor]) -> None:
         """Send what was loaded into ``state``'s tensors from rank 0; each rank takes its shard."""
         from torch.distributed.checkpoint import state_dict
 

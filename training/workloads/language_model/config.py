@@ -113,7 +113,7 @@ def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str
     if config.groups % tensor:
         return f"kv_heads {config.groups} cannot be shared by tensor_parallel {tensor} ranks evenly"
     if config.layers < pipeline:
-        return f"layers {config.layers} are too few for pipeline_parallel {pipeline} stages"
+        return f"layers {config.layers} are too few for {pipeline} pipeline stages"
     return None
 
 
