@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from training.data.writer import write_dataset
+from training.pipeline_table import SCHEDULES
 from training.workloads import load_packing
 
 MODEL = {"context_length": 32, "layers": 4, "heads": 4, "dim": 32}
@@ -50,6 +51,33 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "tensor × 2, compiled": (2, {"tensor_parallel": 2, "compile": True}),
     "pipeline × 2": (2, {"pipeline_parallel": 2}),
     "pipeline × 4": (4, {"pipeline_parallel": 4}),
+    **{
+        f"pipeline × 2, {name}": (
+            2,
+            {"pipeline_parallel": 2, "pipeline_schedule": name, "micro_batch": 2},
+        )
+        for name in SCHEDULES
+    },
+    "pipeline × 4, interleaved_zero_bubble": (
+        4,
+        {
+            "pipeline_parallel": 4,
+            "pipeline_schedule": "interleaved_zero_bubble",
+            "pipeline_stages_per_rank": 1,
+        },
+    ),
+    **{
+        f"{data}, pipeline × 2, {name}": (
+            4,
+            {"pipeline_parallel": 2, "pipeline_schedule": name, "micro_batch": 2} | differs,
+        )
+        for name in ("interleaved_1f1b", "interleaved_zero_bubble", "zbv_zero_bubble")
+        for data, differs in (
+            ("DDP × 2", {}),
+            ("FSDP2 × 2", {"strategy": "fsdp"}),
+            ("tensor × 2", {"tensor_parallel": 2}),
+        )
+    },
     "DDP × 2, tensor × 2": (4, {"tensor_parallel": 2}),
     "FSDP2 × 2, tensor × 2": (4, {"strategy": "fsdp", "tensor_parallel": 2}),
     "FSDP2 × 2, pipeline × 2": (4, {"strategy": "fsdp", "pipeline_parallel": 2}),

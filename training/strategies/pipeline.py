@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
@@ -25,6 +24,7 @@ from training.initial import fill
 from training.microbatches import OfStages
 from training.pipeline_table import ScheduleEntry
 from training.strategies.boundary import HEADER, described, like, sendable
+from training.strategies.sharding import reshard
 from training.strategies.single import Batch, Single
 from trainyard.common.errors import TrainingError
 
@@ -195,6 +195,7 @@ class Pipeline:
             on_gpu = [self.device] if self.device.type == "cuda" else []
             with torch.no_grad(), torch.random.fork_rng(on_gpu):
                 self._through(batch, learned, learn=True)
+            reshard(self._strategy.model)
             self._shapes[key] = learned
         return self._shapes[key]
 
@@ -214,8 +215,6 @@ class Pipeline:
                 given = self._receive(stage, shapes[stage][0])
             outputs = part(*given, **beside)
             outputs = sendable(outputs) if stage + 1 < self._count else outputs
-            if isinstance(part, FSDPModule):
-                part.reshard()  # a forward pass without a backward one leaves the root gathered
             made = outputs if isinstance(outputs, tuple) else (outputs,)
             if learn:
                 before = like(described(given, trained=trained))

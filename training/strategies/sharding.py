@@ -182,6 +182,13 @@ def _parameters(units: Iterable[FSDPModule]) -> Iterator[Any]:
             yield from group.fsdp_params if group is not None else ()
 
 
+def reshard(model: nn.Module) -> None:
+    """After a forward pass without a backward one, which leaves weights gathered."""
+    for unit in model.modules():
+        if isinstance(unit, FSDPModule):
+            unit.reshard()
+
+
 def full(tensor: Tensor) -> Tensor:
     """The whole of what may be sharded; every rank takes part."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,127 @@
+"""Each of torch's pipeline schedules against one process, and what goes between the stages."""
+
+import json
+import os
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.training import worlds
+from training.config import TrainConfig
+from training.initial.fill import emptied
+from training.pipeline_table import SCHEDULES
+from training.strategies.boundary import HEADER, described, like, sendable
+from training.strategies.mesh import Mesh
+from training.strategies.pipeline import owners
+from training.strategies.ranks import Ranks
+from training.strategies.single import Single
+from training.workloads import load
+from trainyard.common.errors import TrainingError
+
+EXACT = 1e-13  # relative, in float64
+MODEL = {"context_length": 16, "layers": 8, "heads": 2, "dim": 16}
+BASE = {
+    **{"max_steps": 4, "global_batch": 16, "micro_batch": 1, "learning_rate": 0.01},
+    "precision": "float64",
+}
+TWO = {"pipeline_parallel": 2}
+CASES = {
+    **{name: TWO | {"pipeline_schedule": name, "strategy": "fsdp"} for name in SCHEDULES},
+    "replicated": TWO | {"pipeline_schedule": "zbv_zero_bubble"},
+    "tensor": TWO | {"pipeline_schedule": "interleaved_zero_bubble", "tensor_parallel": 2},
+    "tensor, V": TWO | {"pipeline_schedule": "dual_pipe_v", "tensor_parallel": 2},
+    "four": {"pipeline_parallel": 4, "pipeline_schedule": "interleaved_1f1b"},
+    "four, V": {"pipeline_parallel": 4, "pipeline_schedule": "zbv_zero_bubble"},
+    "one stage each": {
+        **{"pipeline_parallel": 4, "pipeline_schedule": "interleaved_zero_bubble"},
+        "pipeline_stages_per_rank": 1,
+    },
+    "recomputed": TWO | {"pipeline_schedule": "interleaved_1f1b", "activation_checkpointing": True},
+}
+
+
+def trained(strategy: Single, workload, model) -> list[float]:
+    """Losses and norms of two steps, then a validation loss."""
+    strategy.prepare(emptied(model))
+    tokens = torch.randint(0, 200, (16, 17), generator=torch.Generator().manual_seed(1))
+    micro, share = strategy.config.micro_batch, 16 // strategy.data_world
+    mine = tokens.int()[strategy.data_rank * share :][:share]
+    found: list[float] = []
+    for step in range(2):
+        batches = [{"tokens": part} for part in mine.split(micro)]
+        units = sum(float(workload.units({"tokens": part})) for part in tokens.split(micro))
+        strategy.begin(step)
+        loss = strategy.backward(batches, units)
+        strategy.micro.end(strategy.data_groups())
+        found += [float(strategy.sum(loss.clone())), float(strategy.clip())]
+        strategy.update(0.01)
+    return [*found, float(strategy.sum(strategy.validate({"tokens": mine}).detach().double()))]
+
+
+def no_pickles(*_: object) -> None:
+    raise AssertionError("a pickle between ranks")
+
+
+def compare(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
+    """One rank: how far each case is from one process, into ``off.json``."""
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    cpu, off = torch.device("cpu"), {}
+    for tied in (True, False):
+        workload = load("language_model", MODEL | {"tie_embeddings": tied})
+
+        def fresh(workload=workload):
+            torch.manual_seed(0)
+            return workload.model()
+
+        alone = Single(TrainConfig(**BASE, strategy="single"), workload, Ranks(0, 0, 1, cpu))
+        expected = trained(alone, workload, fresh())
+        for name, case in CASES.items():
+            if not tied and "V" not in name:
+                continue
+            strategy = Mesh(TrainConfig(**(BASE | case)), workload, Ranks(rank, rank, 4, cpu))
+            with mock.patch("torch.distributed.distributed_c10d._object_to_tensor", no_pickles):
+                mine = trained(strategy, workload, fresh())
+            pairs = zip(mine, expected, strict=True)
+            off[f"{name}{', tied' if tied else ''}"] = max(abs(a / b - 1) for a, b in pairs)
+    if rank == 0:
+        (root / "off.json").write_text(json.dumps(off))
+    dist.barrier()
+
+
+def test_every_schedule_gives_the_losses_of_one_process_and_sends_no_pickles(tmp_path):
+    codes = worlds.finish(worlds.start(tmp_path, 4, target=compare))
+    assert codes == [0] * 4
+    off = json.loads((tmp_path / "off.json").read_text())
+    assert len(off) == len(CASES) + 2
+    assert {name: one for name, one in off.items() if one > EXACT} == {}
+
+
+def test_what_goes_between_stages_is_told_in_numbers():
+    sent = (torch.zeros(2, 3), torch.zeros(4, dtype=torch.int64))
+    numbers = described(sent, trained=True)
+    assert len(numbers) == HEADER and all(isinstance(one, int) for one in numbers)
+    for one, other in zip(sent, like(numbers), strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype) and other.is_meta
+    assert [one.requires_grad for one in like(numbers)] == [True, False]
+    assert not like(described(sent, trained=False))[0].requires_grad
+    with pytest.raises(TrainingError, match="gives str: let Workload.stage"):
+        described(["text"], trained=True)
+    with pytest.raises(TrainingError, match="16 tensors, whose shapes take 65 numbers; 64 fit"):
+        described([torch.zeros(1, 1)] * 16, trained=True)
+    assert sendable(torch.zeros(2, 3).T).is_contiguous()
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_each_stage_is_on_one_rank(name):
+    entry = SCHEDULES[name]
+    for ranks in (2, 3, 8):
+        stages = ranks * entry.usual
+        found = owners(entry, ranks, stages)
+        assert sorted(found) == sorted([*range(ranks)] * entry.usual)
+        turn = [rank for rank in range(ranks)]
+        assert found == (turn + turn[::-1] if entry.folded else turn * entry.usual)
