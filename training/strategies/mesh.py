@@ -116,8 +116,8 @@ class Mesh(Single):
         state = dict(optimizers.moments(self.optimizer))
         for name, written in self.pipeline.copies():
             parameters[name].detach().copy_(parameters[written].detach())
-            for kind, tensor in state.get(parameters[name], {}).items():
-                tensor.copy_(state[parameters[written]][kind])
+            for kind, moment in state.get(parameters[name], {}).items():
+                moment.copy_(state[parameters[written]][kind])
             for average in averages:
                 if name in average:
                     average[name].copy_(average[written])

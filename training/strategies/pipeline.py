@@ -66,24 +66,20 @@ class Pipeline:
         self._shapes: dict[object, dict[int, tuple[Boundary, Boundary]]] = {}
         self._schedules: dict[object, Any] = {}
         self._batches: Sequence[Batch] = ()
-        self._scale = torch.ones((), dtype=torch.float64, device=self.device)
+        self._scale = self._total = torch.zeros((), dtype=torch.float64, device=self.device)
         self._running = 0  # the micro-batch that went through a stage of this rank last
         self._find_shared(held)
 
     def backward(self, batches: Sequence[Batch], scale: Tensor) -> Tensor:
         """Gradients of ``scale`` × the sum of the losses; returns that sum where it is known."""
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
-        losses: list[Tensor] = []
         self._batches, self._scale = batches, scale
+        self._total = torch.zeros((), dtype=torch.float64, device=self.device)
         with self._strategy.autocast():
             schedule = self._schedule(batches)
             # torch cuts the targets up for the last stage; they need not say anything.
             targets = torch.zeros(len(batches))
-            inputs, beside = self._inputs(batches), self._beside(batches)
-            schedule.step(*inputs, target=targets, losses=losses, **beside)
-        for loss in losses:
-            total += loss.detach() / scale
-        return total
+            schedule.step(*self._inputs(batches), target=targets, **self._beside(batches))
+        return self._total
 
     @torch.no_grad()
     def validate(self, batch: Batch) -> Tensor:
@@ -181,7 +177,9 @@ class Pipeline:
 
     def _loss(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Of the micro-batch that came out of the last stage: torch asks for it at once."""
-        return self._strategy.score(outputs, self._batches[self._running]) * self._scale
+        loss = self._strategy.score(outputs, self._batches[self._running])
+        self._total += loss.detach()
+        return loss * self._scale.to(loss.dtype)
 
     # what goes from stage to stage
 

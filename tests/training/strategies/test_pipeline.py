@@ -52,12 +52,12 @@ def trained(strategy: Single, workload, model) -> list[float]:
     found: list[float] = []
     for step in range(2):
         batches = [{"tokens": part} for part in mine.split(micro)]
-        units = sum(float(workload.units({"tokens": part})) for part in tokens.split(micro))
+        units = workload.units({"tokens": tokens}).double()
         strategy.begin(step)
         loss = strategy.backward(batches, units)
         strategy.micro.end(strategy.data_groups())
         found += [float(strategy.sum(loss.clone())), float(strategy.clip())]
-        strategy.update(0.01)
+        strategy.update(0.01, torch.ones((), dtype=torch.bool))
     return [*found, float(strategy.sum(strategy.validate({"tokens": mine}).detach().double()))]
 
 
