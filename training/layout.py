@@ -247,4 +247,10 @@ class Layout(BaseModel):
                 "with a compiled block: set compile to false, or pipeline_schedule to "
                 "interleaved_1f1b"
             )
+        if entry.halves and self.reshard_after_forward not in ("default", "never"):
+            raise ValueError(
+                f"pipeline_schedule {name} takes the backward pass apart, for which torch needs "
+                f"the gathered weights; reshard_after_forward is {self.reshard_after_forward}: "
+                "leave it at default"
+            )
         return self

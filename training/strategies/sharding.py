@@ -166,8 +166,7 @@ def validating(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for unit in units:
-            unit.reshard()
+        reshard(model)
         for parameter, before in zip(cast, kept, strict=True):
             vars(parameter).pop("_unsharded_param", None)
             vars(parameter).update(before)
