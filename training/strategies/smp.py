@@ -8,7 +8,7 @@ SMP's tensor parallelism are for Hugging Face models only (distributed-model-par
 so a workload's own model goes to FSDP as it is.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
