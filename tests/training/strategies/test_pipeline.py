@@ -55,7 +55,7 @@ def trained(strategy: Single, workload, model) -> list[float]:
         units = workload.units({"tokens": tokens}).double()
         strategy.begin(step)
         loss = strategy.backward(batches, units)
-        strategy.micro.end(strategy.data_groups())
+        strategy.micro.end(strategy.data_groups(), torch.ones((), dtype=torch.bool))
         found += [float(strategy.sum(loss.clone())), float(strategy.clip())]
         strategy.update(0.01, torch.ones((), dtype=torch.bool))
     return [*found, float(strategy.sum(strategy.validate({"tokens": mine}).detach().double()))]
