@@ -1,0 +1,1 @@
+"""What the ranks send each other in a step: counted, beside the formulas of training.traffic."""

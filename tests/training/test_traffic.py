@@ -1,0 +1,51 @@
+"""What the formulas say that ranks send is what they do: real ones, and any number of fake ones."""
+
+import pytest
+
+from benchmarks.collectives.__main__ import read, run_rank
+from benchmarks.collectives.cases import CASES, MODEL, NOT_FAKED
+from benchmarks.collectives.step import expected, in_fake_world
+from tests.training import worlds
+from training.traffic import Traffic, Unit, replicated, sharded
+
+REAL = ("DDP × 4", "hybrid 2 × 2", "FSDP2 × 2, tensor × 2", "FSDP2 × 2, context × 2")
+
+
+def case(name: str) -> tuple:
+    world, settings, micro_batches, differs = CASES[name]
+    return world, settings, micro_batches, MODEL | differs
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name in CASES if name not in NOT_FAKED])
+def test_a_step_sends_what_the_formula_says(name):
+    assert in_fake_world(*case(name)).rows == expected(*case(name))[0].rows
+
+
+@pytest.mark.slow
+def test_real_ranks_send_what_fake_ones_do(tmp_path):
+    (tmp_path / "case").write_text("\n".join(REAL))
+    codes = worlds.finish(worlds.start(tmp_path, 4, target=run_rank), 100)
+    assert codes == [0] * 4, (tmp_path / "rank-0.log").read_text()
+    for name in REAL:
+        counted = read(tmp_path, name).rows
+        assert counted == expected(*case(name))[0].rows, name
+
+
+def test_fsdp_sends_three_times_the_weights_and_ddp_twice():
+    """Rajbhandari et al. 2020, section 7.2: 3 against 2 × (n - 1) / n of the weights' bytes."""
+    weights = [(64, 64)] * 8
+    units = [Unit(shapes=[shape]) for shape in weights]
+    size = 8 * 64 * 64 * 4
+    assert sharded(units, shards=8).wire({"shard": 8}) == 3 * size * 7 / 8
+    alike = replicated(weights)
+    used = 8 * len(weights) // 2 * 7 / 8  # and which were used
+    assert alike.wire({"world": 8}) == 2 * size * 7 / 8 + 2 * used
+
+
+def test_traffic_of_an_axis_alone_adds_up():
+    found = Traffic()
+    found.add("shard", "all_gather", "bfloat16", 10, times=2)
+    found.add("shard", "all_gather", "bfloat16", 5)
+    found.add("shard", "all_gather", "bfloat16", 5, times=0)
+    assert found.rows == {("shard", "all_gather", "bfloat16"): (3, 25)}
