@@ -112,7 +112,7 @@ def context_parallel(model: Transformer, mesh: DeviceMesh, config: LanguageModel
     Raises:
         TrainingError: the sequences cannot be shared evenly.
     """
-    if refused := refuse_context(config, mesh.size(), 1):
+    if refused := refuse_context(config, mesh.size(), model.parts):
         raise TrainingError(refused)
     sharing = Sharing.over(mesh, config.context_length)
     model.sharing = sharing

@@ -2,12 +2,16 @@
 
 import math
 
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
+from tests.training.trainings import write_dataset
+from training.data.dataset import Dataset
 from training.workloads import load
 from training.workloads.language_model.context import places
 from training.workloads.language_model.documents import Documents, positions
@@ -113,7 +117,7 @@ def test_units_and_losses_of_parts_add_up(records):
     batch = {"tokens": torch.cat([sample([[1, 2, 3]]), sample([[5] * 40, [6]])])}
     if records == "completions":
         batch["counted"] = (torch.arange(2 * CONTEXT).view(2, -1) % 5 == 0).to(torch.uint8)
-    logits = model(*workload.inputs(batch))
+    logits = model(*workload.inputs(batch)).detach()
     parts = [workload.part(batch, index, 3) for index in range(3)]
     assert sum(workload.units(part) for part in parts) == workload.units(batch)
     costs = [
@@ -121,3 +125,20 @@ def test_units_and_losses_of_parts_add_up(records):
         for index, part in enumerate(parts)
     ]
     assert math.isclose(sum(costs), workload.loss(logits, batch), rel_tol=1e-13)
+
+
+def test_scores_and_answers_are_the_documents_losses_alone(tmp_path):
+    """Evaluation and endpoint ask the model, and the model keeps the documents apart."""
+    workload, model = transformer("document", torch.float32)
+    texts = ["one", "", "and a longer one", "x"]
+    packer = workload.packing.packer()
+    packed = [packer.add(pa.record_batch({"text": pa.array(texts, pa.string())})), packer.flush()]
+    tokens = np.concatenate([part["tokens"] for part in packed])
+    write_dataset(tmp_path, {"tokens": tokens}, workload.packing.fields)
+    (block,) = workload.scores(model, Dataset(tmp_path))
+    first, *others = block["loss.sum"]
+    with torch.inference_mode():
+        assert math.isclose(first, workload.answer(model, {"text": "one"})["nats"], rel_tol=1e-6)
+    for text, score in zip(texts[2:], others, strict=True):
+        alone = nats(workload, model, sample([[*text.encode()]]))
+        assert math.isclose(score, alone[: len(text) + 1].sum(), rel_tol=1e-6)
