@@ -1,8 +1,9 @@
-"""Supervised fine-tuning: a sample is one prompt with its completion, and only this is predicted.
+"""Supervised fine-tuning: prompts with their completions, and only these are predicted.
 
 A sample holds prompt, completion and the end token, filled up with end tokens; ``counted`` says
 which targets cost anything: the completion's tokens and the end behind them. Nothing attends
-across examples, as there is one a sample.
+across examples: there is one a sample, or, where attention keeps to its own document, as many as
+have room, in their order.
 
 What is too long for the context loses the beginning of its prompt; a completion that is too long
 by itself keeps the last token of its prompt and loses its own end.
@@ -10,6 +11,7 @@ by itself keeps the last token of its prompt and loses its own end.
 
 import hashlib
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,33 +30,60 @@ COUNTED = "counted"
 
 
 class CompletionPacker:
-    """Each record becomes a sample of its own."""
+    """Each record becomes a sample of its own; with ``together`` they share samples."""
 
-    def __init__(self, tokenizer: Tokenizer, width: int, dtype: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, width: int, dtype: str, *, together: bool) -> None:
         self._tokenizer, self._width, self._dtype = tokenizer, width, dtype
+        self._together = together
+        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, records: "pa.RecordBatch") -> Samples:
         """The samples of these records' ``prompt`` and ``completion``."""
         prompts, completions = (
             self._split(records.column(name)) for name in ("prompt", "completion")
         )
-        tokens = np.full((len(prompts), self._width), self._tokenizer.end, self._dtype)
-        counted = np.zeros((len(prompts), self._width - 1), np.uint8)
-        for row, mask, prompt, said in zip(tokens, counted, prompts, completions, strict=True):
-            said = np.append(said, self._tokenizer.end)
-            room = max(1, self._width - len(said))
-            prompt = prompt[-room:]
-            whole = np.concatenate((prompt, said))[: self._width]
-            row[: len(whole)] = whole
-            mask[max(0, len(prompt) - 1) : len(whole) - 1] = 1
-        return {"tokens": tokens, COUNTED: counted}
+        samples = []
+        for pair in zip(prompts, completions, strict=True):
+            one = self._example(*pair)
+            if self._waiting and not (self._together and self._room() >= len(one[0])):
+                samples.append(self._waiting)
+                self._waiting = []
+            self._waiting.append(one)
+        if not self._together:
+            return self._written([*samples, *self._left()])
+        return self._written(samples)
 
     def flush(self) -> Samples:
-        """Nothing: no record waits for another."""
-        return {
-            "tokens": np.empty((0, self._width), self._dtype),
-            COUNTED: np.empty((0, self._width - 1), np.uint8),
-        }
+        """The examples that wait for others, which there are none of."""
+        return self._written(self._left())
+
+    def _example(self, prompt: np.ndarray, said: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens, and which of the targets behind each count; the last one's does not."""
+        said = np.append(said, self._tokenizer.end)
+        room = max(1, self._width - len(said))
+        prompt = prompt[-room:]
+        whole = np.concatenate((prompt, said))[: self._width]
+        counted = np.zeros(len(whole), np.uint8)
+        counted[max(0, len(prompt) - 1) : len(whole) - 1] = 1
+        return whole, counted
+
+    def _room(self) -> int:
+        """Tokens that have room behind those that wait."""
+        return self._width - sum(len(tokens) for tokens, _ in self._waiting)
+
+    def _left(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+        """The sample of those that wait, which wait no more; none where nothing does."""
+        left, self._waiting = self._waiting, []
+        return [left] if left else []
+
+    def _written(self, samples: list[list[tuple[np.ndarray, np.ndarray]]]) -> Samples:
+        tokens = np.full((len(samples), self._width), self._tokenizer.end, self._dtype)
+        counted = np.zeros((len(samples), self._width), np.uint8)
+        for row, mask, examples in zip(tokens, counted, samples, strict=True):
+            for whole, part in ((row, 0), (mask, 1)):
+                joined = np.concatenate([example[part] for example in examples])
+                whole[: len(joined)] = joined
+        return {"tokens": tokens, COUNTED: counted[:, :-1].copy()}
 
     def statistics(self) -> dict[str, Any]:
         """Nothing: the model needs to know nothing of the data."""
@@ -68,9 +97,12 @@ class CompletionPacker:
 
 
 def examples(
-    dataset: Dataset, size: int, measure: Callable[[np.ndarray], np.ndarray] | None = None
+    dataset: Dataset,
+    end: int,
+    size: int,
+    measure: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """(unit, hash of each sample int64 (d,), sums over its counted targets (d, columns)); of those
+    """(unit, hash of each example int64 (d,), sums over its counted targets (d, columns)); of those
     that have any.
 
     ``measure`` as in ``scores.documents``.
@@ -78,16 +110,28 @@ def examples(
     for passage in dataset.stream(size):
         tokens, counted = (passage.samples[name] for name in ("tokens", COUNTED))
         columns = np.empty((*counted.shape, 0)) if measure is None else measure(tokens)
-        sums = np.where(counted[..., None] > 0, columns, 0.0).sum(1)
-        kept = counted.any(1)
-        names = [_hash(*pair) for pair in zip(tokens, counted, strict=True)]
-        hashes = np.frombuffer(b"".join(names), "<i8")
+        columns = np.where(counted[..., None] > 0, columns, 0.0)
         cuts = np.flatnonzero(np.diff(passage.sources)) + 1
         for at in np.split(np.arange(len(tokens)), cuts):
-            if kept[at].any():
-                yield int(passage.sources[at[0]]), hashes[at][kept[at]], sums[at][kept[at]]
+            places = [(n, *place) for n in at for place in _apart(tokens[n], counted[n], end)]
+            if not places:
+                continue
+            rows = [(tokens[n, a:b], counted[n, a : b - 1]) for n, a, b in places]
+            names = b"".join(_hash(*row, end, tokens.shape[1]) for row in rows)
+            sums = np.stack([columns[n, a : b - 1].sum(0) for n, a, b in places])
+            yield int(passage.sources[at[0]]), np.frombuffer(names, "<i8"), sums
 
 
-def _hash(tokens: np.ndarray, counted: np.ndarray) -> bytes:
-    content = np.ascontiguousarray(tokens, "<u4").tobytes() + counted.tobytes()
-    return hashlib.blake2b(content, digest_size=8).digest()
+def _apart(tokens: np.ndarray, counted: np.ndarray, end: int) -> Iterator[tuple[int, int]]:
+    """Where the examples of a sample begin and stop; of those that have a target that counts."""
+    stops = [*(np.flatnonzero(tokens == end) + 1).tolist(), len(tokens)]
+    for start, stop in pairwise([0, *stops]):
+        if counted[start : stop - 1].any():
+            yield start, stop
+
+
+def _hash(tokens: np.ndarray, counted: np.ndarray, end: int, width: int) -> bytes:
+    """Of the sample that holds the example alone."""
+    row, mask = np.full(width, end, "<u4"), np.zeros(width - 1, np.uint8)
+    row[: len(tokens)], mask[: len(counted)] = tokens, counted
+    return hashlib.blake2b(row.tobytes() + mask.tobytes(), digest_size=8).digest()

@@ -26,7 +26,7 @@ class LanguageModelConfig(BaseModel):
     records: Literal["documents", "completions"] = "documents"
     """What a raw record is. documents: ``text``, of which every token is predicted; samples are
     windows of the texts. completions: ``prompt`` and ``completion``, of which only the completion
-    is; each is a sample."""
+    is; each is a sample, or, with attend document, as many as have room are."""
 
     attend: Literal["window", "document"] = "window"
     """How far attention reaches back. window: to the window's beginning, over all documents in it.
@@ -155,7 +155,7 @@ SPEC = WorkloadSpec(
     },
     primary_metric="bits_per_byte",
     baselines=("unigram", "bigram"),
-    packed_with=("tokenizer", "context_length", "records"),
+    packed_with=("tokenizer", "context_length", "records", "attend"),
     sketched=True,
     refuse_split=refuse_split,
     refuse_layout=refuse_layout,

@@ -45,7 +45,7 @@ def sketches(dataset: Dataset, end: int, size: int) -> Iterator[np.ndarray]:
 
 
 def _of_samples(dataset: Dataset, end: int, size: int) -> Iterator[np.ndarray]:
-    """Of prompts with their completions, each a sample."""
+    """Of prompts with their completions, of which a sample holds whole ones."""
     for passage in dataset.stream(size):
         samples = passage.samples["tokens"].astype(np.uint64)
         tokens = np.pad(samples, ((0, 0), (0, 1)), constant_values=end).ravel()

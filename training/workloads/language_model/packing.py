@@ -47,6 +47,8 @@ class Packing:
             self.columns, self.identity = completions.COLUMNS, tuple(completions.COLUMNS)
             self.fields[completions.COUNTED] = Field(dtype="uint8", shape=(config.context_length,))
             self.info["records"] = config.records
+            if config.attend == "document":  # samples hold several
+                self.info["attend"] = config.attend
 
     def files(self) -> Mapping[str, bytes]:
         """tokenizer.json, when there is one."""
@@ -54,7 +56,9 @@ class Packing:
 
     def packer(self) -> Packer:
         if self.completions:
-            return completions.CompletionPacker(self.tokenizer, self.width, self.dtype)
+            return completions.CompletionPacker(
+                self.tokenizer, self.width, self.dtype, together=self.config.attend == "document"
+            )
         return TextPacker(self)
 
 

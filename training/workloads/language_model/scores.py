@@ -88,7 +88,7 @@ def scored(
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """The examples of whatever the dataset's records were: documents, or prompts' completions."""
     if COUNTED in dataset.fields:
-        return examples(dataset, size, measure)
+        return examples(dataset, end, size, measure)
     return documents(dataset, end, size, measure)
 
 

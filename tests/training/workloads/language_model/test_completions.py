@@ -18,13 +18,17 @@ SMALL = {"records": "completions", "context_length": 12, "layers": 1, "heads": 2
 END = 256
 
 
-def packed(workload, pairs: list[tuple[str, str]]) -> dict[str, np.ndarray]:
+def records(pairs: list[tuple[str, str]]) -> pa.RecordBatch:
     columns = {
         name: pa.array([pair[place] for pair in pairs], pa.string())
         for place, name in enumerate(("prompt", "completion"))
     }
+    return pa.record_batch(columns)
+
+
+def packed(workload, pairs: list[tuple[str, str]]) -> dict[str, np.ndarray]:
     packer = workload.packing.packer()
-    parts = packer.add(pa.record_batch(columns)), packer.flush()
+    parts = packer.add(records(pairs)), packer.flush()
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -80,6 +84,52 @@ def test_the_scores_of_examples_add_up_to_the_loss_and_equal_ones_have_one_name(
     blocks = list(workload.scores(model, data))
     assert sum(block["bits_per_byte.weight"].sum() for block in blocks) == 6
     assert workload.baselines(data, data, 10**6)["bigram"]["loss"] > 0
+
+
+TOGETHER = SMALL | {"attend": "document"}
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=8), st.integers(1, 8))
+def test_examples_that_share_samples_are_those_that_have_one_each(pairs, cut):
+    """In their order, as many as have room, whatever batches they come in."""
+    each = packed(load("language_model", SMALL), pairs)
+    workload = load("language_model", TOGETHER)
+    together, wide = packed(workload, pairs), workload.packing.width
+    packer = workload.packing.packer()
+    parts = [packer.add(records(part)) for part in (pairs[:cut], pairs[cut:])] + [packer.flush()]
+    for name, whole in together.items():
+        assert np.array_equal(np.concatenate([part[name] for part in parts]), whole)
+    predicted = [s["tokens"][:, 1:][s["counted"] > 0].tolist() for s in (each, together)]
+    assert predicted[0] == predicted[1]
+    ends = [np.flatnonzero(row == END) for row in each["tokens"]]
+    lengths = [int(found[0]) + 1 if len(found) else wide for found in ends]
+    used, samples = wide, 0
+    for length in lengths:
+        samples, used = (samples, used + length) if used + length <= wide else (samples + 1, length)
+    assert len(together["tokens"]) == samples
+
+
+def test_the_examples_of_a_sample_cost_what_they_cost_alone_and_have_the_same_names(tmp_path):
+    pairs = [("ab", "cd"), ("x", "yz"), ("", "q"), ("ab", "cd"), ("a prompt", "and long"), ("", "")]
+    found = []
+    for config in (SMALL, TOGETHER):
+        workload = load("language_model", config)
+        torch.manual_seed(0)
+        model = workload.model().eval()
+        with torch.no_grad():
+            model.embedding.weight.mul_(20)
+        data = dataset(tmp_path / config.get("attend", "each"), workload, pairs)
+        blocks = list(workload.scores(model, data))
+        columns = {key: np.concatenate([block[key] for block in blocks]) for key in blocks[0]}
+        batch = {n: torch.from_numpy(a) for n, a in packed(workload, pairs).items()}
+        loss, units = loss_of(workload, model, batch)
+        assert columns["loss.sum"].sum() == pytest.approx(loss.item(), rel=1e-5)
+        assert columns["loss.weight"].sum() == units
+        found.append((columns["example"].tolist(), columns["loss.sum"], len(data)))
+    (names, costs, samples), (others, together, fewer) = found
+    assert names == others
+    assert together == pytest.approx(costs, rel=1e-5)
+    assert fewer < samples == len(pairs)
 
 
 def test_nearly_equal_examples_have_nearly_equal_sketches(tmp_path):
