@@ -7,12 +7,15 @@ ranks or pipeline stages, recomputation and ``torch.compile`` give the same mask
 """
 
 import hashlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from training.data.mixing import ODD, mixed
+from trainyard.common.errors import TrainingError
 
 _GOLDEN = -0x61C88647  # 2^32 / golden ratio, as a signed number
 
@@ -21,10 +24,10 @@ class Dropout(nn.Dropout):
     """Zeroes elements with probability ``p`` in training, scales the others by 1 / (1 - p).
 
     The input's elements are sample by sample: (n, …), or n × something at the front. It has to be
-    whole: tensor-parallel ranks that hold parts of it would drop alike in each part. Of ranks that
-    share each sequence the input is (n, t, …), and ``positions`` says which t these are: (t,). A
-    module that is called twice in a forward pass drops the same elements twice: give each place its
-    own.
+    whole, or a DTensor (n, …), as torch's ``SequenceParallel`` makes it: tensor-parallel ranks with
+    plain parts would drop alike in each part. Of ranks that share each sequence the input is
+    (n, t, …), and ``positions`` says which t these are: (t,). A module that is called twice in a
+    forward pass drops the same elements twice: give each place its own.
 
     Outside of a training it draws from torch's random state, as ``nn.Dropout``.
     """
@@ -38,19 +41,49 @@ class Dropout(nn.Dropout):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p in (0, 1) or not len(self.samples):
             return super().forward(x)
-        return torch.where(self._kept(x), x / (1 - self.p), 0)
-
-    def _kept(self, x: Tensor) -> Tensor:
-        """Boolean, of x's shape."""
+        if hasattr(x, "placements"):
+            return self._of_part(x)
         width = x.numel() // len(self.samples)
-        element = torch.arange(width, dtype=torch.int32, device=x.device)
-        if self.positions is not None:
-            inner = width // len(self.positions)
-            element = (self.positions[:, None].int() * inner + element[:inner]).flatten()
-        element = element * _GOLDEN
+        rows = 1 if self.positions is None else len(self.positions)
+        sizes = (rows, width // rows)
+        return self._dropped(x, sizes, [range(size) for size in sizes])
+
+    def _of_part(self, x: Any) -> Tensor:
+        """Of a DTensor: each rank drops what it has, as if it had all."""
+        local, sizes = x.to_local(), x.shape[1:]
+        mine = [range(size) for size in x.shape]
+        for ranks, placement in enumerate(x.placements):
+            if placement.is_partial() or placement.is_shard(0):
+                raise TrainingError(
+                    f"training.dropout.Dropout got a tensor that lies over ranks as {placement}: "
+                    "each sample has to be there, added up; redistribute it before"
+                )
+            if placement.is_shard():
+                mine[placement.dim] = _part(mine[placement.dim], x.device_mesh, ranks)
+        dropped = self._dropped(local, sizes, mine[1:])
+        layout = {"shape": x.shape, "stride": x.stride(), "run_check": False}
+        return type(x).from_local(dropped, x.device_mesh, x.placements, **layout)
+
+    def _dropped(self, x: Tensor, sizes: Sequence[int], mine: Sequence[range]) -> Tensor:
+        """``mine``: which elements x has along the dimensions, of ``sizes``, of a sample."""
+        element = torch.zeros((), dtype=torch.int32, device=x.device)
+        for number, (size, part) in enumerate(zip(sizes, mine, strict=True)):
+            along = torch.arange(part.start, part.stop, dtype=torch.int32, device=x.device)
+            if number == 0 and self.positions is not None:
+                along = self.positions[part.start : part.stop].int()
+            element = element[..., None] * size + along
+        element = element.flatten() * _GOLDEN
         first, second = (self.samples[:, n, None] ^ self.place[n] for n in (0, 1))
         drawn = _mixed(_mixed(element + first) ^ second)
-        return (drawn >= int(self.p * 2**32) - 2**31).view(x.shape)
+        kept = (drawn >= int(self.p * 2**32) - 2**31).view(x.shape)
+        return torch.where(kept, x / (1 - self.p), 0)
+
+
+def _part(whole: range, mesh: Any, dimension: int) -> range:
+    """This rank's part of what a dimension of the mesh shares as ``torch.chunk`` does."""
+    size = -(-len(whole) // mesh.size(dimension))
+    start = whole.start + size * mesh.get_local_rank(dimension)
+    return range(min(start, whole.stop), min(start + size, whole.stop))
 
 
 def name_places(model: nn.Module) -> list[Dropout]:

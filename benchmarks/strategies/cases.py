@@ -80,6 +80,15 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     },
     "DDP × 2, tensor × 2": (4, {"tensor_parallel": 2}),
     "FSDP2 × 2, tensor × 2": (4, {"strategy": "fsdp", "tensor_parallel": 2}),
+    "FSDP2 × 2, tensor × 2, compiled": (
+        4,
+        {
+            "strategy": "fsdp",
+            "tensor_parallel": 2,
+            "compile": True,
+            "activation_checkpointing": "full",
+        },
+    ),
     "FSDP2 × 2, pipeline × 2": (4, {"strategy": "fsdp", "pipeline_parallel": 2}),
     "context × 2": (2, {"context_parallel": 2}),
     "context × 4": (4, {"strategy": "fsdp", "context_parallel": 4}),

@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from training.dropout import Dropout, name_places, sample_keys
 
@@ -46,6 +50,24 @@ def test_as_many_are_dropped_as_was_asked_for_and_each_by_itself(p):
     for rows, columns in ((1, 0), (0, 1), (1, 1), (2, 0), (0, 16)):  # neighbours
         one = centred[: len(mask) - rows, : 256 - columns]
         assert abs((one * centred[rows:, columns:]).mean()) < 5 / one.numel() ** 0.5
+
+
+@pytest.mark.parametrize("dimension", [1, 2])
+def test_tensor_parallel_ranks_drop_their_parts_of_the_whole_mask(dimension):
+    """Seven positions or five columns over three ranks, of which each sees its part alone."""
+    whole, x = Dropout(0.5), torch.rand(3, 7, 5)
+    whole.samples = sample_keys(0, 40, 3)
+    parts = []
+    for rank, part in enumerate(x.chunk(3, dimension)):
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=3)
+        try:
+            mesh = init_device_mesh("cpu", (3,))
+            layout = {"shape": x.shape, "stride": x.stride(), "run_check": False}
+            shared = DTensor.from_local(part, mesh, [Shard(dimension)], **layout)
+            parts.append(whole(shared).to_local())
+        finally:
+            dist.destroy_process_group()
+    assert torch.equal(torch.cat(parts, dimension), whole(x))
 
 
 def test_ranks_that_share_sequences_drop_their_parts_of_the_whole_mask():
