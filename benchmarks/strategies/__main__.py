@@ -24,6 +24,7 @@ from tests.fakes import launch
 from tests.training import worlds
 from tests.training.trainings import losses
 
+COMPILING = 900  # seconds that a training may take which compiles on busy cores
 GOLDEN = Path(__file__).with_name("golden.json")
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 0.02}
 
@@ -53,7 +54,7 @@ def main(
             if "mpirun" in name:
                 launch.mpirun(root, **(settings | differs))
             else:
-                worlds.train(root, world, **(settings | differs))
+                worlds.train(root, world, seconds=COMPILING, **(settings | differs))
             curves = losses(root), losses(root, "validation_loss")
             found[name] = {"losses": curves[0], "validation_losses": curves[1]}
             reference = found["single"]["losses"], found["single"]["validation_losses"]

@@ -66,9 +66,9 @@ def finish(processes: list[BaseProcess], seconds: float = SECONDS) -> list[int |
     return codes
 
 
-def train(root: Path, world: int, **settings) -> Path:
+def train(root: Path, world: int, *, seconds: float = SECONDS, **settings) -> Path:
     """A training that is expected to succeed."""
-    codes = finish(start(root, world, **settings))
+    codes = finish(start(root, world, **settings), seconds)
     logs = [(root / f"rank-{rank}.log").read_text() for rank in range(world)]
     assert codes == [0] * world, "\n".join(logs)
     return root
