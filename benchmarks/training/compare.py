@@ -159,7 +159,7 @@ def _targets(compared: Compared) -> Iterator[Target]:
     yield Target(f"CPU a step, {ranks}: float32 ÷ by hand", ratio("ours", "hand"), "≤", 1 + noise)
     half = ratio("ours_bf16", "hand_bf16")
     yield Target(f"CPU a step, {ranks}: bfloat16 ÷ by hand", half, "≤", 1 + noise)
-    for kind in ("fsdp", "zero1", "zero3"):
+    for kind in ("fsdp", "fsdp_bf16", "zero1", "zero3"):
         if {f"ours_{kind}", f"hand_{kind}"} <= compared.runs.keys():
             split = ratio(f"ours_{kind}", f"hand_{kind}")
             yield Target(f"CPU a step, {ranks}: {kind} ÷ by hand", split, "≤", 1 + noise)

@@ -141,6 +141,16 @@ ENTRIES = (
     ),
     Entry(name="hand_fsdp", label="FSDP2 by hand", module="hand_fsdp", worlds=(2,)),
     _ours("ours_fsdp", "Trainyard, FSDP2", "fsdp", worlds=(2,)),
+    Entry(
+        name="hand_fsdp_bf16",
+        label="FSDP2 by hand, bfloat16",
+        module="hand_fsdp",
+        precision="bfloat16",
+        worlds=(2,),
+    ),
+    _ours(
+        "ours_fsdp_bf16", "Trainyard, FSDP2, bfloat16", "fsdp", worlds=(2,), precision="bfloat16"
+    ),
     *(
         entry
         for stage in (1, 3)
