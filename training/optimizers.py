@@ -75,9 +75,10 @@ def step(optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
     moments and the count of steps stay as they are, and the host need not know.
 
     Args:
-        finite: boolean, 0-dim, on the weights' device.
+        finite: boolean, 0-dim, on the device; the host waits for it where weights are there.
     """
-    optimizer.found_inf = (~finite).float()
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    optimizer.found_inf = (~finite).float().to(weights[0].device if weights else finite.device)
     try:
         optimizer.step()
     finally:

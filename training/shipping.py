@@ -52,6 +52,7 @@ STAYING = frozenset(
         *("steps/shard/inspect.py", "steps/shard/histograms.py"),  # people look at shards with them
         *("training/scaling.py", "training/try.py", "training/trying/"),  # they start jobs
         *("training/simulate.py", "training/simulation/"),
+        *("training/traffic.py", "training/workloads/language_model/traffic.py"),
     }
 )
 """What of the rooms stays: it declares a step to the pipeline, or people run it. A room ends with
@@ -66,7 +67,7 @@ WITHOUT_EFFECT = frozenset(
         *("clock", "devices", "metric_line", "profiler", "reports", "scaling", "trackers"),
         *("restart", "watchdog", "inference", "serving", "scores", "shipping", "formats"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
-        *("try", "simulate"),
+        *("try", "simulate", "traffic", "workloads/language_model/traffic"),
     )
 ) | {"training/trying/", "training/simulation/"}
 """What travels with the training and measures, reports, restarts or serves: no weight depends on

@@ -36,12 +36,12 @@ def clip(
 
 
 def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
-    """Multiply in place by a 0-dim tensor, in each one's own type."""
-    alike: dict[torch.dtype, list[Tensor]] = {}
+    """Multiply in place by a 0-dim tensor, in each one's own type and place (``cpu_offload``)."""
+    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
     for tensor in tensors:
-        alike.setdefault(tensor.dtype, []).append(tensor)
-    for dtype, group in alike.items():
-        torch._foreach_mul_(group, by.to(dtype))
+        alike.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+    for (device, dtype), group in alike.items():
+        torch._foreach_mul_(group, by.to(device, dtype))
 
 
 def gradient_of(parameter: nn.Parameter) -> Tensor | None:
@@ -73,4 +73,6 @@ def norm(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
             if not placement.is_replicate():
                 dist.all_reduce(square, group=mesh.get_group(dimension))
         squares.append(square)
-    return torch.stack(squares).sum().sqrt() if squares else torch.zeros((), device=device)
+    return (
+        torch.stack(squares).sum().sqrt().to(device) if squares else torch.zeros((), device=device)
+    )

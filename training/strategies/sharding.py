@@ -53,7 +53,7 @@ def shard(
 ) -> None:
     """Shard each block, then the rest, over the mesh's ``shard``, replicated over ``replicate``.
 
-    A module of ``Workload.units`` has a unit of its own, too. The model may be on meta.
+    An embedding of ``Workload.embeddings`` has a unit of its own, too. The model may be on meta.
     """
     hybrid = mesh["replicate"].size() > 1
     part = mesh["replicate", "shard"] if hybrid else mesh["shard"]
