@@ -219,7 +219,7 @@ def _etag(evidence: Evidence) -> str | None:
     """Which object the package's artifact is just now; None when there is none to look at."""
     _ = evidence.package  # what is not there is no finding
     try:
-        return evidence.head(evidence.container["ModelDataUrl"])["ETag"]
+        return evidence.model_etag()
     except (Absent, KeyError):
         return None
 

@@ -197,6 +197,7 @@ def _dag(
         gate=gate,
         data=_data(recipe, evaluate),
         entry=bool(recipe.train.loop or recipe.inference.script),
+        compressed=recipe.train.model_compression == "gzip",
         metrics=workload.metrics,
         about={"pipeline": recipe.pipeline.name, "workload": recipe.kind} | base_of(recipe),
     )

@@ -1,11 +1,12 @@
 """The model that a fine-tuning begins with: its weights, under the names that ``export`` gives.
 
-A model.tar.gz of a train step of ours, or a folder in Hugging Face's layout.
+A train step's model, as a model.tar.gz or as its files; or a folder in Hugging Face's layout.
 """
 
 import json
 import tarfile
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file
 from torch import Tensor, nn
 
-from training import hugging_face, lora
+from training import hugging_face, lora, model_files
 from training.exported import fill as fill_exported
 from training.exported import retied
-from training.start import ARCHIVE
+from training.model_files import ARCHIVE
 from training.workloads import Workload, spec
 from trainyard.common.errors import DataError, TrainingError
-from trainyard.common.hashes import file_sha256
 
 IGNORED = ("lm_head.weight", "rotary_emb.inv_freq")
 """What a folder may hold besides: a tied embedding once more, and what follows from the config."""
@@ -31,11 +31,7 @@ def sha256(folder: Path) -> str:
     Raises:
         DataError: the folder holds no model.
     """
-    if (folder / ARCHIVE).is_file():
-        return file_sha256(folder / ARCHIVE)
-    if hugging_face.is_folder(folder):
-        return hugging_face.sha256(folder)
-    raise DataError(f"{folder}: holds neither a {ARCHIVE} nor a model in Hugging Face's layout")
+    return model_files.sha256(folder)
 
 
 def fill(model: nn.Module, workload: Workload, name: str, folder: Path, uri: str | None) -> None:
@@ -66,25 +62,50 @@ def read(workload: Workload, name: str, folder: Path, uri: str | None) -> dict[s
     """
     if (folder / ARCHIVE).is_file():
         return _read_archive(name, folder / ARCHIVE, uri)
+    if model_files.is_unpacked(folder):
+        return _read_unpacked(name, folder, uri)
     return _read_folder(workload, name, folder, uri)
 
 
 def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor]:
-    files = _members(archive, ("config.json", "model.safetensors", lora.SETTINGS))
-    if "config.json" in files and lora.SETTINGS in files and "model.safetensors" not in files:
+    files = _members(archive)
+    description = _described(name, archive, [*files], files.get(hugging_face.CONFIG), uri)
+    parts = [load(files[file]) for file in files if file.endswith(hugging_face.SUFFIX)]
+    return retied({n: tensor for part in parts for n, tensor in part.items()}, description)
+
+
+def _read_unpacked(name: str, folder: Path, uri: str | None) -> dict[str, Tensor]:
+    config = folder / hugging_face.CONFIG
+    content = config.read_bytes() if config.is_file() else None
+    description = _described(name, folder, [*model_files.files(folder)], content, uri)
+    parts = [load_file(path) for path in hugging_face.weights(folder)]
+    return retied({n: tensor for part in parts for n, tensor in part.items()}, description)
+
+
+def _described(
+    name: str, where: Path, there: Collection[str], config: bytes | None, uri: str | None
+) -> dict[str, Any]:
+    """The config.json of a train step's model with these files.
+
+    Raises:
+        DataError: it holds no whole model, or one of another workload.
+    """
+    weighs = any(file.endswith(hugging_face.SUFFIX) and "/" not in file for file in there)
+    if config is not None and lora.SETTINGS in there and not weighs:
         raise DataError(
             f"start_from: {uri} holds adapters alone; begin with their base, or with a model that "
             "was trained with train.adapters.merge"
         )
-    if missing := [n for n in ("config.json", "model.safetensors") if n not in files]:
-        raise DataError(f"{archive}: holds no {missing[0]}; it is no model of a train step of ours")
-    description: dict[str, Any] = json.loads(files["config.json"])
+    if config is None or not weighs:
+        missing = hugging_face.CONFIG if config is None else hugging_face.WEIGHTS
+        raise DataError(f"{where}: holds no {missing}; it is no model of a train step of ours")
+    description: dict[str, Any] = json.loads(config)
     if description["workload"] != name:
         raise DataError(
             f"start_from: {uri} is a model of workload {description['workload']!r}; this training "
             f"is of {name!r}"
         )
-    return retied(load(files["model.safetensors"]), description)
+    return description
 
 
 def _read_folder(workload: Workload, name: str, folder: Path, uri: str | None) -> dict[str, Tensor]:
@@ -123,14 +144,16 @@ def _check_tokenizer(workload: Workload, folder: Path) -> None:
         )
 
 
-def _members(archive: Path, names: tuple[str, ...]) -> dict[str, bytes]:
-    """These files of a tar.gz, and no other: nothing is unpacked onto the disk."""
+def _members(archive: Path) -> dict[str, bytes]:
+    """Weights and settings in a tar.gz, and no other file: nothing is unpacked onto the disk."""
     found: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r|gz") as tar:
             for entry in tar:
                 name = entry.name.removeprefix("./")
-                if name in names and (file := tar.extractfile(entry)):
+                weights = name.endswith(hugging_face.SUFFIX) and "/" not in name
+                wanted = weights or name in (hugging_face.CONFIG, lora.SETTINGS)
+                if wanted and (file := tar.extractfile(entry)):
                     found[name] = file.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{archive}: cannot be unpacked: {error}") from None

@@ -12,19 +12,18 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from training import hugging_face, marker
+from training import hugging_face, marker, model_files
 from training.config import TrainConfig
 from training.formats import older
 from training.identity import Parts, of_now
 from training.lineage import Lineage
 from training.marker import Marker
+from training.model_files import ARCHIVE
 from trainyard.common.errors import DataError, TrainingError
-from trainyard.common.hashes import file_sha256
 
 CHANNEL = "start"
 BASE, BASE_MODEL = "base", "base_model"
 """The model that a training began with: the evaluation's input, and the baseline that it is."""
-ARCHIVE = "model.tar.gz"
 PICKLED = "state.pt"
 """What the first checkpoints were."""
 DIFFERENT = {*("code", "data", "mixture", "torch", "tuning", "workload", "workload_config"),
@@ -55,8 +54,9 @@ class StartFrom(BaseModel):
     """ARN of a registered model: the training begins at step 1 with its weights. Its files are
     looked up in the registry when the definition is compiled."""
 
-    model: str | None = Field(default=None, pattern=URI + r"$")
-    """S3 URI of its model.tar.gz, where the registry need not be asked, or the model is in none."""
+    model: str | None = Field(default=None, pattern=URI + r"/?$")
+    """S3 URI of its model.tar.gz, or of the folder with its files, where the registry need not be
+    asked, or the model is in none."""
 
     hugging_face: str | None = Field(default=None, pattern=URI + r"/?$")
     """S3 URI of a folder in Hugging Face's layout: config.json, safetensors (with their index),
@@ -69,8 +69,10 @@ class StartFrom(BaseModel):
     @property
     def uri(self) -> str | None:
         """What the training is given as a channel; None while the registry was not asked."""
-        folder = self.checkpoint or self.hugging_face
-        return self.model or (folder and folder.rstrip("/") + "/")
+        if self.model and self.model.endswith(ARCHIVE):
+            return self.model
+        folder = self.checkpoint or self.hugging_face or self.model
+        return folder and folder.rstrip("/") + "/"
 
     def words(self) -> str:
         """For people."""
@@ -178,7 +180,7 @@ def opened(asked: StartFrom, channel: Path) -> Start:
 
 
 def _opened_model(asked: StartFrom, channel: Path) -> Start:
-    found = _folder_sha256(asked, channel) if asked.hugging_face else _archive_sha256(channel)
+    found = _folder_sha256(asked, channel) if asked.hugging_face else _model_sha256(channel)
     if asked.model_sha256 not in (None, found):
         raise TrainingError(
             f"start_from: the SHA-256 of {asked.uri} is {found}, expected {asked.model_sha256}: "
@@ -187,11 +189,13 @@ def _opened_model(asked: StartFrom, channel: Path) -> Start:
     return Start(asked, channel, sha256=found)
 
 
-def _archive_sha256(channel: Path) -> str:
-    archive = channel / ARCHIVE
-    if not archive.is_file():
-        raise DataError(f"{archive}: is missing; start_from.model has to name a {ARCHIVE}")
-    return file_sha256(archive)
+def _model_sha256(channel: Path) -> str:
+    if not model_files.archive_in(channel) and not model_files.is_unpacked(channel):
+        raise DataError(
+            f"{channel / ARCHIVE}: is missing; start_from.model has to name a {ARCHIVE}, or the "
+            "folder with a train step's model"
+        )
+    return model_files.sha256(channel)
 
 
 def _folder_sha256(asked: StartFrom, channel: Path) -> str:

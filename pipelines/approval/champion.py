@@ -12,6 +12,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from conditions.champion import NONE
+from pipelines.approval.model_data import uri_of
 from training.start import read_start
 from trainyard.common.errors import RecipeError, ServiceError
 from trainyard.language.steps import steps_of
@@ -110,7 +111,7 @@ def _group(definition: Mapping[str, Any]) -> str | None:
 
 
 def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | None]:
-    """(S3 URI of a package's model.tar.gz, its SHA-256 where the package was registered by us).
+    """(S3 URI of a package's model, its SHA-256 where the package was registered by us).
 
     Args:
         what, fix: for errors: what the package is here, and what else to do.
@@ -121,11 +122,11 @@ def model_of(sagemaker: Any, arn: str, what: str, fix: str) -> tuple[str, str | 
     with service_errors(f"looking at {what} {arn}"):
         package = sagemaker.describe_model_package(ModelPackageName=arn)
     containers = package.get("InferenceSpecification", {}).get("Containers", [])
-    uris = [container["ModelDataUrl"] for container in containers if "ModelDataUrl" in container]
+    uris = [uri for container in containers if (uri := uri_of(container))]
     if len(uris) != 1:
         raise ServiceError(
             f"{what} {arn}: names {len(uris)} models (InferenceSpecification.Containers"
-            f"[].ModelDataUrl), expected one; {fix}"
+            f"[].ModelDataUrl or ModelDataSource), expected one; {fix}"
         )
     _check_there(sagemaker, uris[0], f"{what} {arn}", fix)
     recorded = package.get("CustomerMetadataProperties", {}).get("artifact_sha256", "")
@@ -136,9 +137,13 @@ def _check_there(sagemaker: Any, uri: str, what: str, fix: str) -> None:
     """Now, and not when the training is over. Who may not look has to believe it."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     try:
-        client("s3", sagemaker.meta.region_name).head_object(Bucket=bucket, Key=key)
+        s3 = client("s3", sagemaker.meta.region_name)
+        if not key.endswith("/"):
+            s3.head_object(Bucket=bucket, Key=key)
+            return
+        if s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("KeyCount"):
+            return
     except ClientError as error:
-        if error_code(error) in ("404", "NoSuchKey", "NoSuchBucket"):
-            raise ServiceError(
-                f"{what}: its model {uri} is not there; restore it, or {fix}"
-            ) from None
+        if error_code(error) not in ("404", "NoSuchKey", "NoSuchBucket"):
+            return
+    raise ServiceError(f"{what}: its model {uri} is not there; restore it, or {fix}")

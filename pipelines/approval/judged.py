@@ -36,10 +36,10 @@ def check_champions_model(evidence: Evidence, judged: str | None) -> None:
     if judged is None or judged in NOBODY:
         return
     champion = Evidence(judged)
-    used, expected = evidence.parameters["ChampionModelUri"], champion.container["ModelDataUrl"]
+    used, expected = evidence.parameters["ChampionModelUri"], champion.model
     told = evidence.json(evidence.source("Statistics")["S3Uri"])["champion"]
     scored = (told.get("artifact") or {}).get("sha256")
-    recorded = champion.metadata.get("artifact_sha256") or champion.sha256(expected)
+    recorded = champion.metadata.get("artifact_sha256") or champion.model_sha256()
     if told.get("artifact") and (used, scored) != (expected, recorded):
         raise GateError(
             f"{evidence.arn}: not approved: what was scored as champion {judged} is {used} "

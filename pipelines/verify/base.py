@@ -8,7 +8,8 @@ from pipelines.verify.evidence import Absent, Evidence
 from training import hugging_face
 from training.adapters import Tuning
 from training.identity import Parts
-from training.start import ARCHIVE, BASE, StartFrom
+from training.model_files import ARCHIVE, OURS, together
+from training.start import BASE, StartFrom
 from trainyard.common.errors import DataError
 
 
@@ -73,6 +74,8 @@ def _sha256(evidence: Evidence, uri: str) -> str:
     if uri.endswith(ARCHIVE):
         return evidence.sha256(uri)
     there = evidence.listed(uri)
+    if {*OURS} & {*there}:
+        return together({name: evidence.sha256(f"{uri}{name}") for name in there})
     index = evidence.read(f"{uri}{hugging_face.INDEX}") if hugging_face.INDEX in there else None
     try:
         names = hugging_face.named(json.loads(index) if index else None, [*there])

@@ -32,7 +32,7 @@ def tested(evidence: Evidence, *, deep: bool) -> str:
 
 def trained(evidence: Evidence, *, deep: bool) -> str:
     """What the model was trained on lies there; ``deep``: every byte of it."""
-    body = evidence.member(evidence.container["ModelDataUrl"], DESCRIPTION)
+    body = evidence.model_file(DESCRIPTION)
     given = evidence.job("Train").get("InputDataConfig", ())
     sources = {channel["ChannelName"]: channel["DataSource"] for channel in given}
     uris = {

@@ -133,10 +133,12 @@ def metrics(evidence: Evidence) -> str:
 
 def artifact_place(evidence: Evidence) -> str:
     """What would be deployed is what was evaluated: the same object, of the same size."""
-    uri = evidence.container.get("ModelDataUrl")
-    evaluated = evidence.job_inputs("Evaluate").get("model", {}).get("S3Uri")
-    same("ModelDataUrl", uri, evaluated, "the evaluation's job")
-    same("size of the artifact", evidence.size(uri), evidence.provenance.get("artifact_bytes"),
+    uri = evidence.model
+    evaluated = evidence.job_inputs("Evaluate").get("model", {}).get("S3Uri", "")
+    if uri.endswith("/"):
+        evaluated = f"{evaluated.rstrip('/')}/"
+    same("the model's place", uri, evaluated, "the evaluation's job")
+    same("size of the artifact", evidence.model_size(), evidence.provenance.get("artifact_bytes"),
          "provenance.json")  # fmt: skip
     return f"{evidence.provenance['artifact_bytes']} bytes"
 

@@ -14,6 +14,8 @@ from botocore.exceptions import ClientError
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from conditions.documents import Provenance
+from pipelines.approval.model_data import uri_of
+from training.model_files import together
 from trainyard.common.errors import ServiceError
 from trainyard.language.parameters import values
 from trainyard.language.steps import steps_of
@@ -70,6 +72,42 @@ class Evidence:
         if len(found) != 1:
             raise Absent(f"the package has {len(found)} containers, not one")
         return found[0]
+
+    @property
+    def model(self) -> str:
+        """S3 URI of the model's archive, or of the folder with its files, which ends with ``/``."""
+        if (uri := uri_of(self.container)) is None:
+            raise Absent("the package's container names no model")
+        return uri
+
+    def model_sha256(self) -> str:
+        """The model's identity, as ``training.model_files.registered`` has it."""
+        if not self.model.endswith("/"):
+            return self.sha256(self.model)
+        if not (names := self.listed(self.model)):
+            raise Absent(f"{self.model} is not there")
+        return together({name: self.sha256(f"{self.model}{name}") for name in names})
+
+    def model_size(self) -> int:
+        """Bytes of the model's archive, or of all its files."""
+        if not self.model.endswith("/"):
+            return self.size(self.model)
+        if not (names := self.listed(self.model)):
+            raise Absent(f"{self.model} is not there")
+        return sum(names.values())
+
+    def model_file(self, name: str) -> bytes:
+        """One file of the model."""
+        if self.model.endswith("/"):
+            return self.read(f"{self.model}{name}")
+        return self.member(self.model, name)
+
+    def model_etag(self) -> str:
+        """It changes with each object of the model."""
+        if not self.model.endswith("/"):
+            return self.head(self.model)["ETag"]
+        tags = {name: self.head(f"{self.model}{name}")["ETag"] for name in self.listed(self.model)}
+        return together(tags)
 
     @cached_property
     def provenance(self) -> Provenance:

@@ -8,11 +8,12 @@ from pipelines.verify.evidence import Evidence
 
 
 def artifact(evidence: Evidence) -> str:
-    """model.tar.gz, every byte of it; the job that evaluated it can have got nothing besides."""
-    uri = evidence.container["ModelDataUrl"]
-    if beside := sorted(set(evidence.beginning_with(uri)) - {""}):
+    """The model, every byte of it; the job that evaluated it can have got nothing besides."""
+    uri = evidence.model
+    beside = [] if uri.endswith("/") else sorted(set(evidence.beginning_with(uri)) - {""})
+    if beside:
         raise Mismatch(f"{uri}{beside[0]} begins with the artifact's name: no part of the record")
-    found = evidence.sha256(uri)
+    found = evidence.model_sha256()
     same("SHA-256 of the artifact", found, evidence.provenance.get("artifact_sha256"),
          "provenance.json")  # fmt: skip
     return found[:SHOWN]

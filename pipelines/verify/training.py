@@ -100,7 +100,7 @@ def _check_settings(evidence: Evidence, parts: Parts) -> None:
 def described(evidence: Evidence) -> dict[str, Any]:
     """What the artifact says of the model."""
     config = DESCRIPTION if is_script(evidence) else CONFIG
-    return json.loads(evidence.member(evidence.container["ModelDataUrl"], config))
+    return json.loads(evidence.model_file(config))
 
 
 def _check_script(evidence: Evidence, parts: Parts) -> None:

@@ -1,4 +1,4 @@
-"""A model's archive, model.tar.gz, opened; challenger and champion alike."""
+"""A model that was given as an archive, or file by file, opened; challenger and champion alike."""
 
 import json
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from steps.evaluate.document import Artifact
-from steps.evaluate.unpacked import archive_in, evidence, unpack
+from steps.evaluate.unpacked import evidence, files_of
 from training.artifact import open_artifact
 from training.workloads import Workload
 from trainyard.common.errors import DataError
@@ -16,18 +16,18 @@ from trainyard.common.errors import DataError
 
 @dataclass(frozen=True)
 class Trained:
-    """A model, and what its archive says of it."""
+    """A model, and what its files say of it."""
 
     workload: Workload
     model: nn.Module
     description: dict[str, Any]
     """Its config.json."""
     artifact: Artifact
-    """The archive as it is registered."""
+    """The files as they are registered."""
 
 
 def open_archive(folder: Path, workload: str | None = None, base: Path | None = None) -> Trained:
-    """The model of the folder's model.tar.gz, on the CPU.
+    """The folder's model, on the CPU.
 
     Args:
         workload: the name that its workload must have.
@@ -36,12 +36,10 @@ def open_archive(folder: Path, workload: str | None = None, base: Path | None = 
     Raises:
         TrainyardError: there is none, it is damaged, or of another workload.
     """
-    archive = archive_in(folder)
-    files = archive.parent / "model"
-    unpack(archive, files)
+    files = files_of(folder, folder / "model")
     if workload is not None:
         _check_workload(files / "config.json", workload)
-    return Trained(*open_artifact(files, base), evidence(archive))
+    return Trained(*open_artifact(files, base), evidence(folder))
 
 
 def _check_workload(path: Path, expected: str) -> None:

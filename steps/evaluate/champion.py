@@ -8,12 +8,11 @@ from pathlib import Path
 
 from conditions.champion import NONE, UNRESOLVED
 from steps.evaluate.archive import Trained, open_archive
-from steps.evaluate.unpacked import archive_in, evidence
-from training import base_model
+from steps.evaluate.unpacked import evidence
+from training import base_model, model_files
 from training.start import BASE
 from training.workloads import Packing
 from trainyard.common.errors import DataError, TrainyardError
-from trainyard.common.hashes import file_sha256
 
 
 def open_champion(
@@ -22,7 +21,7 @@ def open_champion(
     """(the champion, None), (None, why it cannot be compared), or (None, None) when there is none.
 
     Args:
-        folder: holds its model.tar.gz, or no-champion.json.
+        folder: holds its model.tar.gz or its files, or no-champion.json.
         arn: of its model package; or ``none``, ``unresolved``.
         base: folder with the challenger's base, which a champion of adapters may have, too.
     """
@@ -36,7 +35,7 @@ def open_champion(
 
 def _opened(folder: Path, challenger: Trained, base: Path | None) -> Trained:
     if (folder / "no-champion.json").exists():
-        raise DataError("the parameter ChampionModelUri does not say where its model.tar.gz is")
+        raise DataError("the parameter ChampionModelUri does not say where its model is")
     if (begun := _as_base(folder, challenger)) is not None:
         return begun
     champion = open_archive(folder, challenger.description["workload"], base)
@@ -52,12 +51,12 @@ def _as_base(folder: Path, challenger: Trained) -> Trained | None:
     """The champion that is the challenger's own base: it takes what the challenger takes, whatever
     samples it was trained on."""
     told = challenger.description.get(BASE)
-    if told is None or file_sha256(archive_in(folder)) != told["sha256"]:
+    if told is None or model_files.sha256(folder) != told["sha256"]:
         return None
     workload, name = challenger.workload, challenger.description["workload"]
     model = workload.model()
     base_model.fill(model, workload, name, folder, told["uri"])
-    return Trained(workload, model.eval(), {"workload": name}, evidence(archive_in(folder)))
+    return Trained(workload, model.eval(), {"workload": name}, evidence(folder))
 
 
 def _samples(packing: Packing) -> str:

@@ -1,4 +1,4 @@
-"""A model's archive, model.tar.gz: its evidence, and its files. Without torch."""
+"""A model in a folder, archived or not: its evidence, and its files. Without torch."""
 
 import gzip
 import tarfile
@@ -6,25 +6,29 @@ import zlib
 from pathlib import Path
 
 from steps.evaluate.document import Artifact
+from training import model_files
+from training.model_files import ARCHIVE
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256
 
 
-def archive_in(folder: Path) -> Path:
-    """The folder's model.tar.gz.
+def files_of(folder: Path, target: Path) -> Path:
+    """Where the model's files lie: in ``target``, unpacked there from a model.tar.gz, or here.
 
     Raises:
-        DataError: there is none.
+        DataError: there is no model, or its archive is damaged.
     """
-    archive = folder / "model.tar.gz"
-    if not archive.is_file():
-        raise DataError(f"{archive}: is missing; the train step left no model")
-    return archive
+    if archive := model_files.archive_in(folder):
+        unpack(archive, target)
+        return target
+    if not folder.is_dir() or not any(folder.iterdir()):
+        raise DataError(f"{folder / ARCHIVE}: is missing; the train step left no model")
+    return folder
 
 
-def evidence(archive: Path) -> Artifact:
-    """``bytes`` and ``sha256`` of the archive as it is registered."""
-    return {"bytes": archive.stat().st_size, "sha256": file_sha256(archive)}
+def evidence(folder: Path) -> Artifact:
+    """``bytes`` and ``sha256`` of the model in the folder, as it is registered."""
+    size, digest = model_files.registered(folder)
+    return {"bytes": size, "sha256": digest}
 
 
 def unpack(archive: Path, folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from steps.evaluate.document import Artifact, Metric
 from steps.evaluate.scores import Scores, write
-from steps.evaluate.unpacked import archive_in, evidence, unpack
+from steps.evaluate.unpacked import evidence, files_of
 from steps.evaluate_script import told
 from steps.evaluate_script.columns import scored
 from steps.evaluate_script.files import found, pieces, row_name
@@ -64,12 +64,10 @@ class Scoring:
                 should be.
         """
         print(f"scoring the {name}", flush=True)
-        archive = archive_in(archive_folder)
-        artifact = evidence(archive)
         work = self.root / "processing/work" / name
-        files, output = work / "model", work / "output"
-        files.mkdir(parents=True)
-        unpack(archive, files)
+        work.mkdir(parents=True)
+        files, output = files_of(archive_folder, work / "model"), work / "output"
+        artifact = evidence(archive_folder)
         self.script.run(files, output)
         source = found(output, "scores")
         if source is None:

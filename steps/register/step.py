@@ -53,6 +53,7 @@ def register_step(
     gate: ProcessingStep,
     data: Data,
     entry: bool,
+    compressed: bool,
     metrics: Mapping[str, str],
     about: Mapping[str, str | PipelineVariable],
 ) -> ModelStep:
@@ -64,12 +65,13 @@ def register_step(
     Args:
         entry: whether the artifact holds code/inference.py; without it, the image has to answer
             requests by itself, as those of XGBoost do.
+        compressed: whether the model is one model.tar.gz; else it is every file of a prefix.
 
     Raises:
         DefinitionError: the service takes fewer, or shorter, customer metadata than these.
     """
     builder = Builder(
-        s3_model_data_url=train.properties.ModelArtifacts.S3ModelArtifacts,
+        s3_model_data_url=_model_data(train, compressed=compressed),
         image_uri=image,
         env_vars=ENTRY if entry else {},
         role_arn=context.role,
@@ -120,6 +122,17 @@ def register_step(
         + alone,
         step_args=step_args,
     )
+
+
+def _model_data(
+    train: TrainingStep, *, compressed: bool
+) -> PipelineVariable | dict[str, dict[str, str | PipelineVariable]]:
+    """ModelDataUrl, or ModelDataSource (API reference, S3ModelDataSource)."""
+    artifacts = train.properties.ModelArtifacts.S3ModelArtifacts
+    if compressed:
+        return artifacts
+    source = {"S3Uri": artifacts, "S3DataType": "S3Prefix", "CompressionType": "None"}
+    return {"S3DataSource": source}
 
 
 def _check_metadata(count: int, root_uri: str) -> None:

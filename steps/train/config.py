@@ -44,6 +44,11 @@ class TrainStepConfig(ScriptSettings):
     volume_gb: int = Field(default=30, ge=1, le=16384)
     """Size of each node's storage volume, in GB. Instances with NVMe disks use those instead."""
 
+    model_compression: Literal["gzip", "none"] = "gzip"
+    """How SageMaker uploads the trained model (OutputDataConfig.CompressionType). gzip: as one
+    model.tar.gz. none: file by file, which a large model needs: it is registered as a prefix, and
+    an endpoint gets the files as they are."""
+
     max_runtime_minutes: int = Field(default=60, ge=1, le=28 * 24 * 60)
     """The job is stopped after this many minutes of running."""
 

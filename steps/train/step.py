@@ -45,7 +45,9 @@ def train_step(
         networking=_networking(context),
         stopping_condition=_stopping_condition(config),
         output_data_config=OutputDataConfig(
-            s3_output_path=context.run_uri("train"), kms_key_id=context.kms_key
+            s3_output_path=context.run_uri("train"),
+            kms_key_id=context.kms_key,
+            compression_type="NONE" if config.model_compression == "none" else None,
         ),
         checkpoint_config=CheckpointConfig(
             s3_uri=f"{context.root_uri}/checkpoints/{checkpoint_key}",

@@ -69,10 +69,24 @@ def test_nothing_in_the_definition_looks_like_a_time(recipe: str):
     assert not re.search(r"20[2-9]\d-\d\d-\d\d-\d\d-\d\d", body)  # the SDK's timestamped job names
 
 
+def test_a_model_may_be_uploaded_and_registered_file_by_file():
+    body = json.loads(compiled("recipes/laptop.yaml", "train.model_compression=none").body)
+    found = steps(body)
+    assert found["Train"]["Arguments"]["OutputDataConfig"]["CompressionType"] == "NONE"
+    [container] = found["Register"]["Arguments"]["InferenceSpecification"]["Containers"]
+    assert "ModelDataUrl" not in container
+    assert container["ModelDataSource"]["S3DataSource"] == {
+        "S3Uri": {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"},
+        "S3DataType": "S3Prefix",
+        "CompressionType": "None",
+    }
+
+
+@pytest.mark.parametrize("overrides", [(), ("train.model_compression=none",)])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_arguments_have_the_shape_that_the_service_takes(recipe: str):
+def test_arguments_have_the_shape_that_the_service_takes(recipe: str, overrides: tuple[str, ...]):
     model = botocore.session.get_session().get_service_model("sagemaker")
-    for step in steps(json.loads(compiled(recipe).body)).values():
+    for step in steps(json.loads(compiled(recipe, *overrides).body)).values():
         if step["Type"] not in REQUESTS:
             continue
         operation, extra = REQUESTS[step["Type"]]

@@ -202,6 +202,8 @@ def _model(c: Collector, a: Mapping[str, Any]) -> None:
             c.image(container.get("Image"), "PrimaryContainer.Image")
             if uri := container.get("ModelDataUrl"):
                 c.read(uri, "PrimaryContainer.ModelDataUrl")
+            if source := container.get("ModelDataSource", {}).get("S3DataSource"):
+                c.read(source["S3Uri"], "PrimaryContainer.ModelDataSource")
             _source(c, container.get("Environment"), "SAGEMAKER_SUBMIT_DIRECTORY")
     c.network(a.get("VpcConfig"))
 

@@ -138,8 +138,12 @@ def _model_data(subject: Subject) -> Iterator[str]:
     for step in subject.values.steps:
         containers = (step.arguments.get("InferenceSpecification") or {}).get("Containers", ())
         for container in containers if step.type == "RegisterModel" else ():
+            where = f"step {step.name}: model"
             if "ModelDataUrl" in container:
-                yield subject.values.text(container["ModelDataUrl"], f"step {step.name}: model")
+                yield subject.values.text(container["ModelDataUrl"], where)
+            if source := container.get("ModelDataSource", {}).get("S3DataSource"):
+                prefix = source["S3DataType"] == "S3Prefix"
+                yield subject.values.text(source["S3Uri"], where) + ("*" if prefix else "")
 
 
 def _output_keys(subject: Subject) -> set[str]:

@@ -59,7 +59,9 @@ class Values(Start):
         arguments = self.step(step).arguments
         if path == "ModelArtifacts.S3ModelArtifacts":
             folder = evaluate(lookup(arguments, "OutputDataConfig.S3OutputPath", step), self)
-            return join([folder, "/", super().property(step, path), "/output/model.tar.gz"])
+            kind = lookup(arguments, "OutputDataConfig", step).get("CompressionType")
+            name = "model/" if kind == "NONE" else "model.tar.gz"
+            return join([folder, "/", super().property(step, path), f"/output/{name}"])
         told_by_run = path.startswith("OutputParameters[")  # of a Lambda, or whoever calls back
         if told_by_run or path.rpartition(".")[2].endswith(("Name", "Arn")):
             return super().property(step, path)

@@ -77,18 +77,18 @@ class Registry:
     def __init__(self, sagemaker, s3) -> None:
         self.sagemaker, self.s3 = sagemaker, s3
 
-    def register(self, status: str, models: int = 1) -> str:
+    def register(self, status: str, models: int = 1, **container) -> str:
         groups = self.sagemaker.list_model_package_groups()["ModelPackageGroupSummaryList"]
         if not groups:
             self.sagemaker.create_model_package_group(ModelPackageGroupName=GROUP)
         self.s3.put_object(Bucket="models", Key=f"{status}/model.tar.gz", Body=b"x")
         image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312"
-        container = {"Image": image, "ModelDataUrl": f"s3://models/{status}/model.tar.gz"}
+        container = container or {"ModelDataUrl": f"s3://models/{status}/model.tar.gz"}
         return self.sagemaker.create_model_package(
             ModelPackageGroupName=GROUP,
             ModelApprovalStatus=status,
             InferenceSpecification={
-                "Containers": [container] * models,
+                "Containers": [{"Image": image, **container}] * models,
                 "SupportedContentTypes": ["application/json"],
                 "SupportedResponseMIMETypes": ["application/json"],
             },
@@ -113,6 +113,17 @@ def test_the_champion_is_the_newest_approved_package(registry, definition):
     registry.sagemaker.update_model_package(ModelPackageArn=newer, ModelApprovalStatus="Rejected")
     found = champion_parameters(registry.sagemaker, definition, {}, None)
     assert found["ChampionArn"] == older  # rolled back
+
+
+def test_a_champion_may_be_files_below_a_prefix(registry, definition):
+    source = {"S3DataType": "S3Prefix", "CompressionType": "None", "S3Uri": "s3://models/folder"}
+    arn = registry.register("Approved", ModelDataSource={"S3DataSource": source})
+    with pytest.raises(ServiceError, match="its model s3://models/folder/ is not there"):
+        champion_parameters(registry.sagemaker, definition, {}, None)
+    registry.s3.put_object(Bucket="models", Key="folder/config.json", Body=b"{}")
+    expected = {"ChampionArn": arn, "ChampionModelUri": "s3://models/folder/"}
+    assert champion_parameters(registry.sagemaker, definition, {}, None) == expected
+    registry.s3.delete_object(Bucket="models", Key="folder/config.json")
 
 
 def test_who_says_who_it_is_decides(registry, definition):
