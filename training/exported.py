@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from training.initial.build import changing
 from training.workloads import Workload
 
 TIES = "tied_weights"
@@ -41,9 +42,10 @@ def retied(weights: Mapping[str, Tensor], description: Mapping[str, Any]) -> dic
 
 
 def fill(model: nn.Module, workload: Workload, weights: Mapping[str, Tensor]) -> None:
-    """Write exported weights, under all their names, into ``model``.
+    """Write exported weights, under all their names, into ``model``, which may be on meta.
 
     Raises:
         RuntimeError, KeyError: they are not this model's.
     """
-    model.load_state_dict(workload.restore(weights))
+    with changing(model):
+        model.load_state_dict(workload.restore(weights))

@@ -17,7 +17,8 @@ from training.data.ahead import Ahead, Batch, moved
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.preparation import Preparation
-from training.initial.fill import emptied
+from training.defaults.flops import of_unit
+from training.initial.build import built
 from training.mixture import Mixture
 from training.numbers import Numbers, Step
 from training.optimizers import Average, learning_rate
@@ -35,10 +36,9 @@ Report = Callable[[dict[str, float]], None]
 
 
 def fresh(config: TrainConfig, workload: Workload) -> nn.Module:
-    """The model with its initial weights, the same on every rank."""
+    """The model on meta with its initial values, the same on every rank; see training.initial."""
     torch.use_deterministic_algorithms(config.deterministic)
-    torch.manual_seed(config.seed)
-    return workload.model()
+    return built(workload.model, config.seed)
 
 
 class Loop:
@@ -72,8 +72,9 @@ class Loop:
         self.micro_batches = config.micro_batches(self.ranks.world)
         self.preparation = Preparation.of(workload, seed=config.seed, threads=config.loader_threads)
         model = model or fresh(config, workload)
-        self._progress = Progress(config, self.ranks, strategy.clock, workload.flops(model))
-        strategy.prepare(emptied(model))
+        flops = of_unit(workload, model)
+        self._progress = Progress(config, self.ranks, strategy.clock, flops)
+        strategy.prepare(model)
         self.average = Average(strategy.model, config.ema_decay) if config.ema_decay else None
         self.step, self._saved = 0, -1
         self._validated: tuple[int, float] | None = None

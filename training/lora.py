@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from training.adapters import Adapters, Tuning
 from training.dropout import Dropout
+from training.initial.build import changing
 from training.workloads import Workload
 from trainyard.common import whole_file
 from trainyard.common.errors import DataError, TrainingError
@@ -64,14 +65,15 @@ def inject(model: nn.Module, workload: Workload, adapters: Adapters, seed: int) 
     from peft.tuners.lora import LoraLayer
 
     chosen = targets(model, workload, adapters.targets)
-    torch.manual_seed(seed)
     config = LoraConfig(
         r=adapters.rank,
         lora_alpha=adapters.alpha,
         lora_dropout=adapters.dropout,
         target_modules=chosen,
     )
-    inject_adapter_in_model(config, model, NAME)
+    torch.manual_seed(seed)  # for a real model; on meta draws follow from the training's seed
+    with changing(model):
+        inject_adapter_in_model(config, model, NAME)
     for module in model.modules():
         if isinstance(module, LoraLayer) and adapters.dropout:
             module.lora_dropout[NAME] = Dropout(adapters.dropout)  # by sample, not by micro-batch

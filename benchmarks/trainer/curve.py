@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from benchmarks.trainer.loops import CHECKOUT, LOOPS, MICRO, LoopFailed, run, trainer_losses
 from training.config import TrainConfig
 from training.data.writer import write_dataset
+from training.initial.build import real
 from training.loop import fresh
 from training.workloads import load, load_packing
 
@@ -132,7 +133,7 @@ def native(data: Path, out: Path, steps: int, setting: Setting) -> dict[int, flo
 def initial(folder: Path) -> None:
     """The native loop's fresh weights as a Hugging Face folder."""
     workload = load("language_model", MODEL)
-    model = fresh(TrainConfig(**settings(1, Setting())), workload)
+    model = real(fresh(TrainConfig(**settings(1, Setting())), workload))
     weights, config = workload.export(model.state_dict())
     folder.mkdir(parents=True)
     save_file({n: t.contiguous() for n, t in weights.items()}, folder / "model.safetensors")

@@ -13,6 +13,7 @@ from benchmarks.trainer.curve import MODEL, Setting, settings
 from training.config import TrainConfig
 from training.data.hugging_face import KeepPosition, global_batch
 from training.data.torch_dataset import ShardDataset, collate
+from training.initial.build import real
 from training.loop import fresh
 from training.workloads import load
 from training.workloads.language_model.scores import padding
@@ -31,7 +32,7 @@ class Ours(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = fresh(TrainConfig(**settings(1, Setting())), WORKLOAD)
+        self.model = real(fresh(TrainConfig(**settings(1, Setting())), WORKLOAD))
 
     def forward(
         self, tokens: torch.Tensor, num_items_in_batch: torch.Tensor, **_: Any

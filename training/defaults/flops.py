@@ -15,18 +15,32 @@ def counted(workload: Workload, model: nn.Module, sample: Samples | None) -> flo
 
     The backward pass multiplies twice for each product of the forward pass, by the weights and by
     the inputs. torch counts matrix products, convolutions and attention, and no elementwise
-    operations. The model is left as it was found, as are torch's random numbers.
+    operations. The model, which may be on meta, is left as it was found, as are torch's
+    random numbers.
     """
     modes = {module: module.training for module in model.modules()}
     device = next(model.parameters()).device
-    batch = Batches(workload, device).of(sample or _zeros(workload))
+    batch = Batches(workload).of(sample or _zeros(workload))
     counter = FlopCounterMode(display=False)
     model.eval()
     with torch.random.fork_rng(devices=[]), torch.no_grad(), counter:
-        model(*workload.inputs(batch))
+        model(*(one.to(device) for one in workload.inputs(batch)))
     for module, training in modes.items():
         module.training = training
     return 3.0 * counter.get_total_flops() / max(1.0, float(workload.units(batch)))
+
+
+def of_unit(workload: Workload, model: nn.Module) -> float:
+    """``Workload.flops`` of a model that may be on meta.
+
+    A pass that looks at numbers cannot be made there; then a real model is built for it.
+    """
+    try:
+        return workload.flops(model)
+    except (NotImplementedError, RuntimeError):
+        if not next(model.parameters()).is_meta:
+            raise
+        return workload.flops(workload.model())
 
 
 def _zeros(workload: Workload) -> Samples:

@@ -1,32 +1,17 @@
 """Memory for a model on meta, and its initial values into it."""
 
+import weakref
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from training.initial.parts import held
-from training.initial.values import Known, Value
+from training.initial.values import Value
 from trainyard.common.errors import TrainingError
 
 Values = Mapping[str, Value]
 """Name of a parameter or buffer, under every of its names → what it begins with."""
-ATTRIBUTE = "initial_values"
-
-
-def of(model: nn.Module) -> Values | None:
-    """The initial values of a model on meta; None of a real one, which has them."""
-    return getattr(model, ATTRIBUTE, None)
-
-
-def emptied(model: nn.Module) -> nn.Module:
-    """A real model, moved to meta; its tensors are its initial values."""
-    found = named(model)
-    kept = {id(tensor): Known(tensor.detach()) for tensor in found.values()}
-    values = {name: kept[id(tensor)] for name, tensor in found.items()}
-    replace(model, lambda tensor: torch.empty_like(tensor, device="meta"))
-    setattr(model, ATTRIBUTE, values)
-    return model
 
 
 @torch.no_grad()
@@ -72,24 +57,32 @@ def replace(model: nn.Module, made: Callable[[Tensor], Tensor]) -> None:
     A parameter stays the object that it is, since modules may keep it in attributes besides.
     """
     done: dict[int, Tensor] = {}
+    kept: list[Tensor] = []  # so that none gets the identity of one that is gone
     for module in model.modules():
         for name, parameter in module._parameters.items():
-            if parameter is not None and id(parameter) not in done:
-                done[id(parameter)] = parameter
-                _swap(module, name, made(parameter))
+            if parameter is not None:
+                kept.append(parameter)
+                if id(parameter) not in done:
+                    done[id(parameter)] = _swapped(parameter, made(parameter))
+                if done[id(parameter)] is not parameter:
+                    setattr(module, name, done[id(parameter)])
         for name, buffer in module._buffers.items():
             if buffer is not None:
+                kept.append(buffer)
                 if id(buffer) not in done:
                     done[id(buffer)] = made(buffer)
                 module._buffers[name] = done[id(buffer)]
     model._apply(lambda tensor: tensor)  # FSDP2 looks at its parameters anew
 
 
-def _swap(module: nn.Module, name: str, content: Tensor) -> None:
-    parameter = module._parameters[name]
+def _swapped(parameter: Tensor, content: Tensor) -> Tensor:
+    """The parameter with other content; another object where one cannot be the same."""
     if content is parameter:
-        return
+        return parameter
     new = nn.Parameter(content, requires_grad=parameter.requires_grad)
     new.__class__ = parameter.__class__
     new.__dict__.update(parameter.__dict__)
+    if weakref.getweakrefs(parameter):  # nn.LSTM's, which setattr renews
+        return new
     torch.utils.swap_tensors(parameter, new)
+    return parameter

@@ -1,5 +1,6 @@
 """One process; and what every strategy does until it says otherwise."""
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -10,12 +11,15 @@ from torch import Tensor, nn
 from training import optimizers, ties
 from training.clock import Clock
 from training.config import TrainConfig
-from training.initial import fill
+from training.initial.build import told, values
+from training.initial.fill import fill
 from training.microbatches import MicroBatches, by_batch
 from training.strategies.blocks import adapt_blocks
 from training.strategies.ranks import Ranks
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
+
+log = logging.getLogger(__name__)
 
 Batch = Mapping[str, Tensor]
 
@@ -75,7 +79,7 @@ class Single:
                 "all weights of the model are frozen (requires_grad=False), so there is nothing to "
                 "train: let Workload.model leave those that are to be trained unfrozen"
             )
-        self.names, self.initial = ties.first_names(whole), fill.of(whole)
+        self.names, self.initial = ties.first_names(whole), values(whole)
         self._shapes = {name: (t.shape, t.dtype) for name, t in whole.state_dict().items()}
         self.from_base = getattr(whole, "from_base", frozenset())
         self._draws = by_batch(self.workload, whole)
@@ -102,8 +106,10 @@ class Single:
         Whatever is done to a model before reads no weight.
         """
         if self.initial is not None:
+            if self.ranks.rank == 0 and (costs := told(self.initial)):
+                log.info("%s", costs)
             host = torch.device("cpu") if self.config.cpu_offload else None
-            fill.fill(model, self.initial, self.ranks.device, host)
+            fill(model, self.initial, self.ranks.device, host)
         return model
 
     def wrap(self, model: nn.Module) -> nn.Module:

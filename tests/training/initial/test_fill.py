@@ -1,9 +1,10 @@
-"""A model that went to meta comes back as it was."""
+"""Memory for a model on meta."""
 
 import torch
 from torch import nn
 
-from training.initial import fill
+from training.initial.build import built, real
+from training.initial.fill import named
 
 
 class Odd(nn.Module):
@@ -15,17 +16,17 @@ class Odd(nn.Module):
         self.second.weight = self.first.weight
         self.first.bias.requires_grad_(False)
         self.norm, self.listed = nn.BatchNorm1d(5), [self.first.weight]
+        self.memory = nn.LSTM(5, 5)
         self.register_buffer("table", torch.arange(4.0), persistent=False)
 
 
-def test_a_model_comes_back_from_meta_with_its_ties_and_objects():
-    model = Odd()
-    before = {name: tensor.clone() for name, tensor in fill.named(model).items()}
-    fill.emptied(model)
-    assert all(tensor.is_meta for tensor in fill.named(model).values())
-    fill.fill(model, fill.of(model), torch.device("cpu"))
-    now = fill.named(model)
-    assert now.keys() == before.keys()
-    assert all(torch.equal(now[name], before[name]) for name in now)
-    assert model.second.weight is model.first.weight is model.listed[0]
+def test_ties_objects_and_tables_are_there_afterwards():
+    model = built(Odd, 0)
+    assert all(tensor.is_meta for tensor in named(model).values())
+    weight = model.first.weight
+    real(model)
+    assert not any(tensor.is_meta for tensor in named(model).values())
+    assert model.second.weight is model.first.weight is model.listed[0] is weight
     assert not model.first.bias.requires_grad and model.second.bias.requires_grad
+    assert model.table.tolist() == [0, 1, 2, 3] and model.norm.running_var.eq(1).all()
+    assert model.memory(torch.ones(2, 1, 5))[0].isfinite().all()

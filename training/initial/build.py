@@ -1,0 +1,182 @@
+"""A workload's model on meta, with all that is known of what its tensors begin with."""
+
+import gc
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from training.initial.elements import ByElement, obstacle
+from training.initial.fill import fill, named, replace
+from training.initial.record import NotRecordable, Recorder
+from training.initial.replay import Whole
+from training.initial.steps import name_draws
+from training.initial.values import Known, Value
+
+log = logging.getLogger(__name__)
+
+ATTRIBUTE = "initial_recorder"
+
+
+def built(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """The model that ``make`` gives, on meta; a real one where that is not possible.
+
+    Either way its initial numbers follow from ``seed`` and not from how it is sharded.
+    """
+    torch.manual_seed(seed)
+    recorder = Recorder(seed)
+    try:
+        with recorder.recording():
+            model = make()
+        setattr(model, ATTRIBUTE, recorder)
+        _settle(model)
+        return model
+    except Exception as error:  # noqa: BLE001  what is wrong with the model itself is raised below
+        found = error
+    torch.manual_seed(seed)
+    model = make()
+    log.warning(
+        "the model cannot be built on meta (%s: %s): every rank builds all of it in its host's "
+        "memory, and shards it then",
+        type(found).__name__,
+        found,
+    )
+    return model
+
+
+@contextmanager
+def changing(model: nn.Module) -> Iterator[None]:
+    """Inside, the model may be changed, and weights written: on meta that is recorded.
+
+    Raises:
+        NotRecordable: that cannot be.
+    """
+    recorder = _recorder(model)
+    if recorder is None:
+        yield
+        return
+    with recorder.recording():
+        yield
+    _settle(model)
+
+
+def leaf(model: nn.Module, value: Value, like: Tensor) -> Tensor:
+    """A tensor on meta with this value, to be written into ``model`` inside of ``changing``."""
+    recorder = _recorder(model)
+    assert recorder is not None  # noqa: S101 (a real model needs no such tensor)
+    return recorder.leaf(value, like)
+
+
+def values(model: nn.Module) -> dict[str, Value] | None:
+    """Name → what it begins with, of all that is on meta; None of a real model."""
+    recorder = _recorder(model)
+    if recorder is None:
+        return None
+    found = named(model)
+    return {name: _value(recorder, name, one) for name, one in found.items() if one.is_meta}
+
+
+def real(model: nn.Module, device: torch.device | None = None) -> nn.Module:
+    """The model with all of its initial values, on the CPU if nothing else is said."""
+    known = values(model)
+    if known is not None:
+        fill(model, known, device or torch.device("cpu"))
+        delattr(model, ATTRIBUTE)
+    return model
+
+
+def told(known: Mapping[str, Value]) -> str | None:
+    """In words, what is not drawn element by element, and costs memory for a moment."""
+    costs = {id(one): (name, one) for name, one in reversed(known.items())}
+    whole = [(name, one) for name, one in costs.values() if isinstance(one, Whole)]
+    if not whole:
+        return None
+    name, largest = max(whole, key=lambda entry: entry[1].bytes)
+    return (
+        f"{len(whole)} weights and buffers are no function of each element alone, so each rank "
+        f"makes all of one after the other and keeps its part: the largest is {name} "
+        f"({largest.bytes / 1e6:.3g} MB, by {largest.why})"
+    )
+
+
+def _recorder(model: nn.Module) -> Recorder | None:
+    return getattr(model, ATTRIBUTE, None)
+
+
+def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
+    view = recorder.view(tensor)
+    steps = recorder.needed(view.storage)
+    if not steps and view.storage in recorder.leaves:
+        value, lies = recorder.leaves[view.storage]
+        if lies == view:
+            return value
+    name_draws(steps, name)
+    why = obstacle(recorder, view, steps)
+    return ByElement(recorder, view, steps) if why is None else Whole(recorder, view, steps, why)
+
+
+def _settle(model: nn.Module) -> None:
+    """After recording: registered tensors are on meta, all others are real.
+
+    Raises:
+        NotRecordable: two tensors share memory, or a tensor is where nobody finds it.
+    """
+    recorder = _recorder(model)
+    assert recorder is not None  # noqa: S101
+    replace(model, lambda tensor: tensor if tensor.is_meta else _on_meta(recorder, tensor))
+    places: dict[int, tuple[str, Tensor]] = {}
+    for name, tensor in named(model).items():
+        if not recorder.knows(tensor):
+            raise NotRecordable(f"{name} was made on meta by the model itself")
+        first, other = places.setdefault(recorder.view(tensor).storage, (name, tensor))
+        if other is not tensor:
+            raise NotRecordable(f"{name} and {first} are two tensors in one memory")
+    registered = {id(tensor) for _, tensor in places.values()}
+    for module in model.modules():
+        for name, held in [*vars(module).items()]:
+            if name not in ("_parameters", "_buffers", "_modules"):
+                vars(module)[name] = _found(recorder, held, registered, places)
+    _check_strays(recorder, registered)
+
+
+def _on_meta(recorder: Recorder, tensor: Tensor) -> Tensor:
+    return recorder.leaf(Known(tensor.detach()), tensor)
+
+
+def _found(recorder: Recorder, held: Any, registered: set[int], places: Mapping[int, Any]) -> Any:
+    """An attribute, in which tensors that are not registered have become real."""
+    if isinstance(held, Tensor):
+        if id(held) in registered or not recorder.knows(held):
+            return held
+        if recorder.view(held).storage in places:
+            raise NotRecordable("an attribute is a view of a weight")
+        return recorder.real(held)
+    if type(held) in (list, tuple):
+        inner = [_found(recorder, one, registered, places) for one in held]
+        return held if all(map(_same, inner, held)) else type(held)(inner)
+    if type(held) is dict:
+        named_ = {k: _found(recorder, one, registered, places) for k, one in held.items()}
+        return held if all(map(_same, named_.values(), held.values())) else named_
+    return held
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _check_strays(recorder: Recorder, registered: set[int]) -> None:
+    """Raises: NotRecordable: a tensor on meta lives on in a closure, or in an object of its own."""
+
+    def strays() -> list[Tensor]:
+        every = [one for one in gc.get_objects() if issubclass(type(one), Tensor)]
+        return [one for one in every if id(one) not in registered and recorder.knows(one)]
+
+    if strays():
+        gc.collect()
+        if found := strays():
+            raise NotRecordable(
+                f"a tensor {tuple(found[0].shape)} is kept where no module has it: register it"
+            )

@@ -1,0 +1,124 @@
+"""Random numbers that belong to an element: its number follows from a key and its index alone.
+
+Philox (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") turns a counter into
+random bits, so any rank has the bits of any element without those before it. Each element takes 64
+of them, and a normal number is the inverse of the distribution function at them, in float64.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LANES = 4  # of 64 bits to one value of Philox's counter
+CHUNK = 16384
+"""Elements that are computed at once: below 32768, from which on torch uses several threads, whose
+pieces would end where the number of threads says."""
+PADDING = 256
+"""A chunk's length is a multiple of it: processors compute what is left after whole vectors by
+other instructions, and an element's number may not depend on where in a chunk it stands."""
+SHORT = 256
+"""Elements below which a run's bits are cut from those of all between the chunk's ends."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Indices of elements: runs of ``length`` neighbours that begin at ``starts``."""
+
+    starts: np.ndarray
+    length: int
+
+    @property
+    def count(self) -> int:
+        return len(self.starts) * self.length
+
+    @property
+    def padded(self) -> int:
+        return -(-self.count // PADDING) * PADDING
+
+    def indices(self) -> np.ndarray:
+        """Each of them, int64 (count,)."""
+        return (self.starts[:, None] + np.arange(self.length)).ravel()
+
+    def chunks(self) -> Iterator["Runs"]:
+        """In order, at most CHUNK elements each."""
+        if self.length > CHUNK:
+            for start in self.starts:
+                for at in range(0, self.length, CHUNK):
+                    yield Runs(np.array([start + at]), min(CHUNK, self.length - at))
+        elif self.length:
+            rows = CHUNK // self.length
+            for at in range(0, len(self.starts), rows):
+                yield Runs(self.starts[at : at + rows], self.length)
+
+
+def key_of(seed: int, name: str) -> int:
+    """128 bits of a hash."""
+    return int.from_bytes(hashlib.sha256(f"initial {seed} {name}".encode()).digest()[:16])
+
+
+def bits(key: int, runs: Runs) -> np.ndarray:
+    """64 random bits of each element, uint64 (padded,); those behind the last one are zeros."""
+    found = np.zeros(runs.padded, np.uint64)
+    if len(runs.starts) > 1 and runs.length < SHORT:
+        first = int(runs.starts[0])
+        span = int(runs.starts[-1]) + runs.length - first
+        if span < 64 * CHUNK:
+            found[: runs.count] = _read(key, first, span)[runs.indices() - first]
+            return found
+    for at, start in zip(range(0, runs.count, runs.length or 1), runs.starts, strict=False):
+        found[at : at + runs.length] = _read(key, int(start), runs.length)
+    return found
+
+
+def _read(key: int, start: int, count: int) -> np.ndarray:
+    """Of ``count`` elements that follow each other."""
+    skipped = start % LANES
+    return np.random.Philox(key=key, counter=start // LANES).random_raw(count + skipped)[skipped:]
+
+
+def uniform(words: np.ndarray, low: float, high: float, dtype: torch.dtype) -> Tensor:
+    """Uniform in [low, high)."""
+    found = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
+    rounded = found.mul_(2.0**-53 * (high - low)).add_(low).to(dtype)
+    if high > low:  # rounding may reach it
+        edge = torch.tensor(high, dtype=dtype)
+        rounded.clamp_(max=torch.nextafter(edge, torch.full_like(edge, -torch.inf)))
+    return rounded
+
+
+def normal(words: np.ndarray, mean: float, std: float, dtype: torch.dtype) -> Tensor:
+    """Normal; 53 bits in the middle of their intervals, so none is infinite."""
+    found = torch.from_numpy((words >> np.uint64(11)).astype(np.float64))
+    drawn = torch.special.ndtri(found.add_(0.5).mul_(2.0**-53))
+    return drawn.mul_(std).add_(mean).to(dtype)
+
+
+aten = torch.ops.aten
+Numbers = Callable[[np.ndarray, torch.dtype], Tensor]
+
+
+def _normal(arguments: Mapping[str, Any]) -> Numbers:
+    mean, std = arguments.get("mean", 0.0), arguments.get("std", 1.0)
+    return lambda words, dtype: normal(words, mean, std, dtype)
+
+
+def _uniform(arguments: Mapping[str, Any]) -> Numbers:
+    low, high = arguments.get("from", 0.0), arguments.get("to", 1.0)
+    return lambda words, dtype: uniform(words, low, high, dtype)
+
+
+DRAWN: Mapping[Any, Callable[[Mapping[str, Any]], Numbers]] = {
+    aten.normal_.default: _normal,
+    aten.normal.float_float: _normal,
+    aten.randn.default: _normal,
+    aten.randn_like.default: _normal,
+    aten.uniform_.default: _uniform,
+    aten.rand.default: _uniform,
+    aten.rand_like.default: _uniform,
+}
+"""Operation → its arguments by name → 64 bits an element → its numbers."""
