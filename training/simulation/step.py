@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from training import strategies
 from training.config import TrainConfig
 from training.initial import fill
+from training.initial.build import built
 from training.simulation.kernels import cuda_kernels
 from training.simulation.storages import Record, Storages
 from training.simulation.world import standing_for
@@ -100,11 +101,8 @@ def _prepare(strategy: Strategy, counted: Callable[[], AbstractContextManager]) 
             _take_memory(model)
         return model
 
-    with torch.device("meta"):
-        model = strategy.workload.model()
-    setattr(model, fill.ATTRIBUTE, {})  # no value is written
-    strategy.filled = filled
-    strategy.prepare(model)
+    strategy.filled = filled  # no value is written
+    strategy.prepare(built(strategy.workload.model, strategy.config.seed))
     strategy.micro._unchecked = False
 
 
