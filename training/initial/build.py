@@ -54,7 +54,7 @@ def changing(model: nn.Module) -> Iterator[None]:
     Raises:
         NotRecordable: that cannot be.
     """
-    recorder = _recorder(model)
+    recorder = recorder_of(model)
     if recorder is None:
         yield
         return
@@ -65,14 +65,14 @@ def changing(model: nn.Module) -> Iterator[None]:
 
 def leaf(model: nn.Module, value: Value, like: Tensor) -> Tensor:
     """A tensor on meta with this value, to be written into ``model`` inside of ``changing``."""
-    recorder = _recorder(model)
+    recorder = recorder_of(model)
     assert recorder is not None  # noqa: S101 (a real model needs no such tensor)
     return recorder.leaf(value, like)
 
 
 def values(model: nn.Module) -> dict[str, Value] | None:
     """Name → what it begins with, of all that is on meta; None of a real model."""
-    recorder = _recorder(model)
+    recorder = recorder_of(model)
     if recorder is None:
         return None
     found = named(model)
@@ -102,7 +102,8 @@ def told(known: Mapping[str, Value]) -> str | None:
     )
 
 
-def _recorder(model: nn.Module) -> Recorder | None:
+def recorder_of(model: nn.Module) -> Recorder | None:
+    """What was recorded of a model on meta; None of a real one."""
     return getattr(model, ATTRIBUTE, None)
 
 
@@ -124,7 +125,7 @@ def _settle(model: nn.Module) -> None:
     Raises:
         NotRecordable: two tensors share memory, or a tensor is where nobody finds it.
     """
-    recorder = _recorder(model)
+    recorder = recorder_of(model)
     assert recorder is not None  # noqa: S101
     replace(model, lambda tensor: tensor if tensor.is_meta else _on_meta(recorder, tensor))
     places: dict[int, tuple[str, Tensor]] = {}

@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
-from training.initial import fill
+from training.initial.build import recorder_of
 from training.microbatches import OfStages
 from training.pipeline_table import ScheduleEntry
 from training.strategies.boundary import HEADER, described, like, sendable
@@ -298,4 +298,4 @@ def twin(model: nn.Module, taken: Collection[int]) -> nn.Module:
     sharded by itself.
     """
     tensors = [one for one in (*model.parameters(), *model.buffers()) if id(one) not in taken]
-    return copy.deepcopy(model, {id(one): one for one in (*tensors, fill.of(model))})
+    return copy.deepcopy(model, {id(one): one for one in (*tensors, recorder_of(model))})
