@@ -247,6 +247,13 @@ class Layout(BaseModel):
                 "with a compiled block: set compile to false, or pipeline_schedule to "
                 "interleaved_1f1b"
             )
+        if entry.halves and self.activation_checkpointing != "none":
+            raise ValueError(
+                f"pipeline_schedule {name} takes the backward pass apart, and torch would compute "
+                "a block's activations anew for each group of its weights, or refuse to; "
+                f"activation_checkpointing is {self.activation_checkpointing}: set it to none, or "
+                "pipeline_schedule to interleaved_1f1b"
+            )
         if entry.halves and self.reshard_after_forward not in ("default", "never"):
             raise ValueError(
                 f"pipeline_schedule {name} takes the backward pass apart, for which torch needs "
