@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from tests.training import worlds
 from training.config import TrainConfig
-from training.initial.fill import emptied
+from training.initial.build import built
 from training.pipeline_table import SCHEDULES
 from training.strategies.boundary import HEADER, described, like, sendable
 from training.strategies.mesh import Mesh
@@ -41,9 +41,9 @@ CASES = {
 UNTIED = ("gpipe", "dual_pipe_v")
 
 
-def trained(strategy: Single, workload, model) -> list[float]:
+def trained(strategy: Single, workload) -> list[float]:
     """Losses and norms of two steps, then a validation loss."""
-    strategy.prepare(emptied(model))
+    strategy.prepare(built(workload.model, seed=0))
     tokens = torch.randint(0, 200, (16, 17), generator=torch.Generator().manual_seed(1))
     micro, share = strategy.config.micro_batch, 16 // strategy.data_world
     mine = tokens.int()[strategy.data_rank * share :][:share]
@@ -71,19 +71,14 @@ def compare(given: list[str], environment: dict[str, str], root: Path, rank: int
     cpu, off = torch.device("cpu"), {}
     for tied in (True, False):
         workload = load("language_model", MODEL | {"tie_embeddings": tied})
-
-        def fresh(workload=workload):
-            torch.manual_seed(0)
-            return workload.model()
-
         alone = Single(TrainConfig(**BASE, strategy="single"), workload, Ranks(0, 0, 1, cpu))
-        expected = trained(alone, workload, fresh())
+        expected = trained(alone, workload)
         for name, case in CASES.items():
             if tied == (name in UNTIED):
                 continue
             strategy = Mesh(TrainConfig(**(BASE | case)), workload, Ranks(rank, rank, 4, cpu))
             with mock.patch("torch.distributed.distributed_c10d._object_to_tensor", no_pickles):
-                mine = trained(strategy, workload, fresh())
+                mine = trained(strategy, workload)
             pairs = zip(mine, expected, strict=True)
             off[name] = max(abs(a / b - 1) for a, b in pairs)
     if rank == 0:
