@@ -267,9 +267,13 @@ class Writing:
 
 def index(files: Files) -> str:
     """The content of model.safetensors.index.json, as transformers writes it."""
-    total = sum(size(look) for weights in files.values() for look in weights.values())
+    looks = [look for weights in files.values() for look in weights.values()]
+    sums = {
+        "total_parameters": sum(look.numel() for look in looks),
+        "total_size": sum(map(size, looks)),
+    }
     places = {name: file for file, weights in files.items() for name in weights}
-    told = {"metadata": {"total_size": total}, "weight_map": places}
+    told = {"metadata": sums, "weight_map": places}
     return json.dumps(told, indent=2, sort_keys=True) + "\n"
 
 

@@ -85,6 +85,11 @@ def test_a_larger_one_has_hugging_faces_index_and_the_same_weights(tmp_path):
     for name, file in index["weight_map"].items():
         assert torch.equal(parts[file][name], whole[name])
     assert index["metadata"]["total_size"] == sum(t.nbytes for t in whole.values())
+    theirs = AutoModelForCausalLM.from_pretrained(many)
+    theirs.save_pretrained(tmp_path / "theirs", max_shard_size=SHARD)
+    other = json.loads((tmp_path / "theirs/model.safetensors.index.json").read_text())
+    assert other["metadata"] == index["metadata"]
+    assert other["weight_map"].keys() == index["weight_map"].keys()
     sizes = [sum(t.nbytes for t in part.values()) for part in parts.values() if len(part) > 1]
     assert max(sizes) <= SHARD
     tokens = torch.randint(0, 257, (2, 8))
