@@ -198,7 +198,7 @@ class Average:
         decay = min(self._decay, (1 + step) / (10 + step))
         share = finite.double() * (1 - decay)
         for name, parameter in self._weights.items():
-            self.tensors[name].lerp_(parameter, share.to(parameter.dtype))
+            self.tensors[name].lerp_(parameter, share.to(parameter.device, parameter.dtype))
 
     @torch.no_grad()
     def swap(self) -> None:

@@ -1,0 +1,1 @@
+"""How often the host waits for the device between two logged steps."""

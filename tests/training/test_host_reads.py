@@ -1,0 +1,105 @@
+"""Where the host would wait for a GPU is found without one; a training's steps have none."""
+
+import json
+
+import pytest
+import torch
+
+from benchmarks.host_reads import rank as watching
+from benchmarks.host_reads.__main__ import MORE, STEPS
+from benchmarks.strategies.cases import CASES, SETTINGS, container, write_data
+from tests.training import worlds
+from training import host_reads
+from training.host_reads import HostReads, ReadError
+
+READERS = {
+    "item": lambda x: x.sum().item(),
+    "float": lambda x: float(x[0]),
+    "bool": lambda x: bool((x > 1).any()),
+    "a branch": lambda x: 1 if x.mean() > 0 else 2,
+    "a printed number": lambda x: f"{x.max():.3f}",
+    "tolist": lambda x: x.tolist(),
+    "a mask as an index": lambda x: x[x > 1],
+    "values at a mask": lambda x: x.clone().__setitem__(x > 1, x[:2]),
+    "nonzero": lambda x: x.nonzero(),
+    "unique": lambda x: x.unique(),
+    "cpu": lambda x: (x * 2).cpu(),
+    "numpy": lambda x: (x * 2).numpy(),
+    "equal": lambda x: torch.equal(x, x + 1),
+    "clipping that complains": lambda x: torch.nn.utils.clip_grad_norm_(
+        [parameter_of(x)], 1.0, error_if_nonfinite=True
+    ),
+    "in the backward pass": lambda x: read_in_backward(x),
+}
+OTHERS = {
+    "sums": lambda x: (x * 2).sum().sqrt(),
+    "a condition": lambda x: torch.where(x > 1, x, 0),
+    "one value at a mask": lambda x: x.clone().__setitem__(x > 1, 0.0),
+    "rows by number": lambda x: x[torch.tensor([0, 1])],
+    "clipping": lambda x: torch.nn.utils.clip_grad_norm_([parameter_of(x)], 1.0),
+    "the host's own": lambda x: torch.arange(3).sum().item(),
+}
+
+
+def parameter_of(x: torch.Tensor) -> torch.nn.Parameter:
+    parameter = torch.nn.Parameter(x * 1)
+    parameter.grad = x * 2
+    return parameter
+
+
+def read_in_backward(x: torch.Tensor) -> None:
+    y = (x * 1).requires_grad_()
+    y.register_hook(lambda gradient: gradient * gradient.norm().item())
+    (y * x).sum().backward()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_read_is_found_where_it_is_made(name):
+    x = torch.arange(4.0)
+    with HostReads() as reads:
+        reads.put([x])
+        READERS[name](x)
+    assert reads.found and all(__file__ in read.where for read in reads.found), reads.found
+    with HostReads(forbidden=True) as reads, pytest.raises(ReadError, match="wait for the device"):
+        reads.put([x])
+        READERS[name](x)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_the_device_does_by_itself_is_none(name):
+    x = torch.arange(4.0)
+    with HostReads(forbidden=True) as reads:
+        reads.put([x])
+        OTHERS[name](x)
+
+
+def run_watched(given, environment, root, rank):
+    watching.watch(host_reads, root / f"reads-{rank}.json")
+    worlds.run_rank(given, environment, root, rank)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["LAMB, averages", "DDP × 2", "AdamW, averages, FSDP2 × 2", "tensor × 2", "pipeline × 2"],
+)
+def test_between_logged_steps_the_host_reads_nothing(name, tmp_path):
+    write_data(tmp_path / "data")
+    world, differs = (CASES | MORE)[name]
+    root, given = container(tmp_path / "data", tmp_path / "root"), SETTINGS | STEPS | differs
+    assert worlds.finish(worlds.start(root, world, target=run_watched, **given)) == [0] * world
+    for rank in range(world):
+        found = json.loads((root / f"reads-{rank}.json").read_text())
+        assert found == [[], []], found
+
+
+def test_a_workload_that_reads_is_found_in_a_training(root, train, tmp_path, monkeypatch):
+    """The toy's loss looks for the sample that is to spoil a training."""
+    from training.loop import Loop
+
+    monkeypatch.setattr(Loop, "_train_step", Loop._train_step)  # as it is again afterwards
+    watching.watch(host_reads, tmp_path / "reads.json")
+    train(root, **(STEPS | {"micro_batch": 4}))
+    told = json.loads((tmp_path / "reads.json").read_text())
+    assert [len(step) for step in told] == [2, 2]  # once a micro-batch
+    assert all("toys/ragged/workload.py" in where for step in told for _, where in step)
