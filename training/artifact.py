@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from training import base_model, exporting, hugging_face, lora, shipping
 from training.adapters import Adapters
 from training.exported import TIES, fill, retied
 from training.held import Weights
+from training.initial.build import built, read, real
 from training.workloads import Workload, load
 from trainyard.common import whole_file
 from trainyard.common.errors import DataError
@@ -115,16 +115,16 @@ def open_artifact(
     """
     description = _described(folder)
     workload = load(description["workload"], description["workload_config"], folder)
-    model = workload.model()
+    model = built(workload.model, 0)
     try:
         if hugging_face.has_weights(folder):
-            fill(model, workload, retied(_load(folder), description))
+            fill(model, workload, retied(read(model, hugging_face.weights(folder)), description))
         else:
             _fill_adapted(model, workload, folder, base, description)
     except (RuntimeError, KeyError, SafetensorError) as error:
         first = str(error).splitlines()[0]
         raise DataError(f"{folder}: the weights are not those of config.json: {first}") from None
-    return workload, model.eval(), description
+    return workload, real(model).eval(), description
 
 
 def _described(folder: Path) -> dict[str, Any]:
@@ -141,12 +141,6 @@ def _described(folder: Path) -> dict[str, Any]:
         return description | {n: description[n] for n in ("workload", "workload_config")}
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{folder / 'config.json'}: is damaged; train the model again") from None
-
-
-def _load(folder: Path) -> dict[str, Tensor]:
-    """The weights of all of the folder's files."""
-    files = hugging_face.weights(folder)
-    return {name: tensor for file in files for name, tensor in load_file(file).items()}
 
 
 def _fill_adapted(

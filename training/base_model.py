@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load, load_file
+from safetensors.torch import load
 from torch import Tensor, nn
 
 from training import hugging_face, lora, model_files
 from training.exported import fill as fill_exported
 from training.exported import retied
+from training.initial import build
 from training.model_files import ARCHIVE
 from training.workloads import Workload, spec
 from trainyard.common.errors import DataError, TrainingError
@@ -45,7 +46,7 @@ def fill(model: nn.Module, workload: Workload, name: str, folder: Path, uri: str
         DataError: the base is damaged, of another workload, or its weights are another model's.
     """
     try:
-        fill_exported(model, workload, read(workload, name, folder, uri))
+        fill_exported(model, workload, read(workload, name, folder, uri, model))
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"start_from: the weights of {uri} are not those of this training's model: "
@@ -53,8 +54,17 @@ def fill(model: nn.Module, workload: Workload, name: str, folder: Path, uri: str
         ) from None
 
 
-def read(workload: Workload, name: str, folder: Path, uri: str | None) -> dict[str, Tensor]:
-    """Its weights by exported names.
+def read(
+    workload: Workload,
+    name: str,
+    folder: Path,
+    uri: str | None,
+    model: nn.Module | None = None,
+) -> dict[str, Tensor]:
+    """Its weights by exported names, perhaps to be written into ``model``.
+
+    Those of files are read later for a model on meta, each rank its part; those of an archive now,
+    since it has to be unpacked from its beginning.
 
     Raises:
         DataError: as ``fill``.
@@ -63,8 +73,8 @@ def read(workload: Workload, name: str, folder: Path, uri: str | None) -> dict[s
     if (folder / ARCHIVE).is_file():
         return _read_archive(name, folder / ARCHIVE, uri)
     if model_files.is_unpacked(folder):
-        return _read_unpacked(name, folder, uri)
-    return _read_folder(workload, name, folder, uri)
+        return _read_unpacked(name, folder, uri, model)
+    return _read_folder(workload, name, folder, uri, model)
 
 
 def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor]:
@@ -74,12 +84,13 @@ def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor
     return retied({n: tensor for part in parts for n, tensor in part.items()}, description)
 
 
-def _read_unpacked(name: str, folder: Path, uri: str | None) -> dict[str, Tensor]:
+def _read_unpacked(
+    name: str, folder: Path, uri: str | None, model: nn.Module | None
+) -> dict[str, Tensor]:
     config = folder / hugging_face.CONFIG
     content = config.read_bytes() if config.is_file() else None
     description = _described(name, folder, [*model_files.files(folder)], content, uri)
-    parts = [load_file(path) for path in hugging_face.weights(folder)]
-    return retied({n: tensor for part in parts for n, tensor in part.items()}, description)
+    return retied(build.read(model, hugging_face.weights(folder)), description)
 
 
 def _described(
@@ -108,7 +119,9 @@ def _described(
     return description
 
 
-def _read_folder(workload: Workload, name: str, folder: Path, uri: str | None) -> dict[str, Tensor]:
+def _read_folder(
+    workload: Workload, name: str, folder: Path, uri: str | None, model: nn.Module | None
+) -> dict[str, Tensor]:
     description = hugging_face.description(folder)
     differences = spec(name).base_differences
     if differences is None:
@@ -119,10 +132,9 @@ def _read_folder(workload: Workload, name: str, folder: Path, uri: str | None) -
         raise DataError(f"start_from: {uri}: {error}") from None
     if found:
         raise DataError(f"start_from: {uri} is another model: {'; '.join(found)}")
-    tensors: dict[str, Tensor] = {}
-    for path in hugging_face.weights(folder):
-        tensors |= load_file(path)
-    _check_all_used(workload, tensors)
+    tensors = build.read(model, hugging_face.weights(folder))
+    with build.changing(model):
+        _check_all_used(workload, tensors)
     _check_tokenizer(workload, folder)
     return tensors
 

@@ -2,11 +2,13 @@
 
 import gc
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from training.initial.elements import ByElement, obstacle
@@ -14,7 +16,7 @@ from training.initial.fill import fill, named, replace
 from training.initial.record import NotRecordable, Recorder
 from training.initial.replay import Whole
 from training.initial.steps import name_draws
-from training.initial.values import Known, Value
+from training.initial.values import Known, Value, stored
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +50,14 @@ def built(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 @contextmanager
-def changing(model: nn.Module) -> Iterator[None]:
+def changing(model: nn.Module | None) -> Iterator[None]:
     """Inside, the model may be changed, and weights written: on meta that is recorded.
 
     Raises:
         NotRecordable: that cannot be.
     """
     recorder = recorder_of(model)
-    if recorder is None:
+    if recorder is None or model is None:
         yield
         return
     with recorder.recording():
@@ -63,11 +65,16 @@ def changing(model: nn.Module) -> Iterator[None]:
     _settle(model)
 
 
-def leaf(model: nn.Module, value: Value, like: Tensor) -> Tensor:
-    """A tensor on meta with this value, to be written into ``model`` inside of ``changing``."""
+def read(model: nn.Module | None, paths: Iterable[Path]) -> dict[str, Tensor]:
+    """The tensors of safetensors files, to be written into ``model`` inside of ``changing``.
+
+    For a model on meta they are, too: a rank reads what it needs of them when it fills its part.
+    """
     recorder = recorder_of(model)
-    assert recorder is not None  # noqa: S101 (a real model needs no such tensor)
-    return recorder.leaf(value, like)
+    if recorder is None:
+        return {n: tensor for path in paths for n, tensor in load_file(path).items()}
+    every = [one for path in paths for one in stored(path)]
+    return {one.name: recorder.leaf(one, size, dtype) for one, size, dtype in every}
 
 
 def values(model: nn.Module) -> dict[str, Value] | None:
@@ -102,7 +109,7 @@ def told(known: Mapping[str, Value]) -> str | None:
     )
 
 
-def recorder_of(model: nn.Module) -> Recorder | None:
+def recorder_of(model: nn.Module | None) -> Recorder | None:
     """What was recorded of a model on meta; None of a real one."""
     return getattr(model, ATTRIBUTE, None)
 
@@ -144,7 +151,7 @@ def _settle(model: nn.Module) -> None:
 
 
 def _on_meta(recorder: Recorder, tensor: Tensor) -> Tensor:
-    return recorder.leaf(Known(tensor.detach()), tensor)
+    return recorder.leaf(Known(tensor.detach()), tensor.shape, tensor.dtype)
 
 
 def _found(recorder: Recorder, held: Any, registered: set[int], places: Mapping[int, Any]) -> Any:
@@ -173,7 +180,8 @@ def _check_strays(recorder: Recorder, registered: set[int]) -> None:
 
     def strays() -> list[Tensor]:
         every = [one for one in gc.get_objects() if issubclass(type(one), Tensor)]
-        return [one for one in every if id(one) not in registered and recorder.knows(one)]
+        found = [one for one in every if id(one) not in registered and recorder.knows(one)]
+        return [one for one in found if recorder.view(one).storage not in recorder.leaves]
 
     if strays():
         gc.collect()

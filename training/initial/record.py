@@ -80,9 +80,9 @@ class Recorder:
         if any(tensor._version != version for tensor, version in self._given):
             raise NotRecordable("a tensor was changed after a weight was set from it")
 
-    def leaf(self, value: Value, like: Tensor) -> Tensor:
-        """A tensor on meta that has this value; ``like`` says shape and type."""
-        meta = torch.empty(like.shape, dtype=like.dtype, device=META)
+    def leaf(self, value: Value, size: torch.Size, dtype: torch.dtype) -> Tensor:
+        """A tensor on meta that has this value."""
+        meta = torch.empty(size, dtype=dtype, device=META)
         lies = self.view(meta)
         self.leaves[lies.storage] = value, lies
         return meta
@@ -203,7 +203,7 @@ class Recorder:
     def _lifted(self, tensor: Tensor) -> Tensor:
         """A real tensor on meta, which has its value."""
         self._given.append((tensor, tensor._version))
-        return self.leaf(Known(tensor.detach()), tensor)
+        return self.leaf(Known(tensor.detach()), tensor.shape, tensor.dtype)
 
 
 def _written(func: Any, args: tuple, kwargs: dict[str, Any]) -> list[Tensor]:
