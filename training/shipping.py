@@ -69,7 +69,7 @@ WITHOUT_EFFECT = frozenset(
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
         *("try", "simulate", "traffic", "workloads/language_model/traffic"),
     )
-) | {"training/trying/", "training/simulation/"}
+) | {"training/trying/", "training/simulation/", "training/health/"}
 """What travels with the training and measures, reports, restarts or serves: no weight depends on
 it. All else in training/ counts, so that what is added counts until it is listed here."""
 

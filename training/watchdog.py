@@ -25,6 +25,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from training.health import recorder
 from training.restart import Attempt
 from training.strategies.ranks import Ranks, is_lost_peer, notes, started
 from trainyard.common.errors import LostRankError
@@ -234,12 +235,8 @@ class Watch:
 
     def _dump(self) -> str:
         """Keep the flight recorder's last collectives; where, as the end of a message."""
-        from torch._C._distributed_c10d import _dump_fr_trace_json
-
-        name = f"attempt-{self._attempt.number}-rank-{self._ranks.rank}.json"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / name).write_bytes(_dump_fr_trace_json())
-        return f"; this rank's last collectives: {self._folder / name}"
+        kept = recorder.dump(self._folder, self._ranks.rank)
+        return f"; this rank's last collectives: {kept}" if kept else ""
 
 
 def _who(rank: int, said: dict[str, Any] | None) -> str:

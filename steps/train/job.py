@@ -74,6 +74,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     from training import artifact, base_model, begin, held, lora
     from training.checkpoint import Checkpoints
     from training.data.mixture import inputs
+    from training.health import recorder
     from training.lineage import Lineage
     from training.loop import Loop, fresh
     from training.microbatches import settings_by_batch
@@ -102,11 +103,12 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     job = {"workload": options.workload, "workload_config": options.workload_config}
     follow = trackers(config, root, name, {**job, "train_fingerprint": fingerprint})
     history = root / "checkpoints" / name / "history.jsonl"
-    recorder = root / "checkpoints/flight-recorder"
+    recordings = root / "checkpoints/flight-recorder"
+    recorder.record(recordings)
 
     with (
         started(config, workload) as strategy,
-        Watch(strategy.ranks, timeout, recorder, lambda e: _end_at_once(e, failure)) as watch,
+        Watch(strategy.ranks, timeout, recordings, lambda e: _end_at_once(e, failure)) as watch,
         Reports(history, strategy.ranks.rank, follow) as reports,
     ):
         ranks = strategy.ranks

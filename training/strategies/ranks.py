@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training.cores import fit_threads
+from training.health import recorder
 from training.restart import Attempt
 from trainyard.common.errors import LostRankError, TrainingError
 
@@ -130,7 +131,7 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         os.environ[name] = read_meeting(name)
     _keep_step()
-    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "200")  # collectives, for the watchdog's dump
+    recorder.record()
     try:
         dist.init_process_group(
             backend or ("cpu:gloo,cuda:nccl" if cuda else "gloo"),
