@@ -28,7 +28,8 @@ training/data/test_hugging_face.py training/data/test_permutation.py
 training/strategies training/test_exporting.py training/test_loop.py
 training/test_optimizers.py training/test_placement.py
 training/test_host_reads.py training/test_stopping.py
-training/test_sampling.py training/test_start.py training/test_traffic.py
+training/test_sampling.py training/test_start.py training/test_stragglers.py
+training/test_traffic.py
 training/test_trackers.py training/trying
 training/workloads/image/test_workload.py
 examples trainyard/commands

@@ -23,6 +23,8 @@ NAMES = {
     "train:communication_seconds": "communication_seconds",
     "train:optimizer_seconds": "optimizer_seconds",
     "train:checkpoint_seconds": "checkpoint_seconds",
+    # the slowest rank's own work over the median of the ranks (training/stragglers.py); of several
+    "train:straggler_ratio": "straggler_ratio",
     # share of rank 0's time in which it waited for the loader
     "train:data_stall": "data_stall",
     # model FLOPs utilisation: operations of a unit × units a second / (ranks × a device's peak);

@@ -1,14 +1,19 @@
 """What the steps since the last metric line came to."""
 
+import logging
+import socket
 import time
 
-from training import devices
+from training import devices, stragglers
 from training.clock import PARTS, Clock
 from training.config import TrainConfig
 from training.data.mixture import MixtureOrder
 from training.data.order import Order
 from training.numbers import Step
+from training.stragglers import Stragglers, Table
 from training.strategies.ranks import Ranks
+
+log = logging.getLogger(__name__)
 
 
 class Progress:
@@ -23,9 +28,12 @@ class Progress:
         self._flops, self._peak = flops, devices.peak(ranks.device)
         self._began, self._steps, self._units = 0.0, 0, 0.0
         self._stalled = 0.0  # seconds, of all steps before the last line
+        self._stragglers = Stragglers(config.pipeline_parallel)
+        self._hosts: list[str] = []
 
     def begin(self) -> None:
-        """The first step comes next."""
+        """The first step comes next; every rank takes part."""
+        self._hosts = self._ranks.gather(socket.gethostname())
         self._began = time.perf_counter()
         self._clock.skip()
 
@@ -67,6 +75,7 @@ class Progress:
             "units_per_second_per_rank": units / world,
             "step_seconds": elapsed / steps,
             **{f"{p}_seconds": sum(s) / world / steps for p, s in zip(PARTS, seconds, strict=True)},
+            **self._slowest(numbers.told, steps),
             "data_stall": (stalled - self._stalled) / elapsed,
             "memory_mb": max(memory),
             **_seen(order, numbers.number * self._config.global_batch),
@@ -75,6 +84,16 @@ class Progress:
             metrics["mfu"] = devices.utilisation(units, self._flops, world, self._peak)
         self._began, self._steps, self._units, self._stalled = now, 0, 0.0, stalled
         return metrics
+
+    def _slowest(self, table: Table, steps: int) -> dict[str, float]:
+        """How slow the slowest rank is, where any do the same work; a persistent one is logged."""
+        stages = self._config.pipeline_parallel
+        if self._ranks.world == stages:
+            return {}
+        for one in self._stragglers.add(table):
+            if self._ranks.rank == 0:
+                log.warning("%s", stragglers.told(one, self._hosts[one.rank], steps))
+        return {"straggler_ratio": max(stragglers.ratios(table, stages))}
 
 
 def _seen(order: Order | None, position: int) -> dict[str, float]:

@@ -64,7 +64,8 @@ OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
 WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"
     for name in (
-        *("clock", "devices", "metric_line", "profiler", "reports", "scaling", "trackers"),
+        *("clock", "devices", "metric_line", "profiler", "reports", "scaling", "stragglers"),
+        "trackers",
         *("restart", "watchdog", "inference", "serving", "scores", "shipping", "formats"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
         *("try", "simulate", "traffic", "workloads/language_model/traffic"),
