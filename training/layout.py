@@ -112,6 +112,12 @@ class Layout(BaseModel):
     """Size of a file of the trained model, at most, in MB of 10⁶ bytes; a larger model is several
     files, with Hugging Face's index, which many ranks write at a time."""
 
+    health_check: Literal["off", "warn", "stop"] = "warn"
+    """Some seconds at the start in which GPUs multiply and exchange, beside what their kind reaches
+    and beside each other, and EFA's settings are held against the instance type (docs/scale.md).
+    warn: the log names what is slow or wrong. stop: what is surely so ends the job. Nothing is
+    measured on a CPU."""
+
     @field_validator("activation_checkpointing", mode="before")
     @classmethod
     def _as_older_recipes_have_it(cls, value: Any) -> Any:

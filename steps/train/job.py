@@ -75,6 +75,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     from training.checkpoint import Checkpoints
     from training.data.mixture import inputs
     from training.health import recorder
+    from training.health.check import check
     from training.lineage import Lineage
     from training.loop import Loop, fresh
     from training.microbatches import settings_by_batch
@@ -112,6 +113,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
         Reports(history, strategy.ranks.rank, follow) as reports,
     ):
         ranks = strategy.ranks
+        check(config.health_check, ranks)
         _check_alike(parts, ranks)
         lineage = Lineage.begin(parts, config.strategy, ranks.world)
         if start and ranks.rank == 0:
