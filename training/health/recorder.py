@@ -4,9 +4,11 @@
     attempt-<a>-trace-rank-<n>     NCCL's, for ``torchfrtrace``, which compares the ranks
 
 The watchdog writes both when another rank is lost. At a hang inside NCCL no Python runs any more:
-torch's own monitor writes the second one on every rank, and ends the process. Read in torch 2.13's
-headers and in FlightRecorder.cpp and ProcessGroupNCCL.cpp of 2.6: there the recorder is off unless
-``TORCH_NCCL_TRACE_BUFFER_SIZE`` says how much it keeps, and writes only when it is asked to.
+torch's own monitor writes the second one on every rank, and ends the process.
+
+The names are those of torch 2.13 (FlightRecorder.hpp, its library's strings) and of releases before
+``FlightRecorderDetail.hpp``, whose FlightRecorder.cpp has the older ones; there the monitor writes
+only when ``TORCH_NCCL_DUMP_ON_TIMEOUT`` asks for it (ProcessGroupNCCL.cpp).
 """
 
 import os
