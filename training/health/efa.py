@@ -3,8 +3,8 @@
 Where anything is missing NCCL takes TCP without a word, and a training is several times slower.
 What AWS sets, and when: sagemaker/train/container_drivers (SDK 3.27) torchrun_driver.py and
 mpi_utils.py. What is still needed: aws-samples/awsome-distributed-training, efa-cheatsheet.md;
-libfabric's fi_efa(7); aws-ofi-nccl's platform-aws.c, which chooses efa and protocol where nothing is
-said; NCCL's user guide, env.html.
+libfabric's fi_efa(7); aws-ofi-nccl's platform-aws.c, which chooses provider and protocol where
+nothing is said; NCCL's user guide, env.html.
 """
 
 import json
