@@ -169,8 +169,8 @@ def told(every: list[Figures]) -> str:
         if (over := every[0].over) is not None:
             parts.append(f"over all {over / 1e9:.3g} GB/s")
     if len({one.host for one in every}) > 1 and expected.fabric(every[0].instance):
-        good = not any(one.settings for one in every)
-        parts.append(f"EFA's settings fit {every[0].instance}" if good else "EFA's settings do not")
+        fit = "do not fit" if any(one.settings for one in every) else "fit"
+        parts.append(f"EFA's settings {fit} {every[0].instance}")
     return ", ".join(parts)
 
 

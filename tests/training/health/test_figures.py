@@ -118,6 +118,8 @@ def test_settings_that_all_machines_have_are_said_once(machines: int, said: int)
     every = [Figures(n, f"algo-{n + 1}", settings=(off,)) for n in range(machines)]
     found = findings(every)
     assert len(found) == said
+    instance = [replace(one, instance="ml.p4d.24xlarge") for one in every]
+    assert told(instance) == ("EFA's settings do not fit ml.p4d.24xlarge" if said else "")
     if machines == 20:
         assert found[0].what.endswith("algo-8 and 12 more: EFA is off") and not found[0].sure
 
