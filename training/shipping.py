@@ -51,6 +51,7 @@ STAYING = frozenset(
         "conditions/step.py",
         *("steps/shard/inspect.py", "steps/shard/histograms.py"),  # people look at shards with them
         *("training/scaling.py", "training/try.py", "training/trying/"),  # they start jobs
+        "training/host_reads.py",
         *("training/simulate.py", "training/simulation/"),
         *("training/traffic.py", "training/workloads/language_model/traffic.py"),
     }
@@ -68,7 +69,7 @@ WITHOUT_EFFECT = frozenset(
         "trackers",
         *("restart", "watchdog", "inference", "serving", "scores", "shipping", "formats"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
-        *("try", "simulate", "traffic", "workloads/language_model/traffic"),
+        *("try", "host_reads", "simulate", "traffic", "workloads/language_model/traffic"),
     )
 ) | {"training/trying/", "training/simulation/", "training/health/"}
 """What travels with the training and measures, reports, restarts or serves: no weight depends on

@@ -71,6 +71,17 @@ FAULTS = [
         "self.seen = torch.zeros(16, 12)[0]",
     ),
     Seeded(
+        "a number read off the device, in the loss", ("host reads",), "work.py",
+        "return self.nats(outputs, batch).sum()\n",
+        "total = self.nats(outputs, batch).sum()\n"
+        "        return total if total.isfinite().item() else total * 0\n",
+    ),
+    Seeded(
+        "values chosen by a mask, in the loss", ("host reads",), "work.py",
+        "return self.nats(outputs, batch).sum()\n",
+        "return self.nats(outputs, batch)[self.counted(batch)].sum()\n",
+    ),
+    Seeded(
         "a mean over the samples", ("loss is a sum",), "work.py",
         "return self.nats(outputs, batch).sum()\n",
         "return self.nats(outputs, batch).sum(1).mean()\n",

@@ -9,8 +9,13 @@ from benchmarks.host_reads import rank as watching
 from benchmarks.host_reads.__main__ import MORE, STEPS
 from benchmarks.strategies.cases import CASES, SETTINGS, container, write_data
 from tests.training import worlds
+from tests.training.workloads.image import pictures
+from tests.training.workloads.image.test_workload import sharded
+from tests.training.workloads.tabular import tables
 from training import host_reads
 from training.host_reads import HostReads, ReadError
+from training.trying.devices import unread
+from training.trying.trial import Trial
 
 READERS = {
     "item": lambda x: x.sum().item(),
@@ -91,6 +96,17 @@ def test_between_logged_steps_the_host_reads_nothing(name, tmp_path):
     for rank in range(world):
         found = json.loads((root / f"reads-{rank}.json").read_text())
         assert found == [[], []], found
+
+
+def test_the_tabular_and_the_image_workload_read_nothing(tmp_path):
+    """Of a step what is theirs: units, inputs, model, loss, backward pass."""
+    tables.dataset(tmp_path / "train", tables.SETTINGS, {"a": tables.table(300, 1)})
+    images = sharded(tmp_path / "images", pictures.folder(12))
+    for trial in (
+        Trial("tabular", tables.SETTINGS, tmp_path),
+        Trial("image", pictures.CONFIG, images),
+    ):
+        assert list(unread(trial)) == []
 
 
 def test_a_workload_that_reads_is_found_in_a_training(root, train, tmp_path, monkeypatch):

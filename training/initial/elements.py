@@ -113,8 +113,9 @@ class ByElement:
         flat = into.view(-1) if into.is_contiguous() else torch.empty_like(into).flatten()
         for chunk in runs_of(self._view.size, part).chunks():
             until = done + chunk.count
-            given = {n: _padded(t[done:until], chunk) for n, t in leaves.items()}
-            flat[done:until] = self._made(chunk, given)[: chunk.count]
+            given = {n: _padded(t[done:until] if t.dim() else t, chunk) for n, t in leaves.items()}
+            made = self._made(chunk, given).expand(chunk.padded)  # of numbers alone it is one, too
+            flat[done:until] = made[: chunk.count]
             done = until
         if not into.is_contiguous():
             into.copy_(flat.view(into.shape))

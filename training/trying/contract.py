@@ -93,7 +93,7 @@ def place(workload: Any, *methods: str) -> str:
     try:
         function = inspect.unwrap(getattr(type(workload), method))
         line = inspect.getsourcelines(function)[1]
-        return f"{_short(inspect.getfile(function))}:{line} {method}()"
+        return f"{short(inspect.getfile(function))}:{line} {method}()"
     except (AttributeError, TypeError, OSError):
         return f"{type(workload).__module__}: {method}()"
 
@@ -103,13 +103,19 @@ def raised_at(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_own(frame.filename)]
     frame = (own or list(frames))[-1]
-    return f"{_short(frame.filename)}:{frame.lineno} {frame.name}()"
+    return f"{short(frame.filename)}:{frame.lineno} {frame.name}()"
 
 
 def told(error: BaseException) -> str:
     """An error in one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+
+
+def short(file: str) -> str:
+    """Below the current folder, where it is."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _judged(trial: Trial, one: Rule) -> Verdict:
@@ -142,8 +148,3 @@ def _is_own(file: str) -> bool:
 
 def _is_no_library(path: Path) -> bool:
     return not path.is_relative_to(Path(inspect.__file__).parent)
-
-
-def _short(file: str) -> str:
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

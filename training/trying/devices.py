@@ -1,8 +1,8 @@
-"""Rule: nothing is left on the CPU when model and batch are elsewhere.
+"""Rules of a device of its own: nothing is left on the CPU, and the host waits for nothing.
 
-Model and batch are put on the meta device, which every torch has and which refuses nothing that a
-GPU does not refuse but what needs values. A tensor that the workload makes without a device is on
-the CPU, and the first operation that brings both together names its line.
+For the first, model and batch are put on the meta device, which every torch has and which refuses
+nothing that a GPU does not refuse but what needs values. A tensor that the workload makes without a
+device is on the CPU, and the first operation that brings both together names its line.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from training.trying.contract import Fault, NotChecked, place, raised_at, rule, told
+from training.host_reads import HostReads
+from training.trying.contract import Fault, NotChecked, place, raised_at, rule, short, told
 from training.trying.trial import Trial, losses
 
 ALLOWED = ("copy", "aten.index.", "aten._pack_padded_sequence", "aten.index_put")
@@ -66,3 +67,22 @@ def anywhere(trial: Trial) -> Iterator[Fault]:
                 place(trial.one, "loss"),
                 "leave out cpu() and torch.tensor(…)",
             )
+
+
+@rule("host reads", "a step asks the device for no number")
+def unread(trial: Trial) -> Iterator[Fault]:
+    """On a GPU each read is a wait for all that was asked before; see ``training.host_reads``."""
+    model, batch = trial.model(), trial.batch()
+    reads = HostReads()
+    reads.put([*model.parameters(), *model.buffers(), *batch.values()])
+    with reads:
+        trial.one.units(batch)
+        _, loss = losses(trial.one, model, batch)
+        loss.backward()
+    for read in dict.fromkeys(reads.found):
+        yield Fault(
+            f"a step reads off the device ({read.what}), and the host waits for it",
+            short(read.where),
+            "stay on the device: torch.where(mask, x, 0) for x[mask] and for a branch on a tensor, "
+            "sizes from the settings; check and print outside of the step",
+        )
