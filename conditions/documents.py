@@ -114,6 +114,8 @@ class Observed(TypedDict):
     train_manifests_sha256: str | None
     """The hash of every byte of the split's manifests."""
     test_manifests_sha256: str | None
+    summary_manifests_sha256: NotRequired[str]
+    """The same of the summary of the train split, where the evaluation read one instead of it."""
     evaluation_sha256: str | None
     gate_sha256: str | None
     scores_sha256: dict[str, str]

@@ -62,7 +62,9 @@ def observed(
             what the evaluation says of them.
     """
     base = {n: _at(evaluation, "model", "base", n) for n in ("sha256", "model_package", "uri")}
-    begun: dict[str, Any] = {"base": base} if base["sha256"] else {}
+    more: dict[str, Any] = {"base": base} if base["sha256"] else {}
+    if summary := _at(evaluation, "dataset", "summary_manifests_sha256"):
+        more["summary_manifests_sha256"] = summary
     return {
         "artifact_sha256": _at(evaluation, "artifact", "sha256"),
         "artifact_bytes": _at(evaluation, "artifact", "bytes"),
@@ -79,7 +81,7 @@ def observed(
         "scores_sha256": dict(scores_sha256) or _tables(evaluation),
         "verdict": gate["verdict"],
         "champion": gate["champion"],
-        **begun,  # type: ignore[typeddict-item]
+        **more,  # type: ignore[typeddict-item]
     }
 
 

@@ -52,7 +52,7 @@ from steps.evaluate_script.config import PACKAGES as SCRIPTS_JOB
 from steps.evaluate_script.step import evaluate_script_step
 from steps.gate.config import threshold_parameter
 from steps.gate.step import gate_step
-from steps.processing import split_argument
+from steps.processing import output_uri, split_argument
 from steps.register.card import Data
 from steps.register.step import register_step
 from steps.shard.step import shard_step
@@ -169,6 +169,7 @@ def _dag(
             + ["--workload_config", *split_argument(_packed_with(recipe))],
             tokenizer_uri=recipe.workload.tokenizer,
             mixed=recipe.data.prefixes,
+            summarised=evaluation is None and recipe.samples_spec.summarised,
         )
     if project:
         program = script_program(context, recipe.train, project, shard, training)
@@ -195,7 +196,7 @@ def _dag(
         train=train,
         evaluate=evaluate,
         gate=gate,
-        data=_data(recipe, evaluate),
+        data=_data(recipe, shard),
         entry=bool(recipe.train.loop or recipe.inference.script),
         compressed=recipe.train.model_compression == "gzip",
         metrics=workload.metrics,
@@ -223,6 +224,7 @@ def _evaluate(
             image=processing_image(recipe, account.region, recipe.evaluate.instance_type),
             shard=shard,
             train=train,
+            summarised=recipe.workload_spec.summarised,
             near_duplicates="near_duplicates" in recipe.gate.needs,
             base=recipe.train.base,
         )
@@ -244,10 +246,9 @@ def _evaluate(
     )
 
 
-def _data(recipe: Recipe, evaluate: ProcessingStep) -> Data:
+def _data(recipe: Recipe, shard: ProcessingStep | None) -> Data:
     """Where the model card says that the data lie: the shards, and channels of a script."""
-    inputs = evaluate.properties.ProcessingInputs
-    splits = {n: [inputs[n].S3Input.S3Uri] if recipe.data else [] for n in ("train", "test")}
+    splits = {n: [output_uri(shard, n)] if shard else [] for n in ("train", "test")}
     return Data(
         training=[*splits["train"], *recipe.train.channels.values()],
         test=[*splits["test"], *recipe.evaluate.channels.values()],

@@ -20,7 +20,7 @@ EVERY_STEP = (
 
 ROOMS = {
     "shard": (
-        *("steps/shard/", "training/__init__.py", "training/formats.py"),
+        *("steps/shard/", "training/__init__.py", "training/formats.py", "training/scores.py"),
         *("training/data/", "training/workloads/"),
     ),
     "train": ("training/",),

@@ -1,13 +1,16 @@
 """The dataset behind a model: its fingerprint from the manifests, and its bytes."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pipelines.verify import channels
 from pipelines.verify.checks import SHOWN, Mismatch, same
 from pipelines.verify.evidence import Evidence
 from pipelines.verify.files import alone
 from trainyard.common.errors import DataError
+
+SUMMARY = ("examples", "sample")
+"""The tables of the train split's summary (``steps.shard.summary``)."""
 
 
 def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
@@ -21,18 +24,20 @@ def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
         if channels.scripted(evidence):
             of_script = {"train": channels.trained, "test": channels.tested}[name]
             return of_script(evidence, deep=deep)
-        uri = evidence.job_inputs("Evaluate").get(name, {}).get("S3Uri", "")
+        inputs = evidence.job_inputs("Evaluate")
+        summarised = name == "train" and "summary" in inputs
+        uri = (
+            evidence.output("Shard", name) if summarised else inputs.get(name, {}).get("S3Uri", "")
+        )
         merged: MergedManifests = _merged(evidence, uri)
         expected = evidence.provenance.get(f"{name}_fingerprint")
         same(f"fingerprint of the {name} split", merged.fingerprint, expected, "provenance.json")
         names, manifests = _check_files(evidence, uri, merged, deep), _manifests(evidence, uri)
         alone(evidence, uri, {*names, *manifests})
-        lines = [
-            f"{n} {hashlib.sha256(evidence.read(f'{uri}/{n}')).hexdigest()}" for n in manifests
-        ]
-        same(f"SHA-256 of the manifests of the {name} split",
-             hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+        same(f"SHA-256 of the manifests of the {name} split", _sha256(evidence, uri, manifests),
              evidence.provenance.get(f"{name}_manifests_sha256"), "provenance.json")  # fmt: skip
+        if summarised:
+            _check_summary(evidence, inputs["summary"]["S3Uri"], deep)
         return f"{merged.fingerprint[:SHOWN]}, {len(names)} files" + (
             ", every byte" if deep else ""
         )
@@ -54,6 +59,27 @@ def _merged(evidence: Evidence, uri: str):
 
 def _manifests(evidence: Evidence, uri: str) -> list[str]:
     return [n for n in evidence.listed(uri) if n.startswith("manifest-") and n.endswith(".json")]
+
+
+def _sha256(evidence: Evidence, uri: str, names: Iterable[str]) -> str:
+    """Over the names of these files and their hashes."""
+    lines = [f"{n} {hashlib.sha256(evidence.read(f'{uri}/{n}')).hexdigest()}" for n in names]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
+    """What the evaluation read of the train split instead of its samples."""
+    folders = ("", *(f"{table}/" for table in SUMMARY))
+    manifests = sorted(f"{at}{n}" for at in folders for n in _manifests(evidence, f"{uri}/{at}"))
+    same("SHA-256 of the manifests of the summary of the train split",
+         _sha256(evidence, uri, manifests),
+         evidence.provenance.get("summary_manifests_sha256"), "provenance.json")  # fmt: skip
+    names = set(manifests)
+    for table in SUMMARY:
+        folder = f"{uri}/{table}"
+        files = _check_files(evidence, folder, _merged(evidence, folder), deep)
+        names |= {f"{table}/{file}" for file in files}
+    alone(evidence, uri, names)
 
 
 def _check_files(evidence: Evidence, uri: str, merged, deep: bool) -> list[str]:

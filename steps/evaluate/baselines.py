@@ -4,13 +4,14 @@ import argparse
 from collections.abc import Iterable
 
 from steps.evaluate.scores import Scores, write
+from steps.evaluate.train_split import TrainSplit
 from training.data.dataset import Dataset
 from training.scores import Block
 from training.workloads import Workload, spec
 
 
 def baselines(
-    options: argparse.Namespace, name: str, workload: Workload, train: Dataset, test: Dataset
+    options: argparse.Namespace, name: str, workload: Workload, train: TrainSplit, test: Dataset
 ) -> dict[str, dict[str, float]]:
     """Baseline → metric → value; ``name`` is the workload's.
 
@@ -19,10 +20,11 @@ def baselines(
     """
     known, limit = spec(name), options.baseline_units
     if not known.baselines_scored:
-        return workload.baselines(train, test, limit)
+        return workload.baselines(train.sample, test, limit)
+    fingerprint = train.split.fingerprint
     return {
-        baseline: scored(options, baseline, workload, name, test, blocks, train=train.fingerprint)
-        for baseline, blocks in workload.baseline_scores(train, test, limit).items()
+        baseline: scored(options, baseline, workload, name, test, blocks, train=fingerprint)
+        for baseline, blocks in workload.baseline_scores(train.sample, test, limit).items()
     }
 
 

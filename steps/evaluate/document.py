@@ -59,6 +59,8 @@ class Dataset(TypedDict):
     train_manifests_sha256: str | None
     """The hash of every byte of the split's manifests; null where a script was scored."""
     test_manifests_sha256: str | None
+    summary_manifests_sha256: NotRequired[str]
+    """The same of all manifests in the summary of the train split, where one was read."""
     channels: NotRequired[dict[str, Channel]]
     """Of a script; ``test_fingerprint`` is made of all but ``train``."""
 

@@ -24,6 +24,7 @@ from steps.evaluate.leakage import leakage
 from steps.evaluate.near import near_duplicates
 from steps.evaluate.scores import Scores, tables, write
 from steps.evaluate.settings import EvaluateSettings
+from steps.evaluate.train_split import TrainSplit
 from training import base_model
 from training.cores import fit_threads
 from training.data.dataset import Dataset
@@ -43,8 +44,8 @@ def evaluate(options: argparse.Namespace) -> None:
     inputs = options.root / "processing/input"
     base = inputs / BASE if options.base else None
     challenger = open_archive(inputs / "model", base=base)
-    train, test = Dataset(inputs / "train"), Dataset(inputs / "test")
-    _check_trained_on(train, challenger)
+    train, test = TrainSplit.open(inputs), Dataset(inputs / "test")
+    _check_trained_on(train.split, challenger)
     workload, description = challenger.workload, challenger.description
     metrics, champion = _scored(options, challenger, test, base)
     evaluation: Evaluation = {
@@ -52,10 +53,14 @@ def evaluate(options: argparse.Namespace) -> None:
         "champion": champion,
         "baselines": baselines(options, description["workload"], workload, train, test)
         | (_base(options, base, challenger, test) if base else {}),
-        "dataset": _dataset(train, test)
-        | {f"{name}_manifests_sha256": _manifests(inputs / name) for name in ("train", "test")},
-        "leakage": leakage(workload.examples(train), workload.examples(test)),
-        **_near(options, workload, train, test),
+        "dataset": _dataset(train.split, test)
+        | {
+            "train_manifests_sha256": _manifests(train.folder),
+            "test_manifests_sha256": _manifests(inputs / "test"),
+        }
+        | ({"summary_manifests_sha256": _manifests(train.folder, "**/")} if train.named is not None else {}),
+        "leakage": leakage(train.examples(workload), workload.examples(test)),
+        **_near(options, workload, train.split, test),
         "latency": latency(workload, challenger.model, test),
         "artifact": challenger.artifact,
         "scores": tables(options.root / "processing/output/scores"),
@@ -138,10 +143,10 @@ def _header(name: str, champion: str | None, one: Trained, test: Dataset) -> dic
     }
 
 
-def _manifests(folder: Path) -> str:
+def _manifests(folder: Path, below: str = "") -> str:
     """The hash of all manifests, byte by byte: a fingerprint is of what samples depend on alone."""
-    files = sorted(folder.glob("manifest-*.json"))
-    return lines_sha256(f"{file.name} {file_sha256(file)}" for file in files)
+    names = sorted(f.relative_to(folder).as_posix() for f in folder.glob(f"{below}manifest-*.json"))
+    return lines_sha256(f"{name} {file_sha256(folder / name)}" for name in names)
 
 
 def _dataset(train: Dataset, test: Dataset) -> dict[str, Any]:

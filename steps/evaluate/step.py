@@ -20,6 +20,7 @@ def evaluate_step(
     image: str,
     shard: ProcessingStep,
     train: TrainingStep,
+    summarised: bool = False,
     near_duplicates: bool = False,
     base: str | None = None,
 ) -> ProcessingStep:
@@ -28,10 +29,12 @@ def evaluate_step(
     Output ``scores``: challenger.parquet, and champion.parquet where there is a champion. The
     pipeline parameters ChampionArn and ChampionModelUri say who it is:
     ``pipelines.approval.champion``.
-    ``near_duplicates``: whether the gate asks for them. ``base``: S3 URI of the model that the
-    training began with, which is scored as baseline ``base_model``. A script of one's own is
-    evaluated by ``steps.evaluate_script.step``.
+    ``summarised``: whether the shard step wrote a summary of the train split, which is read then
+    instead of it. ``near_duplicates``: whether the gate asks for them. ``base``: S3 URI of the
+    model that the training began with, which is scored as baseline ``base_model``. A script of
+    one's own is evaluated by ``steps.evaluate_script.step``.
     """
+    train_split = "summary" if summarised and not near_duplicates else "train"
     return processing_step(
         context,
         "Evaluate",
@@ -45,7 +48,8 @@ def evaluate_step(
         ],
         inputs=[
             input_folder("model", train.properties.ModelArtifacts.S3ModelArtifacts),
-            input_folder("train", output_uri(shard, "train")),
+            # Near-duplicates are found in the samples alone, of which a summary does not hold all.
+            input_folder(train_split, output_uri(shard, train_split)),
             input_folder("test", output_uri(shard, "test")),
             input_folder("champion", context.parameters["ChampionModelUri"]),
             *([input_folder(BASE, base)] if base else []),

@@ -60,9 +60,9 @@ def shard(options: argparse.Namespace) -> None:
     cluster = _cluster(options.root)
     plan = _plan(options, cluster.current_host)
     objects = _objects(options, plan, cluster)
-    for folder in (*SPLITS, "quarantine"):
+    for folder in (*plan.folders, "quarantine"):
         (plan.output / folder).mkdir(parents=True, exist_ok=True)
-    manifests.refuse_strangers(plan.output, cluster.hosts)
+    manifests.refuse_strangers(plan, cluster.hosts)
     done = progress.already_read(objects, plan)
     found = progress.read(Survey, STEM, survey.identity(objects, plan), plan.progress)
     if len(done) == len(objects) and found:
@@ -75,7 +75,7 @@ def shard(options: argparse.Namespace) -> None:
             return
     from steps.shard import runs, surveying  # pyarrow: not for one who has nothing to do
 
-    manifests.remove(plan.output, plan.host)
+    manifests.remove(plan)
     with room_on(plan.output), Pool(plan, options.processes) as pool:
         for folder in (plan.scratch, plan.progress):
             folder.mkdir(parents=True, exist_ok=True)
@@ -141,8 +141,8 @@ def _finish(
     whole_file.write(plan.output / f"quarantine/summary-{plan.host}.json", summary(done))
     built = manifests.build(done, found, packed, plan)
     manifests.write(manifests.contents(built, plan, plan.host))
-    for manifest in built:
-        manifests.log_balance(manifest)
+    for split in SPLITS:
+        manifests.log_balance(built[split])
 
 
 def _clear(plan: Plan) -> None:
@@ -194,6 +194,7 @@ def _plan(options: argparse.Namespace, host: str) -> Plan:
         unique=None if options.unique is None else tuple(options.unique),
         by_folder=options.by_folder or bool(options.inputs),
         inputs=bool(options.inputs),
+        summary=options.summary,
         output=options.output or options.root / "processing/output",
         host=host,
     )
@@ -236,6 +237,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default=[],
         metavar="NAME",
         help="the folders that the raw data consist of, of which no sample holds records of two",
+    )
+    parser.add_argument(
+        "--summary",
+        action="store_true",
+        help="write what an evaluation takes of the train split, too, so that it need not read it",
     )
     parser.add_argument("--input", type=Path, help="a folder that every instance sees")
     parser.add_argument("--output", type=Path, help="a folder that every instance may write to")

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from steps.shard.plan import SPLITS, Plan
+from steps.shard.plan import EXAMPLES, SPLITS, SUMMARY, Plan
 from steps.shard.progress import Packed, Read
 from steps.shard.raw import RawObject
 from steps.shard.shard_object import ShardObject
@@ -17,6 +17,7 @@ from training.data.manifest import (
     Source,
     manifest_json,
 )
+from training.data.writer import variable
 from trainyard.common import whole_file
 from trainyard.common.errors import DataError
 
@@ -25,22 +26,28 @@ log = logging.getLogger(__name__)
 
 def build(
     done: Mapping[RawObject, Read], found: Survey, packed: Mapping[ShardObject, Packed], plan: Plan
-) -> list[Manifest]:
-    """One for each split; raw objects and units stand in the order of their names."""
+) -> dict[str, Manifest]:
+    """One for each of the plan's folders; raw objects and units stand in the order of their names.
+
+    That of the summary is that of the train split, whose shards lie elsewhere.
+    """
     lost = dict(zip(found.names, found.lost, strict=True))
     objects = sorted(done, key=lambda one: one.name)
     raw = [_raw(one, done[one], lost[one.name]) for one in objects]
-    return [_build(raw, len(found.units(plan)), packed, plan, split) for split in SPLITS]
+    units = len(found.units(plan))
+    built = {table: _build(raw, units, packed, plan, table) for table in plan.tables}
+    return built | ({SUMMARY: built["train"]} if plan.summary else {})
 
 
 def _build(
-    raw: list[Raw], units: int, packed: Mapping[ShardObject, Packed], plan: Plan, split: str
+    raw: list[Raw], units: int, packed: Mapping[ShardObject, Packed], plan: Plan, table: str
 ) -> Manifest:
     packing = plan.packing
-    shards = Shards(values={n: Files() for n, f in packing.fields.items() if f.shape is None})
+    fields = packing.example_fields if table == EXAMPLES else packing.fields
+    shards = Shards(values={name: Files() for name in variable(fields)})
     sources = []
     for number, unit in enumerate(sorted(packed, key=lambda one: one.name)):
-        part = packed[unit].splits[split]
+        part = packed[unit].splits[table]
         sources.append(
             Source(
                 name=unit.name,
@@ -51,8 +58,8 @@ def _build(
         )
         _append(shards, part.shards, number)
     return Manifest(
-        split=split,
-        fields=dict(packing.fields),
+        split=table if table in SPLITS else "train",
+        fields=dict(fields),
         workload=packing.info,
         raw=raw,
         units=units,
@@ -61,14 +68,14 @@ def _build(
     )
 
 
-def contents(manifests: Sequence[Manifest], plan: Plan, host: str) -> dict[Path, bytes]:
+def contents(manifests: Mapping[str, Manifest], plan: Plan, host: str) -> dict[Path, bytes]:
     """What must be on the disk once all is done, in the order in which it is written."""
     out = {}
-    for one in manifests:
+    for split in SPLITS:
         for name, content in plan.packing.files().items():
-            out[plan.output / one.split / name] = content
-    for one in manifests:
-        path = plan.output / one.split / f"manifest-{host}.json"
+            out[plan.output / split / name] = content
+    for folder, one in manifests.items():
+        path = plan.output / folder / f"manifest-{host}.json"
         out[path] = manifest_json(one)
     return out
 
@@ -83,25 +90,26 @@ def write(expected: Mapping[Path, bytes]) -> None:
         whole_file.write(path, content)
 
 
-def remove(output: Path, host: str) -> None:
+def remove(plan: Plan) -> None:
     """Before anything changes: old manifests must not name new shards."""
-    for split in SPLITS:
-        (output / split / f"manifest-{host}.json").unlink(missing_ok=True)
-        for half in (output / split).glob(f".manifest-{host}.json.*"):
+    output, host = plan.output, plan.host
+    for folder in plan.folders:
+        (output / folder / f"manifest-{host}.json").unlink(missing_ok=True)
+        for half in (output / folder).glob(f".manifest-{host}.json.*"):
             half.unlink(missing_ok=True)
     for half in (output / "quarantine").glob(f".summary-{host}.json.*"):
         half.unlink(missing_ok=True)
 
 
-def refuse_strangers(output: Path, hosts: Sequence[str]) -> None:
+def refuse_strangers(plan: Plan, hosts: Sequence[str]) -> None:
     """What another job left would become a part of this dataset.
 
     Raises:
         DataError: there is a manifest of an instance that is none of this job's.
     """
     own = {f"manifest-{host}.json" for host in hosts}
-    for split in SPLITS:
-        for path in sorted((output / split).glob("manifest-*.json")):
+    for folder in plan.folders:
+        for path in sorted((plan.output / folder).glob("manifest-*.json")):
             if path.name not in own:
                 raise DataError(
                     f"{path}: was written by another job (this one's hosts: {', '.join(hosts)}); "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from steps.shard import progress, runs
+from steps.shard import progress, runs, summary
 from steps.shard.duplicates import firsts
 from steps.shard.plan import SPLITS, Plan
 from steps.shard.progress import Packed, Part
@@ -33,6 +33,7 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
     Raises:
         DataError: a value is out of range. The message begins with the unit's name.
     """
+    whole = sum(_survey(plan.progress, unit.corpus).bytes.values())
     outlets = [_Outlet(unit, plan, split) for split in SPLITS]
     try:
         for batch, splits in gathered(unit, plan):
@@ -46,6 +47,8 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
 
     def finish() -> None:
         parts = {split: outlet.close() for split, outlet in zip(SPLITS, outlets, strict=True)}
+        if plan.summary:
+            parts |= summary.parts(unit, plan, parts["train"], unit.bytes / max(whole, 1))
         progress.write(Packed(identity=unit.identity, splits=parts), unit.stem, plan)
 
     return finish

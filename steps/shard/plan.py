@@ -12,6 +12,9 @@ from training.workloads import Column, Packing, load_packing
 from trainyard.common.hashes import json_sha256
 
 SPLITS = ("train", "validation", "test")
+SUMMARY = "summary"
+"""The folder of what an evaluation takes of the train split (``steps.shard.summary``)."""
+EXAMPLES, SAMPLE = f"{SUMMARY}/examples", f"{SUMMARY}/sample"
 FORMAT = 2  # of what this step writes; raise it when equal settings begin to give other shards
 
 
@@ -33,8 +36,20 @@ class Plan:
     by_folder: bool
     inputs: bool = False
     """Whether the first folder is an input of several, so that labels are the folders below it."""
+    summary: bool = False
+    """Whether a summary of the train split is written, too."""
     output: Path
     host: str
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The folders below ``output`` that shards go to."""
+        return (*SPLITS, EXAMPLES, SAMPLE) if self.summary else SPLITS
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Those that manifests go to."""
+        return (*self.tables, SUMMARY) if self.summary else SPLITS
 
     @property
     def scratch(self) -> Path:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from steps.shard.plan import SPLITS, Plan
+from steps.shard.plan import Plan
 from steps.shard.raw import RawObject
 from steps.shard.shard_object import ShardObject
 from training.data.manifest import Shards
@@ -153,7 +153,9 @@ def already_packed(
 
     def checked(unit: ShardObject) -> Packed | None:
         one = read(Packed, unit.stem, unit.identity, plan.progress)
-        whole = one and all(_is(plan.output / name, sha256) for name, sha256 in one.files())
+        if one is None or set(one.splits) != set(plan.tables):  # asked for no summary, say
+            return None
+        whole = all(_is(plan.output / name, sha256) for name, sha256 in one.files())
         return one if whole else None
 
     with ThreadPoolExecutor(processes) as pool:
@@ -170,7 +172,7 @@ def remove_leftovers(objects: Iterable[RawObject], plan: Plan) -> None:
 
 def remove_half_packed(units: Iterable[ShardObject], plan: Plan) -> None:
     """The same of units."""
-    folders = [plan.progress, *(plan.output / split for split in SPLITS)]
+    folders = [plan.progress, *(plan.output / table for table in plan.tables)]
     _remove({unit.stem for unit in units}, folders)
 
 

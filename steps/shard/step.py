@@ -21,12 +21,14 @@ def shard_step(
     workload_arguments: Sequence[str],
     tokenizer_uri: str | None,
     mixed: Mapping[str, str] | None = None,
+    summarised: bool = False,
 ) -> ProcessingStep:
     """Outputs ``train``, ``validation``, ``test``: one S3 prefix a split, filled by all instances.
 
     ``quarantine`` takes the records that could not be read, and a summary for each instance.
     ``mixed``: the names of several inputs, and their S3 prefixes; else there is the one of the
-    parameter InputUri.
+    parameter InputUri. ``summarised``: whether there is an output ``summary``, too, of what the
+    evaluation takes of the train split.
     """
     if mixed:
         inputs = [input_folder(f"raw-{name}", uri, f"raw/{name}") for name, uri in mixed.items()]
@@ -34,6 +36,7 @@ def shard_step(
         inputs = [input_folder("raw", context.parameters["InputUri"])]
     arguments = [*workload_arguments, *words(config, ShardSettings)]
     arguments += ["--inputs", *mixed] if mixed else []
+    arguments += ["--summary"] if summarised else []
     if tokenizer_uri:
         inputs.append(input_folder("tokenizer", tokenizer_uri))
         arguments += ["--tokenizer", "/opt/ml/processing/input/tokenizer/tokenizer.json"]
@@ -45,7 +48,7 @@ def shard_step(
         instance_count=context.parameters["ShardInstanceCount"],
         arguments=arguments,
         inputs=inputs,
-        outputs=OUTPUTS,
+        outputs=(*OUTPUTS, "summary") if summarised else OUTPUTS,
         display_name="Shard the data",
         description="Split raw records by a hash, pack them into shards, quarantine the bad ones",
     )

@@ -152,8 +152,18 @@ def test_the_shard_job_understands_what_the_step_tells_it(overrides, expected):
     assert {name: options[name] for name in expected} == expected
     outputs = shard["Arguments"]["ProcessingOutputConfig"]["Outputs"]
     assert [output["OutputName"] for output in outputs] == [
-        "train", "validation", "test", "quarantine"
+        "train", "validation", "test", "quarantine", "summary"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [([], "summary"), (["gate.max_near_duplicates=0"], "train")],
+)
+def test_the_evaluation_reads_the_train_split_for_near_duplicates_alone(overrides, expected):
+    evaluate = steps(json.loads(compiled("recipes/laptop.yaml", *overrides).body))["Evaluate"]
+    inputs = [given["InputName"] for given in evaluate["Arguments"]["ProcessingInputs"]]
+    assert {"train", "summary"} & {*inputs} == {expected}
 
 
 THRESHOLDS = "gate={max_bits_per_byte: 2.8}"

@@ -16,6 +16,7 @@ from steps.gate import job as gate_job
 from steps.shard import job as shard_job
 from steps.shard.plan import SPLITS
 from steps.train import job as train_job
+from training.workloads import spec
 
 TOYS = Path(__file__).parents[1] / "training"
 LINES = (
@@ -66,8 +67,9 @@ def shard(root: Path, workload: dict) -> None:
         for part in (0, 1):  # every instance is given all files
             text = "".join(json.dumps(record) + "\n" for record in records[part::2])
             (container / f"processing/input/raw/part-{part}.jsonl").write_text(text)
-        shard_job.main([*_named(workload), "--key", "key", "--root", str(container)])
-        for split in SPLITS:
+        options = ["--summary"] if spec(workload["name"]).summarised else []
+        shard_job.main([*_named(workload), "--key", "key", *options, "--root", str(container)])
+        for split in (*SPLITS, *(["summary"] if options else [])):
             output = container / "processing/output" / split
             shutil.copytree(output, root / split, dirs_exist_ok=True)
 
@@ -81,9 +83,9 @@ def train(root: Path, workload: dict) -> None:
     train_job.main([*_named(workload), *loop, "--root", str(root / "train-job")])
 
 
-def evaluate(root: Path) -> dict:
+def evaluate(root: Path, train_split: str = "train") -> dict:
     inputs = root / "evaluate/processing/input"
-    for split in ("train", "test"):
+    for split in (train_split, "test"):
         shutil.copytree(root / split, inputs / split, dirs_exist_ok=True)
     if not (inputs / "model").exists():
         (inputs / "model").mkdir()
@@ -123,6 +125,18 @@ def test_from_raw_records_to_a_verdict(tmp_path: Path, workload: dict):
     numbers = [m[key] for m in evaluation["metrics"].values() for key in m]
     numbers += [value for metrics in evaluation["baselines"].values() for value in metrics.values()]
     assert all(isinstance(number, float) for number in numbers)
+    if spec(workload["name"]).summarised:
+        _check_summary(tmp_path, evaluation)
+
+
+def _check_summary(root: Path, whole: dict) -> None:
+    """The summary of the train split tells an evaluation what the split tells it."""
+    shutil.rmtree(root / "evaluate/processing/input/train")
+    brief = evaluate(root, "summary")
+    assert brief["dataset"].pop("summary_manifests_sha256")
+    for told in ("baselines", "dataset", "leakage", "metrics"):
+        assert brief[told] == whole[told], told
+    assert brief["leakage"]["checked_examples"] > 5
 
 
 @pytest.fixture(scope="module")

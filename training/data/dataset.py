@@ -11,7 +11,7 @@ from training.data.columns import parse_manifest
 from training.data.gather import gather
 from training.data.manifest import Samples, row_dtype
 from training.data.merged_manifests import merge
-from training.data.storage import place
+from training.data.storage import Place, place
 from training.data.tables import Opened, Tables
 from training.data.writer import variable
 from trainyard.common.errors import DataError
@@ -34,18 +34,19 @@ class Dataset:
     when a sample of it is read. Safe to use from several threads.
     """
 
-    def __init__(self, folder: Path | str, *, loaded: bool = False) -> None:
+    def __init__(self, folder: Path | str | Place, *, loaded: bool = False) -> None:
         """Read the manifests.
 
         Args:
-            folder: a folder, or ``s3://bucket/prefix``.
+            folder: a folder, ``s3://bucket/prefix``, or a place of another kind.
             loaded: read whole shards into memory, from front to back, instead of mapping them; so
                 it is with S3 anyway. Meant for an order that needs few shards at once.
 
         Raises:
             DataError: no manifest, a damaged one, two that disagree, or no sample.
         """
-        where = place(folder, loaded=loaded)
+        named = isinstance(folder, str | Path)
+        where = place(folder, loaded=loaded) if named else folder
         self.in_memory = where.in_memory
         manifests = {
             name: parse_manifest(f"{where}/{name}", content)

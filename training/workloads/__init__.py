@@ -104,6 +104,19 @@ class Packing(Protocol):
 
     def packer(self) -> Packer: ...
 
+    @property
+    def example_fields(self) -> "Mapping[str, Field]":
+        """The columns of ``examples``: ``example`` int64, and ``group`` where the data have groups.
+
+        Optional, as ``examples`` is.
+        """
+
+    def examples(self, dataset: "Dataset") -> "Iterator[Block]":
+        """What ``Workload.examples`` gives, without torch. Optional.
+
+        ``WorkloadSpec.summarised`` says that it is there.
+        """
+
 
 class Workload(Protocol):
     """What train and evaluate ask of a workload."""

@@ -59,6 +59,11 @@ class WorkloadSpec:
     sketched: bool = False
     """Whether its examples have sketches, by which nearly equal ones are found."""
 
+    summarised: bool = False
+    """Whether its packing gives ``examples``. The shard step then writes a summary of the train
+    split, the names of its examples and at most 2 GiB of its samples, and the evaluation looks for
+    leaks and fits baselines on that: it does not read the split."""
+
     base_differences: Callable[[Any, Mapping[str, Any]], list[str]] | None = None
     """(settings, a Hugging Face config.json) → what makes them another model, in words; an empty
     list where the training can begin with its weights. None: it takes no such model."""

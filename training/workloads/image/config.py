@@ -74,6 +74,7 @@ SPEC = WorkloadSpec(
     baselines_scored=True,
     packed_with=("image", "label"),
     slices=lambda config: ("label", "source"),
+    summarised=True,
     folder_slice="source",
     packages=("pillow",),
 )

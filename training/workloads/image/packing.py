@@ -1,18 +1,28 @@
 """Records to samples: an image as it is encoded, and the hash of its label."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from training.data.dataset import Dataset
+from training.data.hashes import sample_hashes
 from training.data.manifest import Field, Samples
 from training.workloads import Column
 from training.workloads.codes import Codes
 from training.workloads.image.config import ImageConfig
 from training.workloads.image.pixels import refuse
+
+if TYPE_CHECKING:
+    from training.scores import Block
+
+READ = 64  # images at a time where no model sees them
+
+IMAGE = {"image": Field(dtype="uint8", shape=None)}
+"""The field by which images are told apart, whatever their labels are."""
 
 
 class Packing:
@@ -40,6 +50,16 @@ class Packing:
     def files(self) -> Mapping[str, bytes]:
         """None: the classes are learned from the training split's statistics."""
         return {}
+
+    @property
+    def example_fields(self) -> Mapping[str, Field]:
+        """Images have no groups."""
+        return {"example": Field(dtype="int64")}
+
+    def examples(self, dataset: Dataset) -> "Iterator[Block]":
+        """Images, whatever their labels are."""
+        for passage in dataset.stream(READ):
+            yield {"example": sample_hashes(passage.samples, IMAGE)}
 
     def packer(self) -> "ImagePacker":
         return ImagePacker(self.config)

@@ -12,22 +12,19 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from training.data.dataset import Dataset, Passage
 from training.data.hashes import sample_hashes
-from training.data.manifest import Field, Samples
+from training.data.manifest import Samples
 from training.data.preparation import Preparation
 from training.scores import Block
 from training.workloads.image import baselines, serving
 from training.workloads.image.classes import FILE, Classes
 from training.workloads.image.model import ResNet
-from training.workloads.image.packing import Packing
+from training.workloads.image.packing import IMAGE, Packing
 from training.workloads.image.pixels import pixels
 from training.workloads.image.scores import columns
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
 AT_ONCE = 64  # images that are scored together
-
-IMAGE = {"image": Field(dtype="uint8", shape=None)}
-"""The field by which images are told apart, whatever their labels are."""
 
 UNKNOWN = -1
 """The class of an image whose label no training image has: its loss does not count."""
@@ -135,8 +132,7 @@ class Workload(Simple):
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
         """Images, whatever their labels are."""
-        for passage in dataset.stream(AT_ONCE):
-            yield {"example": sample_hashes(passage.samples, IMAGE)}
+        return self.packing.examples(dataset)
 
     def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, Any]:
         """The class of an image in base64, and how likely each is."""

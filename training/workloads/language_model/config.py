@@ -161,6 +161,7 @@ SPEC = WorkloadSpec(
     refuse_layout=refuse_layout,
     compared_in=("bits_per_byte", "loss", "next_token_accuracy"),
     slices=lambda config: ("source",),
+    summarised=True,
     folder_slice="source",
     base_differences=hugging_face.differences,
 )

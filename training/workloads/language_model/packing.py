@@ -1,20 +1,26 @@
 """Text to samples: documents, each followed by the end token, cut into windows."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from training.data.dataset import Dataset
 from training.data.manifest import Field, Samples
 from training.workloads import Column, Packer
 from training.workloads.language_model import completions
 from training.workloads.language_model.config import LanguageModelConfig
+from training.workloads.language_model.scores import scored
 from training.workloads.language_model.tokenizer import ByteTokenizer, FileTokenizer
 
 if TYPE_CHECKING:
     import pyarrow as pa  # not needed by a training
+
+    from training.scores import Block
+
+READ = 1024  # samples at a time where no model sees them
 
 
 class Packing:
@@ -53,6 +59,16 @@ class Packing:
     def files(self) -> Mapping[str, bytes]:
         """tokenizer.json, when there is one."""
         return self._files
+
+    @property
+    def example_fields(self) -> Mapping[str, Field]:
+        """Documents have no groups."""
+        return {"example": Field(dtype="int64")}
+
+    def examples(self, dataset: Dataset) -> "Iterator[Block]":
+        """Documents; each is its own group."""
+        for _, hashes, _ in scored(dataset, self.tokenizer.end, READ):
+            yield {"example": hashes}
 
     def packer(self) -> Packer:
         if self.completions:

@@ -16,15 +16,14 @@ from training.workloads.language_model.context import places
 from training.workloads.language_model.documents import Documents
 from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.near import sketches
-from training.workloads.language_model.packing import Packing
-from training.workloads.language_model.scores import metrics, padding, scored, scores
+from training.workloads.language_model.packing import READ, Packing
+from training.workloads.language_model.scores import metrics, padding, scores
 from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 EVALUATION_BATCH = 16  # samples
-READ = 1024  # samples at a time where no model sees them
 IGNORED = -100  # a target that costs nothing (torch's own default)
 
 
@@ -175,8 +174,7 @@ class Workload:
 
     def examples(self, dataset: Dataset) -> Iterator[Block]:
         """Documents; each is its own group."""
-        for _, hashes, _ in scored(dataset, self.tokenizer.end, READ):
-            yield {"example": hashes}
+        return self.packing.examples(dataset)
 
     def sketches(self, dataset: Dataset) -> Iterator[np.ndarray]:
         """Sketch documents of some length: see ``near``."""

@@ -81,5 +81,6 @@ SPEC = WorkloadSpec(
     packed_with=("categories", "numbers", "label", "label_above", "group", "group_ordered"),
     compared_in=("log_loss", "accuracy", "brier"),
     slices=lambda config: (*config.categories, "source"),
+    summarised=True,
     folder_slice="source",
 )

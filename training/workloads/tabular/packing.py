@@ -1,12 +1,14 @@
 """Rows to samples: category values as hashes, numbers as float32, the label as 0 or 1."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from training.data.dataset import Dataset
+from training.data.hashes import sample_hashes
 from training.data.manifest import Field, Samples
 from training.workloads import Column
 from training.workloads.by_columns import TOO_LARGE
@@ -14,6 +16,11 @@ from training.workloads.codes import Codes
 from training.workloads.tabular.config import TabularConfig
 from training.workloads.tabular.statistics import Moments, Statistics, Tally
 from trainyard.common.errors import DataError
+
+if TYPE_CHECKING:
+    from training.scores import Block
+
+READ = 4096  # samples at a time where no model sees them
 
 
 class Packing:
@@ -58,6 +65,18 @@ class Packing:
     def files(self) -> Mapping[str, bytes]:
         """None: what the model needs to know is learned from the training split's statistics."""
         return {}
+
+    @property
+    def example_fields(self) -> Mapping[str, Field]:
+        """With a group where the settings name one."""
+        names = ("example", "group") if self.config.group is not None else ("example",)
+        return {name: Field(dtype="int64") for name in names}
+
+    def examples(self, dataset: Dataset) -> "Iterator[Block]":
+        """Rows, over all their fields."""
+        for passage in dataset.stream(READ):
+            found = passage.samples | {"example": sample_hashes(passage.samples, dataset.fields)}
+            yield {name: found[name] for name in self.example_fields}
 
     def packer(self) -> "RowPacker":
         return RowPacker(self.config, self.fields, self._codes, self._groups)
