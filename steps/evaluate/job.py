@@ -58,7 +58,11 @@ def evaluate(options: argparse.Namespace) -> None:
             "train_manifests_sha256": _manifests(train.folder),
             "test_manifests_sha256": _manifests(inputs / "test"),
         }
-        | ({"summary_manifests_sha256": _manifests(train.folder, "**/")} if train.named is not None else {}),
+        | (
+            {"summary_manifests_sha256": _manifests(train.folder, "**/")}
+            if train.named is not None
+            else {}
+        ),
         "leakage": leakage(train.examples(workload), workload.examples(test)),
         **_near(options, workload, train.split, test),
         "latency": latency(workload, challenger.model, test),
