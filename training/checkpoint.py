@@ -1,48 +1,45 @@
 """Checkpoints that are whole or not there, and the way back to the newest whole one.
 
-    <checkpoints>/<identity>/step-00000500/shard-00001-….safetensors   what a rank wrote, and where
-                                           shard-00002-….safetensors   in each tensor it belongs
-                                           complete.json               every file's hash, last
+    <checkpoints>/<identity>/step-00000500/shard-00001-….safetensors   what a rank wrote
+                                           shard-00001-….sha256        hashes of its blocks
+                                           shard-00002-….safetensors
+                                           complete.json               last: what is in which file
 
-Written by torch.distributed.checkpoint while the training goes on: a save only stops it for a copy
-in memory. Each rank writes its part, and a training of other ranks or another strategy reads the
-parts that it needs.
+A save stops the training for a copy in memory, which another process writes. Of what several ranks
+hold one writes it; a training of other ranks or another strategy reads the slices that it needs,
+and verifies these. What a rank does grows with what it holds, not with the model.
 
 SageMaker copies the folder to S3 while it grows, in any order, so a marker alone proves nothing:
 its hashes have to match the files beside it. On a machine that was not restarted there are only the
-files of its own ranks: the others send what is missing.
+files of its own ranks: the others are asked for what is missing.
 """
 
+import itertools
 import logging
-import shutil
 import threading
-import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
-from datetime import timedelta
+import weakref
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from training import marker, whole_checkpoint
+from training import marker
+from training.checkpoints import finding, reading, saving
+from training.checkpoints.blocks import Torn
+from training.checkpoints.meeting import Alone, Meeting
+from training.checkpoints.saving import Share
 from training.lineage import Lineage
 from training.marker import Marker
+from training.restart import Attempt
 from training.start import Start
-from training.strategies.ranks import Ranks, is_lost_peer
-from trainyard.common import whole_file
-from trainyard.common.errors import TrainingError
-from trainyard.common.hashes import file_sha256
+from training.strategies.ranks import Ranks, connect, is_lost_peer
+from trainyard.common.errors import LostRankError, TrainingError
 
 log = logging.getLogger(__name__)
-# What a single process means by no_dist, and need not be told of.
-warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
 
-CHUNK = 64 * 2**20  # bytes that are sent at once
-FILES = 16  # of a rank in a checkpoint, or a few more
-SMALLEST = 16 * 2**20  # bytes below which a file is not cut
+NUMBERS = itertools.count()
+"""Of the objects in this process, which every rank makes in the same order."""
 
 
 class Checkpoints:
@@ -52,7 +49,7 @@ class Checkpoints:
         folder: /opt/ml/checkpoints, which SageMaker keeps in step with S3.
         name: the training's identity; others' checkpoints are left alone.
         keep: how many complete checkpoints stay, beside the best one.
-        timeout_seconds: how long a rank waits for the others.
+        timeout_seconds: how long a rank waits for the others while nobody gets on.
         lineage: of this process; only a checkpoint of the same identity is resumed then.
         start: what to begin with where there is none; a model is not for here.
 
@@ -73,29 +70,29 @@ class Checkpoints:
     ) -> None:
         self._folder, self._keep, self._ranks = folder / name, keep, ranks
         self.lineage, self._start = lineage, start
-        self._staged: dict[str, Tensor] = {}
+        self._meeting = _meeting(ranks, timeout_seconds)
+        self._share: Share | None = None
+        self._release: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        # Of its own: the training's collectives go on while a checkpoint is written.
-        timeout = timedelta(seconds=timeout_seconds)
-        self._alone = ranks.world == 1
-        own = ranks.subgroups and not self._alone
-        self._group = dist.new_group(backend="gloo", timeout=timeout) if own else None
 
     def __enter__(self) -> "Checkpoints":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the last save: a process that ends before its thread does is aborted."""
-        if kind is None:
-            return self.finish()
+        """Wait for the last save, and let the writing process end."""
         try:
             self.finish()
-        except TrainingError as error:  # of what the training failed with, or because of it
-            log.warning("%s", error)
+        except TrainingError as error:
+            if kind is None:
+                raise
+            log.warning("%s", error)  # of what the training failed with, or because of it
+        finally:
+            if self._share is not None:
+                self._share.rest()
 
     def save(self, step: int, state: dict[str, Tensor], loss: float | None = None) -> None:
-        """Copy the state, and write it in the background. Every rank calls it.
+        """Copy the state, and have it written in the background. Every rank calls it.
 
         Args:
             loss: the validation loss at this step, if known; the lowest one's checkpoint is kept.
@@ -104,21 +101,16 @@ class Checkpoints:
             TrainingError: the save before could not be written.
         """
         self.finish()
-        with torch.no_grad():
-            for name, tensor in state.items():
-                if name not in self._staged:
-                    self._staged[name] = tensor.detach().to("cpu", copy=True)
-                else:
-                    _local(self._staged[name]).copy_(_local(tensor))
-        if not self._ranks.subgroups:  # the training's collectives would mix with these
-            return self._write_or_fail(step, loss)
+        share = self._shared(state)
+        arrived = share.image.copy(state) if share.image else lambda: None
+        said = Marker(step=step, validation_loss=loss, files={}, lineage=self.lineage)
         self._thread = threading.Thread(
-            target=self._write_or_fail, args=(step, loss), name="checkpoint", daemon=True
+            target=self._write_or_fail, args=(share, arrived, said), name="checkpoint", daemon=True
         )
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait until the last save is complete.
+        """Wait until the last save is complete, on every rank.
 
         Raises:
             TrainingError: it could not be written.
@@ -128,6 +120,8 @@ class Checkpoints:
             self._thread = None
         if self._failure is not None:
             failure, self._failure = self._failure, None
+            if isinstance(failure, LostRankError) or is_lost_peer(failure):
+                raise failure
             raise TrainingError(
                 f"{self._folder}: a checkpoint could not be written: {failure}; what it was before "
                 "is intact, and a job with the same code, settings and data goes on from it"
@@ -138,21 +132,31 @@ class Checkpoints:
 
         Every rank calls it; they agree on the checkpoint. ``state`` is called if there is one.
         """
-        mine = marker.steps(self._folder) if self._leads else []
-        found = sorted({step for steps in self._ranks.gather(mine) for step in steps}, reverse=True)
-        for step in found:
-            said = self._completed(step)
-            if said is not None and not self._is_foreign(step, said):
-                self._load(self._at(step), state())
-                self._went_on(step, said)
-                return step
-            if said is None and self._ranks.rank == 0:
-                torn = self._at(step)
-                log.warning("checkpoint %s is torn: not resumed, looking for an older one", torn)
+        meeting, made = self._meeting, None
+        for found in finding.candidates(meeting, self._survey()):
+            folder = marker.folder_of(self._folder, found.step)
+            try:
+                if found.damage:
+                    raise Torn(found.damage)
+                said = finding.relayed(meeting, found, folder)
+                if self._is_foreign(found.step, said):
+                    continue
+                made = state() if made is None else made
+                self._load(folder, said, made)
+            except Torn as torn:
+                self._tell("checkpoint %s is torn: %s: not resumed, looking for an older one",
+                           folder, torn)  # fmt: skip
+                continue
+            self._remove_strays(folder, said)
+            self._went_on(found.step, said)
+            return found.step
         if self._ranks.rank == 0 and self.lineage is not None:
             for stranger in marker.strangers(self._folder, self.lineage.parts):
                 log.warning("%s", stranger)
         return None if self._start is None else self._begin(self._start, state)
+
+    def _survey(self) -> list[tuple[int, str, str]]:
+        return finding.survey(self._folder) if self._leads else []
 
     def _begin(self, start: Start, state: Callable[[], dict[str, Tensor]]) -> int | None:
         """Load what the recipe asks to go on from; its step, None for a model.
@@ -160,24 +164,21 @@ class Checkpoints:
         Raises:
             TrainingError: a file is torn, or the state is another model's or optimizer's.
         """
-        from torch.distributed.checkpoint import CheckpointException
-
         if start.said is None:
             return None
-        problems = self._ranks.gather(
-            marker.torn(start.folder, start.said) if self._leads else None
-        )
-        if found := next(filter(None, problems), None):
-            raise TrainingError(f"start_from.checkpoint {start.asked.checkpoint}: {found}")
+        asked = f"start_from.checkpoint {start.asked.checkpoint}"
+        if found := marker.strays(start.folder, start.said) if self._leads else []:
+            raise TrainingError(f"{asked}: {found[0]} is no file of this checkpoint; remove it")
         try:
-            self._load(start.folder, state())
-        except (CheckpointException, RuntimeError, ValueError, KeyError, TrainingError) as error:
-            if is_lost_peer(error):
-                raise
+            self._load(start.folder, start.said, state())
+        except Torn as torn:
+            raise TrainingError(f"{asked}: {torn}; name an older checkpoint") from None
+        except LostRankError:
+            raise
+        except TrainingError as error:
             raise TrainingError(
-                f"start_from.checkpoint {start.asked.checkpoint}: does not fit this model and "
-                f"optimizer: {_last_line(error)}; set the model and the optimizer as they were "
-                "there, or begin with its weights alone: start_from.model"
+                f"{asked}: does not fit this model and optimizer: {error}; set the model and the "
+                "optimizer as they were there, or begin with its weights alone: start_from.model"
             ) from error
         self._went_on(start.said.step, start.said)
         return start.said.step
@@ -192,9 +193,13 @@ class Checkpoints:
             differs = f"it is another training's: {'; '.join(found.values())}"
         else:
             return False
-        if self._ranks.rank == 0:
-            log.warning("checkpoint %s is not resumed: %s", self._at(step), differs)
+        folder = marker.folder_of(self._folder, step)
+        self._tell("checkpoint %s is not resumed: %s", folder, differs)
         return True
+
+    def _tell(self, message: str, *what: object) -> None:
+        if self._ranks.rank == 0:
+            log.warning(message, *what)
 
     def _went_on(self, step: int, said: Marker) -> None:
         if self.lineage is not None and said.lineage is not None:
@@ -205,157 +210,63 @@ class Checkpoints:
         """Whether this rank looks after its machine's folder."""
         return self._ranks.local_rank == 0
 
-    def _at(self, step: int) -> Path:
-        return marker.folder_of(self._folder, step)
+    # writing
 
-    # writing: in the background
+    def _shared(self, state: Mapping[str, Tensor]) -> Share:
+        """What this rank writes; agreed on anew when every rank's state has become another."""
+        parts = saving.parts_of(state)
+        if self._share is None or self._share.parts != parts:
+            self._release()
+            self._share = Share(self._meeting, parts, self._ranks.device)
+            self._release = weakref.finalize(self, self._share.close)
+        return self._share
 
-    def _write_or_fail(self, step: int, loss: float | None) -> None:
+    def _write_or_fail(self, share: Share, arrived: Callable[[], None], said: Marker) -> None:
+        """In a thread that only waits: for the copy, the process that writes, and the others."""
         try:
-            self._write(step, loss)
+            arrived()
+            target = marker.folder_of(self._folder, said.step)
+            saving.write(share, self._meeting, target, self._leads, said, self._keep)
         except Exception as error:  # noqa: BLE001  the training's thread raises it
             self._failure = error
 
-    def _write(self, step: int, loss: float | None) -> None:
-        """Every rank's part, then the marker, then delete what need not be kept."""
-        target = self._at(step)
-        if self._leads:  # before any rank writes: that takes every rank's plan
-            _clear(target)
-            target.mkdir(parents=True, exist_ok=True)
-        self._write_tensors(target)
-        own = f"shard-{self._ranks.rank + 1:05d}-*"
-        hashes = {path.name: file_sha256(path) for path in target.glob(own)}
-        files = {n: h for part in self._gather(hashes) for n, h in part.items()}
-        if self._leads:
-            said = Marker(
-                step=step,
-                validation_loss=loss,
-                files=dict(sorted(files.items())),
-                lineage=self.lineage,
-            )
-            whole_file.write(target / marker.NAME, said.model_dump_json(indent=1))
-            self._prune()
-
-    def _write_tensors(self, target: Path) -> None:
-        from torch.distributed import checkpoint as dcp
-
-        if not hasattr(dcp, "HuggingFaceStorageWriter"):
-            return whole_checkpoint.write(target, self._staged, self._ranks.rank)
-        sizes = {name: _local(tensor).nbytes for name, tensor in self._staged.items()}
-        every = {n: size for part in self._gather(sizes) for n, size in part.items()}
-        writer = dcp.HuggingFaceStorageWriter(
-            str(target), save_distributed=True, fqn_to_index_mapping=_files(every)
-        )
-        dcp.save(
-            self._staged,
-            storage_writer=writer,
-            process_group=self._group,
-            no_dist=self._alone,
-        )
-
-    def _gather(self, value: Any) -> list[Any]:
-        if self._alone:
-            return [value]
-        every: list[Any] = [None] * self._ranks.world
-        dist.all_gather_object(every, value, group=self._group)
-        return every
-
-    def _prune(self) -> None:
-        """Keep the newest ``keep`` complete checkpoints, and the best one."""
-        steps = marker.steps(self._folder)
-        said = {step: marker.read(self._at(step)) for step in steps}
-        scored = {
-            n: m.validation_loss for n, m in said.items() if m and m.validation_loss is not None
-        }
-        keep = {*steps[-self._keep :], *([min(scored, key=scored.__getitem__)] if scored else [])}
-        for step in {*steps} - keep:
-            (self._at(step) / marker.NAME).unlink()  # first: half deleted must not look complete
-            shutil.rmtree(self._at(step))
-
     # reading
 
-    def _completed(self, step: int) -> Marker | None:
-        """Its marker, when all files of a checkpoint are whole here, or came from the others."""
-        target = self._at(step)
-        mine = marker.read(target) if self._leads else None
-        markers = [one for one in self._ranks.gather(mine) if one]
-        if not markers:
-            return None
-        files = markers[0].files
-        whole = marker.intact(target, markers[0]) if self._leads else []
-        have = self._ranks.gather(whole if self._leads else None)
-        if {name for names in have if names for name in names} != {*files}:
-            return None
-        for name in sorted(files):
-            if any(names is not None and name not in names for names in have):
-                first = next(rank for rank, names in enumerate(have) if names and name in names)
-                self._send(target / name, first, name not in whole)
-        if self._leads:
-            for stray in {path.name for path in target.glob("*.safetensors")} - {*files}:
-                _clear(target / stray)  # of an earlier attempt: the reader takes all there are
-        self._ranks.gather(None)  # nobody reads before everything is there
-        return markers[0]
+    def _load(self, folder: Path, said: Marker, state: dict[str, Tensor]) -> None:
+        """Read this rank's slices, and write them into the tensors when every rank has its own.
 
-    def _send(self, path: Path, source: int, lacks: bool) -> None:
-        """Rank ``source``'s file to the machines that lack it; every rank takes part."""
-        mine = self._ranks.rank == source
-        size = self._ranks.gather(path.stat().st_size if mine else 0)[source]
-        receives = self._leads and lacks
-        path.parent.mkdir(parents=True, exist_ok=True)
-        log.info("%s: comes from rank %d", path, source)
-        with (
-            path.open("rb") if mine else whole_file.Draft(path) if receives else nullcontext()
-        ) as file:
-            for start in range(0, size, CHUNK):
-                length = min(CHUNK, size - start)
-                chunk = bytearray(file.read(length)) if mine else bytearray(length)
-                part = torch.frombuffer(chunk, dtype=torch.uint8)
-                sent = part if self._ranks.subgroups else part.to(self._ranks.device)
-                dist.broadcast(sent, source, self._group)
-                part.copy_(sent)
-                if receives:
-                    file.write(chunk)
+        Raises:
+            Torn: a file is missing, or not as it was written; on every rank.
+            TrainingError: the checkpoint does not fit the state; on every rank.
+        """
+        meeting, ranks = self._meeting, self._ranks
+        lead = ranks.rank - ranks.local_rank
+        files = finding.located(meeting, folder, said, lead, lambda count: meeting.pulse())
+        read: dict[str, Tensor] = {}
+        mine: list[str] = []
+        try:
+            read = reading.read(state, files, ranks.local_rank, meeting.pulse)
+        except Torn as torn:
+            mine = ["torn", str(torn)]
+        except TrainingError as error:
+            mine = ["wrong", str(error)]
+        try:
+            wrong = meeting.decide(mine, lambda said: next(filter(None, said), None))
+        finally:
+            files.close()
+        if wrong:
+            raise (Torn if wrong[0] == "torn" else TrainingError)(wrong[1])
+        reading.commit(state, read)
 
-    def _load(self, folder: Path, state: dict[str, Tensor]) -> None:
-        from torch.distributed import checkpoint as dcp
-
-        if not hasattr(dcp, "HuggingFaceStorageReader"):
-            return whole_checkpoint.read(folder, state)
-        dcp.load(
-            state,
-            storage_reader=dcp.HuggingFaceStorageReader(str(folder)),
-            process_group=self._group,
-            no_dist=self._alone,
-        )
+    def _remove_strays(self, folder: Path, said: Marker) -> None:
+        """SageMaker brings back from S3 what was deleted here before it was copied there."""
+        for stray in marker.strays(folder, said) if self._leads else []:
+            saving.clear(folder / stray)
 
 
-def _last_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [repr(error)])[-1]
-
-
-def _files(sizes: dict[str, int]) -> dict[str, int]:
-    """Name → number of the file, from 1, that a rank's part of the tensor goes to.
-
-    torch's writer has a file in memory twice before it writes it, so a file is small: a sixteenth
-    of the bytes, or one tensor.
-    """
-    most = max(SMALLEST, sum(sizes.values()) // FILES)
-    numbers, number, filled = {}, 1, 0
-    for name, size in sizes.items():
-        if filled and filled + size > most:
-            number, filled = number + 1, 0
-        numbers[name], filled = number, filled + size
-    return numbers
-
-
-def _clear(path: Path) -> None:
-    """Make place: a folder goes with all that is in it, and so does a file of that name."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _local(tensor: Tensor) -> Tensor:
-    """This rank's part of a DTensor."""
-    return getattr(tensor, "_local_tensor", tensor)
+def _meeting(ranks: Ranks, patience_seconds: float) -> Meeting | Alone:
+    if ranks.world == 1:
+        return Alone()
+    name = f"checkpoints-{Attempt.read().number}-{next(NUMBERS)}"
+    store = dist.PrefixStore(name, connect(patience_seconds))
+    return Meeting(store, ranks.rank, ranks.world, patience_seconds)

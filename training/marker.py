@@ -9,12 +9,27 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from training.checkpoints.blocks import BLOCK, HASH, hashes_path
+from training.checkpoints.table import Table
+from training.formats import older
 from training.identity import Parts
 from training.lineage import Lineage
-from trainyard.common.hashes import file_sha256_or_none
+from trainyard.common.hashes import json_sha256
 
 NAME = "complete.json"
 PREFIX = "step-"
+FORMAT = 2
+"""1 had the hash of each file, and no table: a file was verified as a whole."""
+
+
+class Written(BaseModel):
+    """A file of a checkpoint."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bytes: int = Field(ge=0)
+    sha256: str
+    """Of its blocks' hashes (``training.checkpoints.blocks``); in form 1 of the file itself."""
 
 
 class Marker(BaseModel):
@@ -22,17 +37,46 @@ class Marker(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    format: int = 1
+
     step: int = Field(ge=0)
     """Optimizer steps that the checkpoint is after."""
 
     validation_loss: FiniteFloat | None = None
     """At this step, where it was measured."""
 
-    files: dict[str, str]
-    """Name → SHA-256 of every other file of the checkpoint."""
+    files: dict[str, str | Written]
+    """Name → what is known of every shard; in form 1 its SHA-256."""
 
     lineage: Lineage | None = None
     """What it was trained with; None where nobody said."""
+
+    table: Table | None = None
+    """Which shard, by its number among the sorted names, has which part of which tensor."""
+
+    sha256: str | None = None
+    """Of files and table: what a damaged table says would be read into wrong places."""
+
+    def sealed(self) -> "Marker":
+        """With the hash of files and table."""
+        return self.model_copy(update={"sha256": self._hash()})
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it is as it was written; the first form did not say."""
+        return self.format == 1 or self.sha256 == self._hash()
+
+    def _hash(self) -> str:
+        return json_sha256(self.model_dump(mode="json", include={"files", "table"}))
+
+    @property
+    def names(self) -> list[str]:
+        """Of the shards, in the order of their numbers."""
+        return sorted(self.files)
+
+
+class Damaged(ValueError):
+    """A marker says nothing, or not what it was written with."""
 
 
 def folder_of(folder: Path, step: int) -> Path:
@@ -40,39 +84,89 @@ def folder_of(folder: Path, step: int) -> Path:
     return folder / f"{PREFIX}{step:08d}"
 
 
-def steps(folder: Path) -> list[int]:
+def steps(folder: Path, name: str = NAME) -> list[int]:
     """Steps of the checkpoints in ``folder`` that have a marker, in order; strays are left out."""
-    numbers = (path.parent.name.removeprefix(PREFIX) for path in folder.glob(f"{PREFIX}*/{NAME}"))
+    found = _numbered(path.parent for path in folder.glob(f"{PREFIX}*/{name}"))
+    return [step for step in found if (folder_of(folder, step) / name).is_file()]
+
+
+def unfinished(folder: Path) -> list[int]:
+    """Steps of the checkpoints in ``folder`` that have shards, or a part of one, and no marker."""
+    found = _numbered(path.parent for path in folder.glob(f"{PREFIX}*/*shard-*"))
+    return [step for step in found if not (folder_of(folder, step) / NAME).exists()]
+
+
+def _numbered(folders: Iterator[Path]) -> list[int]:
+    numbers = (path.name.removeprefix(PREFIX) for path in folders)
     found = {int(number) for number in numbers if number.isascii() and number.isdecimal()}
-    return sorted(step for step in found if (folder_of(folder, step) / NAME).is_file())
+    return sorted(found)
+
+
+def parsed(content: bytes) -> Marker:
+    """A marker's content.
+
+    Raises:
+        Damaged: it is none, or not as it was written; why.
+    """
+    try:
+        marker = Marker.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise Damaged(f"{NAME} is damaged: {field + ': ' if field else ''}{first['msg']}") from None
+    if marker.format not in (1, FORMAT):
+        raise Damaged(f"{NAME} is of form {marker.format}, {older('checkpoint', marker.format)}")
+    if not all("/" not in name and name.endswith(".safetensors") for name in marker.files):
+        raise Damaged(f"{NAME} names a file that is no shard")
+    if not marker.is_sealed:
+        raise Damaged(
+            f"{NAME} is not as it was written: what it says of the files has another hash"
+        )
+    return marker
+
+
+def examined(folder: Path, *, named: bool = True) -> Marker:
+    """What the marker of a checkpoint's folder says.
+
+    Args:
+        named: whether the folder has to have its step's name.
+
+    Raises:
+        Damaged: it is missing, or not as it was written; why.
+    """
+    try:
+        content = (folder / NAME).read_bytes()
+    except OSError as error:
+        raise Damaged(f"{NAME} cannot be read: {error.strerror}") from None
+    marker = parsed(content)
+    if named and folder_of(folder.parent, marker.step) != folder:
+        raise Damaged(f"{NAME} is of step {marker.step}")
+    return marker
 
 
 def read(folder: Path, *, named: bool = True) -> Marker | None:
-    """What the marker of a checkpoint's folder says; None when there is none or it is damaged.
-
-    ``named``: whether the folder has to have its step's name.
-    """
+    """As ``examined``; None when there is no marker or it is damaged."""
     try:
-        marker = Marker.model_validate_json((folder / NAME).read_bytes())
-    except (OSError, ValidationError):
+        return examined(folder, named=named)
+    except Damaged:
         return None
-    safe = all("/" not in name and name.endswith(".safetensors") for name in marker.files)
-    placed = not named or folder_of(folder.parent, marker.step) == folder
-    return marker if safe and placed else None
 
 
-def intact(folder: Path, said: Marker) -> list[str]:
-    """Names of the checkpoint's files that are there as they were written."""
-    return [n for n, digest in said.files.items() if file_sha256_or_none(folder / n) == digest]
+def problem(folder: Path, name: str, written: Written) -> str | None:
+    """What a look at a shard finds wrong: it and its hashes have to be as long as written."""
+    path = folder / name
+    blocks = -(-written.bytes // BLOCK)
+    for one, size in ((path, written.bytes), (hashes_path(path), blocks * HASH)):
+        if not one.is_file():
+            return f"{one.name} is no file" if one.exists() else f"{one.name} is missing"
+        if (found := one.stat().st_size) != size:
+            return f"{one.name} has {found} bytes, {size} were written"
+    return None
 
 
-def torn(folder: Path, said: Marker) -> str | None:
-    """What is wrong with a checkpoint's files; the reader takes all that lie there."""
-    wrong = said.files.keys() - intact(folder, said)
-    strays = {path.name for path in folder.glob("*.safetensors")} - {*said.files}
-    if wrong:
-        return f"{min(wrong)} is missing or not as it was written; name an older checkpoint"
-    return f"{min(strays)} is no file of this checkpoint; remove it" if strays else None
+def strays(folder: Path, said: Marker) -> list[str]:
+    """Names of shards in the folder that are none of the checkpoint's."""
+    return sorted({path.name for path in folder.glob("*.safetensors")} - {*said.files})
 
 
 def strangers(own: Path, parts: Parts) -> Iterator[str]:

@@ -37,6 +37,7 @@ SETTINGS = {
     "collective_timeout_seconds": 30,
 }
 PAUSE = 0.01  # seconds a step, so that there is a time to be interrupted at
+BLOCK = 16384  # bytes that a checkpoint hashes at once
 TIMEOUT = 120  # seconds that no training takes
 
 
@@ -129,9 +130,20 @@ def is_whole(folder: Path) -> bool:
     try:
         files = json.loads((folder / "complete.json").read_bytes())["files"]
         contents = {name: (folder / name).read_bytes() for name in files}
+        hashes = {name: (folder / name).with_suffix(".sha256").read_bytes() for name in files}
     except (FileNotFoundError, ValueError):
         return False
-    return all(hashlib.sha256(contents[n]).hexdigest() == h for n, h in files.items())
+    return all(
+        hashlib.sha256(hashes[name]).hexdigest() == said["sha256"]
+        and hashes[name] == _of_blocks(contents[name])
+        for name, said in files.items()
+    )
+
+
+def _of_blocks(content: bytes) -> bytes:
+    """The SHA-256 of each 16 KiB."""
+    blocks = (content[n : n + BLOCK] for n in range(0, len(content), BLOCK))
+    return b"".join(hashlib.sha256(block).digest() for block in blocks)
 
 
 def write_data(folder: Path, seed: int) -> None:

@@ -1,5 +1,6 @@
 """Checkpoints: whole or not there, and only of the same training."""
 
+import hashlib
 import json
 import logging
 import os
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from training.checkpoint import Checkpoints
 from training.strategies.ranks import Ranks
@@ -160,8 +162,11 @@ def test_another_training_is_left_alone(tmp_path: Path, saved: Checkpoints):
 
 
 def test_a_checkpoint_holds_no_pickle(tmp_path: Path, saved: Checkpoints):
-    assert names(folder(tmp_path, 3)) == ["complete.json", part(folder(tmp_path, 3)).name]
-    assert b"pickle" not in part(folder(tmp_path, 3)).read_bytes()
+    path = part(folder(tmp_path, 3))
+    hashes = path.with_suffix(".sha256")
+    assert names(folder(tmp_path, 3)) == ["complete.json", path.name, hashes.name]
+    assert hashes.read_bytes() == hashlib.sha256(path.read_bytes()).digest()  # of one block
+    assert load_file(path).keys() == state(0).keys()
 
 
 def test_a_save_that_fails_is_told_at_the_next(tmp_path: Path, saved: Checkpoints):

@@ -170,7 +170,7 @@ def pickled(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(torn, "is missing or not as it was written; name an older checkpoint"),
+    [(torn, "is not as it was written: bytes 0 to "),
      (stray, "other.safetensors is no file of this checkpoint; remove it"),
      (of_an_older_version, "does not say what it was trained with, which commit e5a58ce reads"),
      (pickled, "state.pt is a pickle, which commit b50c5a7 reads (git worktree add"),

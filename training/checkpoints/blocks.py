@@ -1,0 +1,125 @@
+"""Hashes of a file's blocks, so that a part of it is verified without the rest. No torch here.
+
+Beside ``shard-….safetensors`` lies ``shard-….sha256``: the SHA-256 of each 16 KiB of it, 32 bytes
+each, one after the other (0.2 % of the file). The marker has the SHA-256 of these hashes: a Merkle
+tree of two levels. 16 KiB is what a slice may read too much at each of its ends.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+BLOCK = 16 * 2**10
+HASH = 32  # bytes
+
+
+class Torn(Exception):  # noqa: N818 (a finding; where nothing older is whole, no error comes of it)
+    """A file of a checkpoint is missing, or not as it was written; the message names it."""
+
+
+class Source(Protocol):
+    """A file's bytes, wherever it lies."""
+
+    def read(self, begin: int, into: memoryview) -> None:
+        """Fill ``into`` with the bytes from ``begin`` on.
+
+        Raises:
+            Torn: there are not so many.
+        """
+
+
+def hashes_path(path: Path) -> Path:
+    """Where the hashes of a file's blocks are."""
+    return path.with_suffix(".sha256")
+
+
+def digests(content: memoryview) -> bytes:
+    """The hashes of the blocks of ``content``, which begins where a block does."""
+    starts = range(0, len(content), BLOCK)
+    return b"".join(hashlib.sha256(content[n : n + BLOCK]).digest() for n in starts)
+
+
+class Local:
+    """A file on this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = path.open("rb", buffering=0)
+        except OSError as error:
+            raise Torn(f"{path.name} cannot be read: {error.strerror}") from None
+
+    def read(self, begin: int, into: memoryview) -> None:
+        self._file.seek(begin)
+        done = 0
+        while done < len(into):
+            count = self._file.readinto(into[done:])
+            if not count:
+                raise Torn(f"{self._path.name} ends at byte {begin + done}, too early")
+            done += count
+
+
+class Verified:
+    """Reads parts of a file, in rising order, whole blocks at a time, each once.
+
+    Args:
+        name: of the file, for messages.
+        size: bytes that it was written with.
+        hashes: of its blocks; None where the whole file was verified before.
+        advance: is called with the number of bytes that were read from the source.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        size: int,
+        hashes: bytes | None,
+        advance: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._name, self._source, self._size = name, source, size
+        self._hashes, self._advance = hashes, advance
+        self._buffer, self._begin, self._end = bytearray(), 0, 0  # what the buffer holds
+
+    def read(self, begin: int, end: int) -> memoryview:
+        """The bytes from ``begin`` to ``end``; valid until the next call.
+
+        Raises:
+            Torn: they are not as they were written.
+        """
+        first, last = begin, end
+        if self._hashes is not None:
+            first, last = begin - begin % BLOCK, min(self._size, -(-end // BLOCK) * BLOCK)
+        if not (self._begin <= first and last <= self._end):
+            self._fill(first, last)
+        return memoryview(self._buffer)[begin - self._begin : end - self._begin]
+
+    def _fill(self, first: int, last: int) -> None:
+        """Read the blocks from ``first`` to ``last``, but for those that are there already."""
+        kept = b""
+        if self._hashes is not None and self._begin <= first < self._end <= last:
+            kept = bytes(memoryview(self._buffer)[first - self._begin : self._end - self._begin])
+        self._buffer = bytearray(last - first)
+        self._begin, self._end = first, last
+        self._buffer[: len(kept)] = kept
+        fresh = memoryview(self._buffer)[len(kept) :]
+        self._source.read(first + len(kept), fresh)
+        self._advance(len(fresh))
+        if self._hashes is not None:
+            self._verify(fresh, (first + len(kept)) // BLOCK)
+
+    def _verify(self, content: memoryview, number: int) -> None:
+        assert self._hashes is not None  # noqa: S101
+        expected = self._hashes[number * HASH :][: -(-len(content) // BLOCK) * HASH]
+        found = digests(content)
+        if found == expected:
+            return
+        wrong = next(
+            n for n in range(0, len(found), HASH) if found[n:][:HASH] != expected[n:][:HASH]
+        )
+        at = (number + wrong // HASH) * BLOCK
+        raise Torn(
+            f"{self._name} is not as it was written: bytes {at} to {min(at + BLOCK, self._size)} "
+            "have another hash"
+        )

@@ -1,0 +1,209 @@
+"""This rank's slices of a checkpoint: read and verified, then written into the tensors at once.
+
+Which parts of which files a slice needs is torch's own resharding (``planner_helpers``), asked once
+for tensors that lie alike. What is read waits in memory, as much as this rank holds, until every
+rank has found its part whole: one that is torn leaves no trace in anybody's weights.
+"""
+
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from training.checkpoints import header
+from training.checkpoints.blocks import BLOCK, HASH, Source, Torn, Verified, hashes_path
+from training.checkpoints.image import local, part_of, torch_type
+from training.checkpoints.table import WIDTHS, Layout, Part, Table
+from training.marker import Written
+from trainyard.common.errors import TrainingError
+
+if TYPE_CHECKING:
+    from training.checkpoints.finding import Files
+
+MOST = 16 * 2**20  # bytes that are read at once
+RUN = 8 * BLOCK  # bytes that lie together, from which on gaps between them are not read
+
+Open = Callable[[str], Source]
+"""The name of a file → its bytes: on this machine or another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What of a part in a file goes where in this rank's part of a tensor."""
+
+    name: str
+    file: int
+    sizes: tuple[int, ...]
+    """Of the part in the file."""
+    begin: tuple[int, ...]
+    lengths: tuple[int, ...]
+    into: tuple[int, ...]
+
+
+def slices(state: Mapping[str, Tensor], table: Table, where: str) -> list[Slice]:
+    """What this rank needs.
+
+    Raises:
+        TrainingError: a tensor is not in the checkpoint, or has another shape there.
+    """
+    found: list[Slice] = []
+    alike: dict[tuple[int, Part], list[tuple]] = {}
+    for name, tensor in state.items():
+        if name not in table.tensors:
+            raise TrainingError(f"{where}: holds no {name}, which this training has")
+        layout = table.layouts[table.tensors[name][1]]
+        part = part_of(name, tensor)
+        if part.shape != layout.shape:
+            raise TrainingError(
+                f"{where}: {name} has shape {list(layout.shape)} there, and {list(part.shape)} here"
+            )
+        key = table.tensors[name][1], part
+        if key not in alike:
+            alike[key] = list(_overlaps(layout, part))
+        found += [Slice(name, *one) for one in alike[key]]
+    return found
+
+
+def _overlaps(layout: Layout, part: Part) -> Iterator[tuple]:
+    from torch.distributed.checkpoint.metadata import (
+        ChunkStorageMetadata,
+        TensorProperties,
+        TensorStorageMetadata,
+    )
+    from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
+
+    def chunk(offsets: tuple[int, ...], sizes: tuple[int, ...]) -> ChunkStorageMetadata:
+        return ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
+
+    if not math.prod(part.sizes):
+        return
+    saved = [chunk(offsets, sizes) for _, offsets, sizes in layout.pieces]
+    said = TensorStorageMetadata(TensorProperties(), torch.Size(layout.shape), saved)
+    mine = [chunk(part.offsets, part.sizes)]
+    for item in create_read_items_for_chunk_list("", said, mine):
+        file, _, sizes = layout.pieces[item.storage_index.index]
+        yield (
+            *(file, sizes, tuple(item.storage_offsets), tuple(item.lengths)),
+            tuple(item.dest_offsets),
+        )
+
+
+def read(
+    state: Mapping[str, Tensor], files: "Files", local_rank: int, advance: Callable[[], None]
+) -> dict[str, Tensor]:
+    """Name → what this rank's part of each tensor is in the checkpoint, on the CPU.
+
+    Args:
+        local_rank: ranks of a machine that need the same files begin with different ones, and find
+            in its memory what the others had from the disk.
+        advance: called when some of it was read.
+
+    Raises:
+        Torn: a file is not as it was written.
+        TrainingError: the checkpoint does not fit the state.
+    """
+    said, table = files.said, files.said.table
+    assert table is not None  # noqa: S101
+    needed: dict[int, list[Slice]] = defaultdict(list)
+    for one in slices(state, table, str(files.folder)):
+        needed[one.file].append(one)
+    read = {name: torch.empty_like(local(tensor), device="cpu") for name, tensor in state.items()}
+    numbers = sorted(needed)
+    first = local_rank % max(1, len(numbers))
+    for number in numbers[first:] + numbers[:first]:
+        name = said.names[number]
+        file = File(name, said.files[name], files.opened, lambda count: advance())
+        file.fill(read, needed[number])
+    return read
+
+
+class File:
+    """A shard, of which the header is read."""
+
+    def __init__(
+        self, name: str, written: str | Written, opened: Open, advance: Callable[[int], None]
+    ) -> None:
+        hashes, self._name = None, name
+        source = opened(name)
+        if isinstance(written, Written):
+            size = written.bytes
+            hashes = bytearray(-(-size // BLOCK) * HASH)
+            opened(hashes_path(Path(name)).name).read(0, memoryview(hashes))
+            advance(len(hashes))
+            if hashlib.sha256(hashes).hexdigest() != written.sha256:
+                raise Torn(f"{hashes_path(Path(name))} is not as it was written")
+        else:
+            size = 0  # verified before, and read without regard to blocks
+        self._content = Verified(name, source, size, hashes and bytes(hashes), advance)
+        self._header, self._data = header.parsed(self._content.read)
+
+    def fill(self, read: Mapping[str, Tensor], needed: list[Slice]) -> None:
+        """Copy the slices to where they belong."""
+        steps = [(*cut, one) for one in needed for cut in self._cuts(one)]
+        for begin, end, start, lengths, one in sorted(steps, key=lambda step: step[:2]):
+            content = self._content.read(begin, end)
+            dtype = torch_type(self._header[one.name]["dtype"])
+            part = _typed(content, dtype).as_strided(lengths, _strides(one.sizes))
+            into = read[one.name]
+            for dimension, (at, length) in enumerate(zip(start, lengths, strict=True)):
+                into = into.narrow(dimension, one.into[dimension] + at, length)
+            into.copy_(part)
+
+    def _cuts(self, one: Slice) -> Iterator[tuple[int, int, tuple, tuple]]:
+        """(begin and end in the file, begin in the slice, lengths) of what is read at once."""
+        said = self._header.get(one.name)
+        if said is None or tuple(said["shape"]) != one.sizes:
+            raise Torn(f"{self._name} does not hold what the marker says of {one.name}")
+        width, strides = WIDTHS[said["dtype"]], _strides(one.sizes)
+        base = self._data + said["data_offsets"][0]
+        for start, lengths in _cut((0,) * len(one.lengths), one.lengths, strides, width):
+            at = [b + s for b, s in zip(one.begin, start, strict=True)]
+            first = sum(a * s for a, s in zip(at, strides, strict=True))
+            begin = base + first * width
+            yield begin, begin + _span(lengths, strides) * width, start, lengths
+
+
+def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(sizes[dimension + 1 :]) for dimension in range(len(sizes)))
+
+
+def _span(lengths: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """From a slice's first element to its last, both counted."""
+    return 1 + sum((n - 1) * stride for n, stride in zip(lengths, strides, strict=True))
+
+
+def _cut(
+    start: tuple[int, ...], lengths: tuple[int, ...], strides: tuple[int, ...], width: int
+) -> Iterator[tuple[tuple, tuple]]:
+    """(begin, lengths) of pieces of a slice: of few bytes, and without large gaps in them."""
+    span, wanted = _span(lengths, strides) * width, math.prod(lengths) * width
+    dimension = next((d for d, length in enumerate(lengths) if length > 1), None)
+    run = wanted // lengths[dimension] if dimension is not None else wanted
+    if dimension is None or (span <= MOST and (span == wanted or run < RUN)):
+        yield start, lengths
+        return
+    half = lengths[dimension] // 2
+    for begin, length in ((0, half), (half, lengths[dimension] - half)):
+        moved = (*start[:dimension], start[dimension] + begin, *start[dimension + 1 :])
+        shorter = (*lengths[:dimension], length, *lengths[dimension + 1 :])
+        yield from _cut(moved, shorter, strides, width)
+
+
+def _typed(content: memoryview, dtype: torch.dtype) -> Tensor:
+    flat = torch.frombuffer(content, dtype=torch.uint8)
+    if flat.data_ptr() % dtype.itemsize:  # others' files need not be aligned
+        flat = flat.clone()
+    return flat.view(dtype)
+
+
+@torch.no_grad()
+def commit(state: Mapping[str, Tensor], read: dict[str, Tensor]) -> None:
+    """Write what was read into the state's tensors; ``read`` is empty afterwards."""
+    for name, tensor in state.items():
+        local(tensor).copy_(read.pop(name))

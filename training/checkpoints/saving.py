@@ -1,0 +1,167 @@
+"""One save: from a copy of the state in memory to the marker of a checkpoint that is whole.
+
+What every rank waits for, in the background and through the store: the folder is clear; every file
+is written; the marker is. Rank 0 gets a hash of each rank, and each machine the marker once.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training import marker
+from training.checkpoints.image import Image, part_of
+from training.checkpoints.meeting import Alone, Meeting
+from training.checkpoints.table import Part, Table, Told, share_out
+from training.checkpoints.writer import Writer
+from training.marker import FORMAT, Marker, Written
+from trainyard.common import whole_file
+from trainyard.common.errors import TrainingError
+
+
+class Share:
+    """What this rank writes of every checkpoint: agreed on at the first save, then kept.
+
+    Attributes:
+        table: which rank writes what; on rank 0 only.
+    """
+
+    def __init__(self, meeting: Meeting | Alone, parts: Mapping[str, Part], device: torch.device):
+        self.parts, self.table = parts, Table(layouts=(), tensors={})
+        told = Told.of(parts)
+        meeting.offer(f"names/{told.digest}", told.names)
+
+        def shared(said: Sequence[Any]) -> list[list[str]]:
+            names = {digest: meeting.offered(f"names/{digest}") for digest in {d for d, _ in said}}
+            shares = share_out(names, said)
+            self.table = shares.table
+            return [sorted(shares.not_written[rank]) for rank in range(len(said))]
+
+        left_out = set(meeting.deal((told.digest, told.layouts), shared))
+        mine = {name: part for name, part in parts.items() if name not in left_out and part.bytes}
+        self.image = Image(mine, device) if mine else None
+        self._writer: Writer | None = None
+
+    def write(self, path: Path, advance: Callable[[], None]) -> Written | None:
+        """Have this rank's file written; None when others write all that it holds."""
+        if self.image is None:
+            return None
+        self._writer = self._writer or Writer(self.image.descriptor, self.image.size)
+        try:
+            sha256 = self._writer.write(path, advance)
+        except TrainingError:
+            self.rest()
+            raise
+        return Written(bytes=self.image.size, sha256=sha256)
+
+    def rest(self) -> None:
+        """End the writing process; the next save starts another."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def close(self) -> None:
+        self.rest()
+        if self.image is not None:
+            self.image.close()
+
+
+def parts_of(state: Mapping[str, Tensor]) -> dict[str, Part]:
+    """What this rank holds."""
+    return {name: part_of(name, tensor) for name, tensor in state.items()}
+
+
+def name_of(rank: int) -> str:
+    """The file that a rank writes, as torch's own writer calls it."""
+    return f"shard-{rank + 1:05d}-model-00001-of-00001.safetensors"
+
+
+def write(
+    share: Share,
+    meeting: Meeting | Alone,
+    target: Path,
+    leads: bool,
+    said: Marker,
+    keep: int,
+) -> None:
+    """Every rank's part, then the marker, then delete what need not be kept.
+
+    Args:
+        leads: whether this rank looks after its machine's folder.
+        said: step, loss and lineage.
+
+    Raises:
+        TrainingError: a rank cannot write; on every rank.
+        LostRankError: a rank is gone.
+    """
+
+    def cleared() -> None:
+        if leads:
+            clear(target)
+            target.mkdir(parents=True, exist_ok=True)
+
+    def written() -> Any:
+        found = share.write(target / name_of(meeting.rank), meeting.pulse)
+        return found and found.model_dump()
+
+    def marked() -> None:
+        if leads:
+            whole_file.write(target / marker.NAME, text)
+            prune(target.parent, keep)
+
+    _together(meeting, cleared, lambda every: None)
+    text = _together(meeting, written, lambda every: _marker(said, share.table, every))
+    _together(meeting, marked, lambda every: None)
+
+
+def _together(
+    meeting: Meeting | Alone, act: Callable[[], Any], choose: Callable[[list[Any]], Any]
+) -> Any:
+    """Do something on every rank, and choose by what came of it; fails on all if on one."""
+    try:
+        mine = {"is": act()}
+    except (OSError, TrainingError) as error:
+        mine = {"error": str(error)}
+
+    def chosen(said: Sequence[dict[str, Any]]) -> Any:
+        for rank, one in enumerate(said):
+            if "error" in one:
+                who = f"rank {rank}: " if len(said) > 1 else ""
+                raise TrainingError(f"{who}{one['error']}")
+        return choose([one["is"] for one in said])
+
+    return meeting.decide(mine, chosen)
+
+
+def _marker(said: Marker, table: Table, written: Sequence[Any]) -> str:
+    files = {name_of(rank): one for rank, one in enumerate(written) if one}
+    numbers = {
+        rank: number for number, rank in enumerate(r for r, one in enumerate(written) if one)
+    }
+    fields = {"format": FORMAT, "files": files, "table": table.renumbered(numbers).model_dump()}
+    whole = Marker.model_validate(said.model_dump() | fields).sealed()
+    return json.dumps(whole.model_dump(mode="json"), separators=(",", ":"))
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Keep the newest ``keep`` complete checkpoints, and the best one."""
+    steps = marker.steps(folder)
+    said = {step: marker.read(marker.folder_of(folder, step)) for step in steps}
+    scored = {n: m.validation_loss for n, m in said.items() if m and m.validation_loss is not None}
+    kept = {*steps[-keep:], *([min(scored, key=scored.__getitem__)] if scored else [])}
+    for step in {*steps} - kept:
+        old = marker.folder_of(folder, step)
+        (old / marker.NAME).unlink()  # first: half deleted must not look complete
+        shutil.rmtree(old)
+
+
+def clear(path: Path) -> None:
+    """Make place: a folder goes with all that is in it, and so does a file of that name."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
