@@ -41,17 +41,21 @@ def part_of(name: str, tensor: Tensor) -> Part:
     """Where in the whole tensor this rank's part lies, as torch's own checkpoints say it.
 
     Raises:
-        TrainingError: its type is none of safetensors', or it lies in several parts.
+        TrainingError: its type is none of safetensors', or torch does not know where it lies.
     """
     if tensor.dtype not in DTYPES:
         raise TrainingError(f"{name}: safetensors has no type {tensor.dtype}; keep it in another")
     dtype, shape = DTYPES[tensor.dtype], tuple(tensor.shape)
-    if type(tensor) is Tensor or not hasattr(tensor, "__create_chunk_list__"):
-        return Part(dtype, shape, (0,) * len(shape), shape)
-    chunks = tensor.__create_chunk_list__()
-    if len(chunks) != 1:
-        raise TrainingError(f"{name}: this rank has {len(chunks)} parts of it, expected one")
-    return Part(dtype, shape, tuple(chunks[0].offsets), tuple(chunks[0].sizes))
+    part = Part(dtype, shape, (0,) * len(shape), shape)
+    if type(tensor) is not Tensor and hasattr(tensor, "__create_chunk_list__"):
+        [chunk] = tensor.__create_chunk_list__()
+        part = Part(dtype, shape, tuple(chunk.offsets), tuple(chunk.sizes))
+    if tuple(local(tensor).shape) != part.sizes:
+        raise TrainingError(
+            f"{name}: this rank has {list(local(tensor).shape)} of it, where torch "
+            f"{torch.__version__} says {list(part.sizes)}; take an image with torch 2.8 or newer"
+        )
+    return part
 
 
 class Image:
