@@ -10,6 +10,7 @@ machine with a GPU was at hand, that part is written from CUDA's and torch's doc
 not run.
 """
 
+import math
 import mmap
 import os
 import tempfile
@@ -50,7 +51,7 @@ def part_of(name: str, tensor: Tensor) -> Part:
     if type(tensor) is not Tensor and hasattr(tensor, "__create_chunk_list__"):
         [chunk] = tensor.__create_chunk_list__()
         part = Part(dtype, shape, tuple(chunk.offsets), tuple(chunk.sizes))
-    if tuple(local(tensor).shape) != part.sizes:
+    if local(tensor).numel() != math.prod(part.sizes):
         raise TrainingError(
             f"{name}: this rank has {list(local(tensor).shape)} of it, where torch "
             f"{torch.__version__} says {list(part.sizes)}; take an image with torch 2.8 or newer"
