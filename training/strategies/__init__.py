@@ -36,7 +36,11 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
         raise TrainingError(str(error)) from None
     strategy = kind(config)
     with joined(config.collective_timeout_seconds, strategy.backend()) as ranks:
-        yield strategy(config, workload, ranks)
+        chosen = strategy(config, workload, ranks)
+        try:
+            yield chosen
+        finally:
+            chosen.leave()
 
 
 def kind(config: TrainConfig) -> type[Strategy]:

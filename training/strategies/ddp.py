@@ -38,5 +38,16 @@ class Ddp(Single):
             find_unused_parameters=True,
         )
 
+    def leave(self) -> None:
+        """Let go of DDP's reducer while the process group is there.
+
+        Its destructor runs with Python's lock. If it has the group's last reference, it waits
+        there for gloo's threads; one that lets go of a collective's tensors waits for the lock.
+        """
+        wrapped = vars(self).get("forward")
+        for name in ("reducer", "logger"):  # which has the reducer, too
+            if hasattr(wrapped, name):
+                delattr(wrapped, name)
+
     def accumulating(self) -> AbstractContextManager:
         return self.forward.no_sync()

@@ -116,6 +116,9 @@ class Single:
         """What is called in the place of the model."""
         return model
 
+    def leave(self) -> None:
+        """The ranks part: let go of what must not outlive their process group."""
+
     def begin(self, step: int) -> None:
         """Optimizer step ``step`` (from 0) begins."""
         share = self.config.global_batch // self.data_world
