@@ -2,8 +2,7 @@
 
 As in "Use the SMDDP library in your PyTorch training script" (SageMaker Developer Guide,
 data-parallel-modify-sdp-pt.html): the import registers the backend. It says, too, that with DDP
-neither further process groups nor other backends can be used beside it; so a checkpoint is written
-between two steps, not in the background (``Ranks.subgroups``).
+neither further process groups nor other backends can be used beside it.
 """
 
 from training.strategies.ddp import Ddp
