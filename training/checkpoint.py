@@ -80,7 +80,7 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the last save, and let the writing process end."""
+        """Wait for the last save; the process that writes ends, and its memory is given back."""
         try:
             self.finish()
         except TrainingError as error:
@@ -88,8 +88,8 @@ class Checkpoints:
                 raise
             log.warning("%s", error)  # of what the training failed with, or because of it
         finally:
-            if self._share is not None:
-                self._share.rest()
+            self._release()
+            self._share = None
 
     def save(self, step: int, state: dict[str, Tensor], loss: float | None = None) -> None:
         """Copy the state, and have it written in the background. Every rank calls it.

@@ -6,6 +6,7 @@ import logging
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -159,6 +160,17 @@ def test_another_training_is_left_alone(tmp_path: Path, saved: Checkpoints):
     assert resumed(other) is None
     save(other, 9)
     assert resumed(saved) == 3
+
+
+def test_nothing_is_left_of_the_process_that_writes(tmp_path: Path):
+    """Neither it nor the memory that it writes from: the export needs that."""
+    me = psutil.Process()
+    before = {child.pid for child in me.children()}, me.num_fds()
+    with Checkpoints(tmp_path, "training", 2, ALONE) as checkpoints:
+        checkpoints.save(1, state(1))
+        checkpoints.finish()
+        assert len(me.children()) == len(before[0]) + 1
+    assert ({child.pid for child in me.children()}, me.num_fds()) == before
 
 
 def test_a_checkpoint_holds_no_pickle(tmp_path: Path, saved: Checkpoints):

@@ -28,6 +28,9 @@ class Source(Protocol):
             Torn: there are not so many.
         """
 
+    def close(self) -> None:
+        """It is not read any more."""
+
 
 def hashes_path(path: Path) -> Path:
     """Where the hashes of a file's blocks are."""
@@ -58,6 +61,9 @@ class Local:
             if not count:
                 raise Torn(f"{self._path.name} ends at byte {begin + done}, too early")
             done += count
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class Verified:
@@ -94,6 +100,10 @@ class Verified:
         if not (self._begin <= first and last <= self._end):
             self._fill(first, last)
         return memoryview(self._buffer)[begin - self._begin : end - self._begin]
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        self._source.close()
 
     def _fill(self, first: int, last: int) -> None:
         """Read the blocks from ``first`` to ``last``, but for those that are there already."""

@@ -16,6 +16,7 @@ from training.checkpoints import former, peers
 from training.checkpoints.blocks import Local, Source, Torn, hashes_path
 from training.checkpoints.meeting import Alone, Meeting
 from training.marker import Damaged, Marker, Written
+from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)
 THERE, ABSENT = "+", "-"
@@ -149,9 +150,13 @@ def located(
         if leads and THERE in codes[lead]:
             names = [one for n, name in enumerate(said.names) if codes[lead][n] == THERE
                      for one in (name, hashes_path(Path(name)).name)]  # fmt: skip
-            files.server = peers.Server(folder, names, answer["word"], meeting.pulse)
+            files.server = peers.Server(folder, names, answer["word"])
         address = files.server.address if files.server else None
-        every = meeting.decide(address, lambda told: told)
+        try:
+            every = meeting.decide(address, lambda told: told)
+        except TrainingError:
+            files.close()
+            raise
         files.addresses = {rank: tuple(one) for rank, one in enumerate(every) if one}
     return files
 

@@ -7,6 +7,7 @@ comes the table that the marker of such a checkpoint lacks.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ def contents(path: Path) -> list[tuple[str, str, list[int], list[int]]]:
         file.read(begin, content)
         return content
 
-    said, _ = parsed(read)
+    with closing(file):
+        said, _ = parsed(read)
     known = json.loads(said.pop("__metadata__", {}).get(OFFSETS, "{}"))
     found = []
     for name, one in said.items():

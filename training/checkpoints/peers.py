@@ -15,6 +15,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 from training.checkpoints.blocks import Local, Torn
@@ -36,40 +37,50 @@ class Server:
         address: host and port at which the others find it.
     """
 
-    def __init__(
-        self, folder: Path, names: Iterable[str], word: str, advance: Callable[[], None]
-    ) -> None:
+    def __init__(self, folder: Path, names: Iterable[str], word: str) -> None:
         """``names``: the files that may be asked for."""
         host, bound = _host()
         known = frozenset(names)
+        self._open = connections = set[socket.socket]()
 
         class Answer(socketserver.StreamRequestHandler):
+            def setup(self) -> None:
+                super().setup()
+                connections.add(self.connection)
+
+            def finish(self) -> None:
+                connections.discard(self.connection)
+                super().finish()
+
             def handle(self) -> None:
                 self.connection.settimeout(SILENCE)
                 if not secrets.compare_digest(self.rfile.read(WORD), word.encode()):
                     return
-                files: dict[str, Local] = {}
                 for line in self.rfile:
                     asked = json.loads(line)
                     if asked["file"] not in known:
                         return
-                    name = asked["file"]
-                    files.setdefault(name, Local(folder / name))
-                    _send(files[name], asked["begin"], asked["count"], self.wfile.write)
-                    advance()
+                    with closing(Local(folder / asked["file"])) as file:
+                        _send(file, asked["begin"], asked["count"], self.wfile.write)
 
         class Threaded(socketserver.ThreadingTCPServer):
-            daemon_threads, request_queue_size = True, 128
+            request_queue_size = 128
 
             def handle_error(self, request: object, client_address: object) -> None:
                 """Nothing: who asked sees the end of the connection, and says so."""
 
         self._server = Threaded((bound, 0), Answer)
         self.address = host, int(self._server.server_address[1])
-        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
+        """Serve no more, and wait for the threads."""
         self._server.shutdown()
+        self._thread.join()
+        for connection in [*self._open]:
+            with suppress(OSError):  # it ended by itself
+                connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
 
 
@@ -113,12 +124,18 @@ class Remote:
             try:
                 return self._ask(begin, into)
             except OSError as error:
-                self._connection, (host, port) = None, self._addresses.pop(0)
+                self.close()
+                host, port = self._addresses.pop(0)
                 if not self._addresses:
                     raise Torn(
                         f"{self._name} is not on this machine, and {host}:{port} does not send it: "
                         f"{error}"
                     ) from None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _ask(self, begin: int, into: memoryview) -> None:
         if self._connection is None:

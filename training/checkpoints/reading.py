@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,8 +119,8 @@ def read(
     first = local_rank % max(1, len(numbers))
     for number in numbers[first:] + numbers[:first]:
         name = said.names[number]
-        file = File(name, said.files[name], files.opened, lambda count: advance())
-        file.fill(read, needed[number])
+        with closing(File(name, said.files[name], files.opened, lambda count: advance())) as file:
+            file.fill(read, needed[number])
     return read
 
 
@@ -130,18 +131,21 @@ class File:
         self, name: str, written: str | Written, opened: Open, advance: Callable[[int], None]
     ) -> None:
         hashes, self._name = None, name
-        source = opened(name)
         if isinstance(written, Written):
             size = written.bytes
             hashes = bytearray(-(-size // BLOCK) * HASH)
-            opened(hashes_path(Path(name)).name).read(0, memoryview(hashes))
+            with closing(opened(hashes_path(Path(name)).name)) as source:
+                source.read(0, memoryview(hashes))
             advance(len(hashes))
             if hashlib.sha256(hashes).hexdigest() != written.sha256:
                 raise Torn(f"{hashes_path(Path(name))} is not as it was written")
         else:
             size = 0  # verified before, and read without regard to blocks
-        self._content = Verified(name, source, size, hashes and bytes(hashes), advance)
+        self._content = Verified(name, opened(name), size, hashes and bytes(hashes), advance)
         self._header, self._data = header.parsed(self._content.read)
+
+    def close(self) -> None:
+        self._content.close()
 
     def fill(self, read: Mapping[str, Tensor], needed: list[Slice]) -> None:
         """Copy the slices to where they belong."""
