@@ -79,14 +79,18 @@ class Checkpoints:
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         """Wait for the last save; the process that writes ends, and its memory is given back."""
+        if is_lost_peer(error):
+            self._meeting.give_up()
         try:
             self.finish()
-        except TrainingError as error:
+        except TrainingError as failed:
             if kind is None:
                 raise
-            log.warning("%s", error)  # of what the training failed with, or because of it
+            log.warning("%s", failed)  # of what the training failed with, or because of it
         finally:
             self._release()
             self._share = None

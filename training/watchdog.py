@@ -163,8 +163,14 @@ class Watch:
         return self._attempt.another and self._store.check([started(self._attempt.number + 1)])
 
     def _follow(self) -> None:
-        """End, if the failed collective does not do it: the others wait in a later attempt."""
-        if not self._done.wait(PATIENCE * BEAT):
+        """End, if the failed collective does not do it: the others wait in a later attempt.
+
+        Where no collective was under way, as between two steps, this is who says who is gone.
+        """
+        silent = self._silent(PATIENCE * BEAT)
+        if silent:
+            self._give_up(self._describe(silent, "is gone, killed or crashed"))
+        elif not self._done.wait(PATIENCE * BEAT):
             self._give_up("the ranks of another machine were started again")
 
     def _give_up(self, message: str) -> None:

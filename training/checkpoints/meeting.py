@@ -55,6 +55,9 @@ class Alone:
     def pulse(self) -> None:
         pass
 
+    def give_up(self) -> None:
+        pass
+
 
 class Meeting:
     """This rank's place among the ``world`` ranks; every rank makes the same calls in order.
@@ -71,6 +74,7 @@ class Meeting:
         self._store, self._patience = store, patience_seconds
         self._look, self._round, self._pulsed = min(look, patience_seconds / 4), 0, 0.0
         self._heard_by_all: list[str] = []
+        self._given_up = False
 
     def decide(self, mine: Any, choose: Choice) -> Any:
         """What rank 0 chooses, on every rank, knowing what each of them says.
@@ -111,6 +115,10 @@ class Meeting:
             self._store.add("pulse", 1)
             self._pulsed = time.monotonic()
 
+    def give_up(self) -> None:
+        """Let a thread that waits end soon: a rank is known to be gone."""
+        self._given_up = True
+
     def _said(self, mine: Any) -> str:
         """Say this rank's part of the next round; the round's name."""
         self._round += 1
@@ -149,6 +157,8 @@ class Meeting:
         """Until a key is there, while anybody gets on."""
         since, last = time.monotonic(), -1
         while not self._waited(key):
+            if self._given_up:
+                raise LostRankError(f"{self._missing(name)} did not come for a checkpoint")
             pulses = self._store.add("pulse", 0)
             if pulses != last:
                 since, last = time.monotonic(), pulses
