@@ -10,6 +10,8 @@ fitted: each allocation and its end is counted. ``--accumulation`` micro-batches
 
 import json
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +22,7 @@ from rich.console import Console
 from training.config import TrainConfig
 from training.simulation import report
 from training.simulation.allocator import reserved
+from training.simulation.boundaries import Described
 from training.simulation.peak import peak, timeline
 from training.simulation.step import simulated
 from training.workloads import load, read_settings
@@ -39,6 +42,8 @@ def main(
 ) -> None:
     """Peak memory of a rank of each pipeline stage, by what it is for."""
     config = configured(world, accumulation, dict(map(_assignment, settings or ())))
+    if config.compile:
+        print("compile: simulated as eager; compiled blocks keep less", file=sys.stderr)
     found = simulate(config, workload, read_settings(workload_config), world)
     if json_:
         for one in found:
@@ -78,18 +83,33 @@ def simulate(
 ) -> list[dict[str, Any]]:
     """Each pipeline stage's first rank: its peak by category and what would be reserved, in bytes.
 
-    ``moments`` is what is alive after each event (``simulation.peak.timeline``).
+    ``moments`` is what is alive after each event (``simulation.peak.timeline``). Each rank has a
+    process of its own, since torch keeps process groups' names beyond their end.
     """
-    found = []
+    found: list[dict[str, Any]] = []
+    stream: Described = []
     for stage in range(config.pipeline_parallel):
         rank = stage * (world // config.pipeline_parallel)
-        record = simulated(config, load(workload, workload_config), rank, world)
-        moments = timeline(record)
-        most = peak(moments)
-        one = {"rank": rank, "stage": stage, "world": world, "peak": most.bytes}
-        one |= {"peak_bytes": most.total, "reserved": reserved(record.events), "moments": moments}
-        found.append(one)
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+            given = (config, workload, workload_config, rank, world, stream)
+            one, stream = alone.submit(_simulate, *given).result()
+        found.append({"rank": rank, "stage": stage, "world": world} | one)
     return found
+
+
+def _simulate(
+    config: TrainConfig,
+    workload: str,
+    workload_config: dict[str, Any],
+    rank: int,
+    world: int,
+    stream: Described,
+) -> tuple[dict[str, Any], Described]:
+    record = simulated(config, load(workload, workload_config), rank, world, stream)
+    moments = timeline(record)
+    most = peak(moments)
+    sizes = {"peak": most.bytes, "peak_bytes": most.total, "reserved": reserved(record.events)}
+    return sizes | {"moments": moments}, stream
 
 
 def _assignment(text: str) -> tuple[str, str]:

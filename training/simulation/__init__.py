@@ -5,6 +5,7 @@ group of the true world size whose collectives do nothing (torch's ``fake`` back
 when is counted: no constant is fitted to any measurement.
 
     world       a rank among many that are not there
+    boundaries  what pipeline stages hear of each other
     step        the training step, and what of it is simulated
     kernels     CUDA's kernels where the CPU's keep other tensors for the backward pass
     storages    every allocation and its end, with what it is for

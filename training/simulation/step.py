@@ -16,6 +16,7 @@ from training import strategies
 from training.config import TrainConfig
 from training.initial import fill
 from training.initial.build import built
+from training.simulation.boundaries import Described, told
 from training.simulation.kernels import cuda_kernels
 from training.simulation.storages import Record, Storages
 from training.simulation.world import standing_for
@@ -27,8 +28,17 @@ STEPS = 2
 SIMULATED = ("single", "ddp", "fsdp")
 
 
-def simulated(config: TrainConfig, workload: Workload, rank: int, world: int) -> Record:
+def simulated(
+    config: TrainConfig,
+    workload: Workload,
+    rank: int,
+    world: int,
+    stream: Described | None = None,
+) -> Record:
     """Every allocation of ``STEPS`` training steps of ``rank``, the model's own included.
+
+    Args:
+        stream: what the first pipeline stage's rank has found, for the others; see ``boundaries``.
 
     Raises:
         TrainingError: the strategy is a library's that touches memory, or has no use for so many
@@ -40,7 +50,7 @@ def simulated(config: TrainConfig, workload: Workload, rank: int, world: int) ->
             f"only {', '.join(SIMULATED)} can"
         )
     storages = Storages()
-    with standing_for(rank, world) as ranks:
+    with standing_for(rank, world) as ranks, told([] if stream is None else stream):
         strategy = strategies.kind(config)(config, workload, ranks)
         if config.strategy == "ddp" and config.split == 1:
             # DDP's reducer is no operation of torch's; its buckets are the gradients, seen as one.
@@ -103,7 +113,8 @@ def _prepare(strategy: Strategy, counted: Callable[[], AbstractContextManager]) 
 
     strategy.filled = filled  # no value is written
     strategy.prepare(built(strategy.workload.model, strategy.config.seed))
-    strategy.micro._unchecked = False
+    for micro in getattr(strategy.micro, "_each", {0: strategy.micro}).values():
+        micro._unchecked = False  # random numbers cannot be compared
 
 
 def _step(strategy: Strategy, batches: Sequence, number: int, storages: Storages) -> None:

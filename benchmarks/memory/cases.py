@@ -1,0 +1,142 @@
+"""Llama shapes, the layouts that are simulated, and what others have published of theirs."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def _llama(layers: int, heads: int, dim: int, hidden: int) -> dict[str, Any]:
+    """Llama 3.1's shape (Grattafiori et al. 2024, table 3): 8 heads of keys, untied embeddings."""
+    return {
+        "context_length": 8192,
+        "layers": layers,
+        "heads": heads,
+        "kv_heads": 8,
+        "dim": dim,
+        "hidden_dim": hidden,
+        "vocabulary": 128256,
+        "tie_embeddings": False,
+        "rope_theta": 500000,
+    }
+
+
+SHAPES = {
+    "8B": _llama(32, 32, 4096, 14336),
+    "70B": _llama(80, 64, 8192, 28672),
+    "405B": _llama(126, 128, 16384, 53248),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A layout of one of the shapes.
+
+    Attributes:
+        published: GiB that somebody has measured on GPUs; None where nobody has.
+        source: who, and with what.
+        note: in what the published run differed, as far as it is known.
+        stated: whether the source says all settings that matter.
+    """
+
+    shape: str
+    world: int
+    settings: dict[str, Any]
+    accumulation: int = 1
+    model: dict[str, Any] = field(default_factory=dict)
+    published: float | None = None
+    source: str = ""
+    note: str = ""
+    stated: bool = True
+
+    @property
+    def name(self) -> str:
+        """What is set, in one line."""
+        told = [f"s{self.model['context_length']}"] if self.model else []
+        told += [f"{SHORT[name]}{value}" for name, value in self.settings.items()]
+        return " ".join(told) + (f" × {self.accumulation}" if self.accumulation > 1 else "")
+
+
+SHORT = {
+    "micro_batch": "b",
+    "tensor_parallel": "tp",
+    "pipeline_parallel": "pp",
+    "context_parallel": "cp",
+    "shard_degree": "hsdp",
+    "activation_checkpointing": "ac=",
+    "compile": "compile=",
+}
+
+SELECTIVE = {"activation_checkpointing": "selective"}
+FULL = {"activation_checkpointing": "full"}
+
+TORCHTITAN = "torchtitan, benchmarks/*.md, H100 96 GB; the reserved maximum over the ranks"
+
+PUBLISHED = (
+    Case(
+        shape="8B",
+        world=8,
+        settings={"micro_batch": 2, **SELECTIVE},
+        published=82.4,
+        source=TORCHTITAN,
+    ),
+    Case(
+        shape="8B",
+        world=8,
+        settings={"micro_batch": 2, **SELECTIVE, "compile": True},
+        published=77.0,
+        source=TORCHTITAN,
+        note="compiled there, simulated as eager",
+    ),
+    Case(
+        shape="8B",
+        world=128,
+        settings={"micro_batch": 2, **SELECTIVE, "compile": True},
+        published=62.0,
+        source=TORCHTITAN,
+        note="compiled there, simulated as eager",
+    ),
+    Case(
+        shape="8B",
+        world=32,
+        settings={"micro_batch": 1, **SELECTIVE},
+        published=68.57,
+        source="aws-samples/awsome-distributed-training, torchtitan on 4 ml.p5.48xlarge",
+        note="settings not stated; torchtitan's rows imply 35 for these",
+        stated=False,
+    ),
+)
+"""The rows of published memory whose features run here."""
+
+ELSEWHERE = {
+    "torchtitan 8B FSDP8 and FSDP128 compile+fp8, FSDP4 CP2, FSDP2 CP4; 70B FSDP32 TP8": "fp8",
+    "torchtitan 405B, all rows": "fp8 and asynchronous TP",
+    "SimuMax B200, 70b and 405b with layers cut": (
+        "16-bit weights beside float32 masters, and ZeRO-1's sharded optimizer under TP"
+    ),
+    "litgpt and torchtune LoRA, QLoRA": "base weights kept in 16 bits, nf4",
+    "torchtune full fine-tuning": "8-bit optimizer, optimizer in the backward pass",
+    "Korthikanti figure 1, DeepSpeed's t5-3b": "values of a formula for another model and engine",
+}
+"""Published rows that are not simulated → what they have that does not run here."""
+
+OURS = (
+    Case(shape="8B", world=32, settings={"micro_batch": 2, **SELECTIVE}),
+    Case(
+        shape="8B",
+        world=64,
+        settings={"micro_batch": 1, "context_parallel": 8, **FULL},
+        model={"context_length": 131072},
+    ),
+    Case(shape="70B", world=64, settings={"micro_batch": 1, **FULL}),
+    Case(shape="70B", world=128, settings={"micro_batch": 2, "shard_degree": 64, **FULL}),
+    Case(shape="70B", world=256, settings={"micro_batch": 4, "tensor_parallel": 8, **SELECTIVE}),
+    Case(shape="70B", world=512, settings={"micro_batch": 1, **SELECTIVE}),
+    Case(shape="405B", world=256, settings={"micro_batch": 2, "tensor_parallel": 8, **FULL}),
+    Case(shape="405B", world=512, settings={"micro_batch": 2, "tensor_parallel": 8, **FULL}),
+    Case(
+        shape="405B",
+        world=512,
+        accumulation=16,
+        settings={"micro_batch": 1, "tensor_parallel": 8, "pipeline_parallel": 9, **FULL},
+    ),
+)
+"""Layouts of each shape on 32 to 512 ranks."""
