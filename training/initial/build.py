@@ -180,7 +180,10 @@ def _check_strays(recorder: Recorder, registered: set[int]) -> None:
 
     def strays() -> list[Tensor]:
         every = [one for one in gc.get_objects() if issubclass(type(one), Tensor)]
-        found = [one for one in every if id(one) not in registered and recorder.knows(one)]
+        # A buffer that is a view (``tril(ones).view(…)``) keeps what it is a view of.
+        bases = {id(one._base) for one in every if id(one) in registered}
+        known = registered | bases
+        found = [one for one in every if id(one) not in known and recorder.knows(one)]
         return [one for one in found if recorder.view(one).storage not in recorder.leaves]
 
     if strays():

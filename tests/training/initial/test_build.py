@@ -105,6 +105,7 @@ class Odd(nn.Module):
         self.temperature.data.copy_(torch.tensor(1.5))
         self.narrow = nn.Parameter(torch.randn(40, dtype=torch.bfloat16) / 3)
         self.register_buffer("mask", torch.tril(torch.ones(9, 9)).bool(), persistent=False)
+        self.register_buffer("bias", torch.tril(torch.ones(9, 9)).view(1, 1, 9, 9))
         self.register_buffer("rope", torch.outer(torch.arange(5.0), torch.arange(4.0)).cos())
         self.scale = torch.full((2,), 3.0)
         if self.fused.std() > 0 and self.mask.sum().item() == 45:
@@ -123,7 +124,7 @@ def test_what_initialisers_do_besides_drawing():
     assert torch.equal(model.strided == 0.0, fresh.strided == 0.0)
     assert torch.equal(model.target.weight, model.memory.weight_ih_l0[:10])
     assert torch.allclose(model.orthogonal @ model.orthogonal.T, torch.eye(12), atol=1e-5)
-    for name in ("given", "temperature", "mask", "rope", "scale"):
+    for name in ("given", "temperature", "mask", "bias", "rope", "scale"):
         assert torch.equal(getattr(model, name), getattr(fresh, name)), name
     assert model.target.bias.eq(3).all()
 
