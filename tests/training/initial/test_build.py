@@ -177,7 +177,8 @@ def test_bits_follow_from_the_index_alone(key, start, count):
 def test_only_what_mixes_elements_is_made_whole_and_that_is_told():
     known = values(built(Odd, 0))
     assert {n for n, one in known.items() if isinstance(one, Whole)} == {
-        *("convolution.weight", "embedding.weight", "mask", "orthogonal", "target.weight"),
+        *("bias", "convolution.weight", "embedding.weight", "mask"),
+        *("orthogonal", "target.weight"),
     }
     assert "linalg_qr" in str(told({"orthogonal": known["orthogonal"]}))
 
