@@ -42,8 +42,11 @@ class Sharing:
 
         In the backward pass each rank gets the sum of the ranks' gradients of its own.
         """
-        from torch.distributed._functional_collectives import all_gather_tensor_autograd
+        from torch.distributed import _functional_collectives as collectives
 
         both = torch.stack((k.type_as(v), v))
-        k, v = all_gather_tensor_autograd(both, 3, self.mesh.get_group()).unbind()
+        # Its newer name; the older one warns where both are (torch 2.13).
+        newer = getattr(collectives, "all_gather_single_autograd", None)
+        gather = newer or collectives.all_gather_tensor_autograd
+        k, v = gather(both, 3, self.mesh.get_group()).unbind()
         return k, v
