@@ -21,6 +21,7 @@ ACCELERATOR = torch.device("cpu", 0)
 HOST = torch.device("cpu")
 UNKNOWN = torch.device("cpu", 1)  # of a tensor without a mark: what is made there has none, too
 COPIES = {"copy_", "to", "detach", "requires_grad_", "set_", "_make_subclass"}
+COPIES |= {"_has_compatible_shallow_copy_type"}  # a question, of ``Module._apply``
 MAKES = {
     "tensor", "as_tensor", "zeros", "ones", "empty", "full", "arange", "rand", "randn", "randint",
     "linspace", "from_numpy", "eye", "zeros_like", "ones_like", "empty_like", "full_like",
@@ -96,7 +97,8 @@ def inside_torch() -> bool:
 
 
 def mark(tensor: Tensor) -> torch.device | None:
-    return tensor.__dict__.get("_place")
+    place = tensor.__dict__.get("_place")
+    return None if place is not None and place.type == "meta" else place  # it is nowhere yet
 
 
 def allowed(name: str, given: list[Tensor]) -> bool:
