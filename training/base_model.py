@@ -35,18 +35,29 @@ def sha256(folder: Path) -> str:
     return model_files.sha256(folder)
 
 
-def fill(model: nn.Module, workload: Workload, name: str, folder: Path, uri: str | None) -> None:
+def fill(
+    model: nn.Module,
+    workload: Workload,
+    name: str,
+    folder: Path,
+    uri: str | None,
+    *,
+    asked_as_folder: bool = False,
+) -> None:
     """Write the base's weights into ``model``.
 
     Args:
         name: of the workload.
         uri: where the folder's files come from, for errors.
+        asked_as_folder: whether the recipe calls it a folder in Hugging Face's layout: then its
+            config.json has to say what the settings say, a train step's own, too.
 
     Raises:
         DataError: the base is damaged, of another workload, or its weights are another model's.
     """
     try:
-        fill_exported(model, workload, read(workload, name, folder, uri, model))
+        weights = read(workload, name, folder, uri, model, asked_as_folder=asked_as_folder)
+        fill_exported(model, workload, weights)
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"start_from: the weights of {uri} are not those of this training's model: "
@@ -60,6 +71,8 @@ def read(
     folder: Path,
     uri: str | None,
     model: nn.Module | None = None,
+    *,
+    asked_as_folder: bool = False,
 ) -> dict[str, Tensor]:
     """Its weights by exported names, perhaps to be written into ``model``.
 
@@ -73,7 +86,7 @@ def read(
     if (folder / ARCHIVE).is_file():
         return _read_archive(name, folder / ARCHIVE, uri)
     if model_files.is_unpacked(folder):
-        return _read_unpacked(name, folder, uri, model)
+        return _read_unpacked(workload, name, folder, uri, model, asked_as_folder)
     return _read_folder(workload, name, folder, uri, model)
 
 
@@ -85,11 +98,18 @@ def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor
 
 
 def _read_unpacked(
-    name: str, folder: Path, uri: str | None, model: nn.Module | None
+    workload: Workload,
+    name: str,
+    folder: Path,
+    uri: str | None,
+    model: nn.Module | None,
+    asked_as_folder: bool,
 ) -> dict[str, Tensor]:
     config = folder / hugging_face.CONFIG
     content = config.read_bytes() if config.is_file() else None
     description = _described(name, folder, [*model_files.files(folder)], content, uri)
+    if asked_as_folder:
+        _check_alike(workload, name, description, uri)
     return retied(build.read(model, hugging_face.weights(folder)), description)
 
 
@@ -119,10 +139,10 @@ def _described(
     return description
 
 
-def _read_folder(
-    workload: Workload, name: str, folder: Path, uri: str | None, model: nn.Module | None
-) -> dict[str, Tensor]:
-    description = hugging_face.description(folder)
+def _check_alike(
+    workload: Workload, name: str, description: dict[str, Any], uri: str | None
+) -> None:
+    """Raises: DataError: a config.json says another model than the training's settings do."""
     differences = spec(name).base_differences
     if differences is None:
         raise DataError(f"start_from: workload {name} takes no model in Hugging Face's layout")
@@ -132,6 +152,13 @@ def _read_folder(
         raise DataError(f"start_from: {uri}: {error}") from None
     if found:
         raise DataError(f"start_from: {uri} is another model: {'; '.join(found)}")
+
+
+def _read_folder(
+    workload: Workload, name: str, folder: Path, uri: str | None, model: nn.Module | None
+) -> dict[str, Tensor]:
+    description = hugging_face.description(folder)
+    _check_alike(workload, name, description, uri)
     tensors = build.read(model, hugging_face.weights(folder))
     with build.changing(model):
         _check_all_used(workload, tensors)

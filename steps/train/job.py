@@ -92,7 +92,9 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     fingerprint = data["train"].fingerprint
     model = fresh(config, workload)
     if start and start.said is None:
-        base_model.fill(model, workload, options.workload, start.folder, start.asked.uri)
+        folder = start.asked.hugging_face is not None
+        begin_with = (options.workload, start.folder, start.asked.uri)
+        base_model.fill(model, workload, *begin_with, asked_as_folder=folder)
     lora.tune(model, workload, tuning, config.seed)
     shaping = settings_by_batch(config, workload, model)
     parts = _parts(config, options.workload, settings, fingerprint, start, shaping, tuning)

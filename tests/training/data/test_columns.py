@@ -159,8 +159,12 @@ def test_columns_of_different_lengths_are_refused(path: str, change):
         read(changed)
 
 
+# A lone surrogate cannot stand in JSON at all.
+LETTERS = st.characters(exclude_characters="0123456789abcdefABCDEF", exclude_categories=["Cs"])
+
+
 @pytest.mark.parametrize("path", HASHES)
-@given(place=st.integers(0, 191), letter=st.characters(exclude_characters="0123456789abcdefABCDEF"))
+@given(place=st.integers(0, 191), letter=LETTERS)
 def test_what_is_no_hash_is_refused(path: str, place: int, letter: str):
     changed = whole()
     outer, key = at(changed, path)
