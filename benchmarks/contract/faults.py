@@ -204,6 +204,13 @@ FAULTS = [
         '"loss": self.nats(outputs, batch).mean(1)',
     ),
     Seeded(
+        "shares that are not shared", ("shares",), "work.py",
+        "    def counted(self, batch):\n",
+        "    def scores(self, model, test, slices=(), share=None):\n"
+        "        return super().scores(model, test, slices)\n\n"
+        "    def counted(self, batch):\n",
+    ),
+    Seeded(
         "a metric that is not measured", ("scores",), "work.py",
         '            "accuracy": (hits.sum(1), units),\n', "",
     ),

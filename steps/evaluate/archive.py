@@ -9,9 +9,34 @@ from torch import nn
 
 from steps.evaluate.document import Artifact
 from steps.evaluate.unpacked import evidence, files_of
+from training import base_model
 from training.artifact import open_artifact
 from training.workloads import Workload
 from trainyard.common.errors import DataError
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model is opened from: paths and words, which another process understands, too."""
+
+    folder: Path
+    """Its files, unpacked; or a base in any form, where ``uri`` says what it is."""
+    base: Path | None = None
+    """Folder with the model that its adapters belong to, where the files hold adapters alone."""
+    uri: str | None = None
+    """Of the base that a training began with."""
+
+    def model(self, workload: Workload, name: str) -> nn.Module:
+        """The model in evaluation mode, on the CPU; ``name`` is the workload's.
+
+        Raises:
+            DataError: it is damaged, or another workload's.
+        """
+        if self.uri is None:
+            return open_artifact(self.folder, self.base)[1]
+        model = workload.model()
+        base_model.fill(model, workload, name, self.folder, self.uri)
+        return model.eval()
 
 
 @dataclass(frozen=True)
@@ -24,6 +49,7 @@ class Trained:
     """Its config.json."""
     artifact: Artifact
     """The files as they are registered."""
+    source: Source
 
 
 def open_archive(folder: Path, workload: str | None = None, base: Path | None = None) -> Trained:
@@ -39,7 +65,7 @@ def open_archive(folder: Path, workload: str | None = None, base: Path | None = 
     files = files_of(folder, folder / "model")
     if workload is not None:
         _check_workload(files / "config.json", workload)
-    return Trained(*open_artifact(files, base), evidence(folder))
+    return Trained(*open_artifact(files, base), evidence(folder), Source(files, base))
 
 
 def _check_workload(path: Path, expected: str) -> None:

@@ -7,9 +7,9 @@ reject, and never ends the job.
 from pathlib import Path
 
 from conditions.champion import NONE, UNRESOLVED
-from steps.evaluate.archive import Trained, open_archive
+from steps.evaluate.archive import Source, Trained, open_archive
 from steps.evaluate.unpacked import evidence
-from training import base_model, model_files
+from training import model_files
 from training.start import BASE
 from training.workloads import Packing
 from trainyard.common.errors import DataError, TrainyardError
@@ -54,9 +54,9 @@ def _as_base(folder: Path, challenger: Trained) -> Trained | None:
     if told is None or model_files.sha256(folder) != told["sha256"]:
         return None
     workload, name = challenger.workload, challenger.description["workload"]
-    model = workload.model()
-    base_model.fill(model, workload, name, folder, told["uri"])
-    return Trained(workload, model.eval(), {"workload": name}, evidence(folder))
+    source = Source(folder, uri=told["uri"])
+    model = source.model(workload, name)
+    return Trained(workload, model, {"workload": name}, evidence(folder), source)
 
 
 def _samples(packing: Packing) -> str:

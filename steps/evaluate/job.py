@@ -6,29 +6,31 @@ python steps/evaluate/job.py [--baseline_units N] [--champion ARN] [--slices NAM
 import argparse
 import os
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import nn
 
 from conditions.champion import UNRESOLVED
 from steps.arguments import typed
 from steps.edge import run
 from steps.evaluate import document
-from steps.evaluate.archive import Trained, open_archive
+from steps.evaluate.archive import Source, Trained, open_archive
 from steps.evaluate.baselines import baselines, scored
 from steps.evaluate.champion import open_champion
 from steps.evaluate.document import Champion, Evaluation
 from steps.evaluate.latency import latency
 from steps.evaluate.leakage import leakage
 from steps.evaluate.near import near_duplicates
+from steps.evaluate.rows import Scoring, placed, rows
 from steps.evaluate.scores import Scores, tables, write
 from steps.evaluate.settings import EvaluateSettings
 from steps.evaluate.train_split import TrainSplit
-from training import base_model
 from training.cores import fit_threads
 from training.data.dataset import Dataset
-from training.scores import Metrics
+from training.scores import Block, Metrics
 from training.start import BASE, BASE_MODEL
 from training.workloads import Workload, spec
 from trainyard.common.errors import DataError
@@ -65,7 +67,7 @@ def evaluate(options: argparse.Namespace) -> None:
         ),
         "leakage": leakage(train.examples(workload), workload.examples(test)),
         **_near(options, workload, train.split, test),
-        "latency": latency(workload, challenger.model, test),
+        "latency": latency(workload, placed(challenger.model), test),
         "artifact": challenger.artifact,
         "scores": tables(options.root / "processing/output/scores"),
         "model": {
@@ -106,12 +108,13 @@ def _scored(
     ordered = challenger.workload.packing.info.get("groups_ordered", False)
 
     def score(name: str, one: Trained) -> Metrics:
-        one.model.to("cuda" if torch.cuda.is_available() else "cpu")
         path = options.root / f"processing/output/scores/{name}.parquet"
         header = _header(name, options.champion if champion else None, one, test)
         header["groups_ordered"] = ordered
         # The challenger's workload for both: it says what the slices are.
-        write(path, challenger.workload.scores(one.model, test, options.slices), header)
+        model, slices = lambda: one.model, options.slices
+        found = _rows(options, name, challenger, one.source, model, test, slices)
+        write(path, found, header)
         return challenger.workload.metrics(Scores(path))
 
     return score("challenger", challenger), {
@@ -122,15 +125,38 @@ def _scored(
     }
 
 
+def _rows(
+    options: argparse.Namespace,
+    table: str,
+    challenger: Trained,
+    source: Source,
+    model: Callable[[], nn.Module],
+    test: Dataset,
+    slices: Sequence[str] = (),
+) -> Iterator[Block]:
+    """The scores of a model, which ``source`` opens once more in other processes."""
+    told = challenger.description
+    scoring = Scoring(
+        table,
+        told["workload"],
+        told["workload_config"],
+        challenger.source.folder,
+        source,
+        options.root / "processing/input/test",
+        tuple(slices),
+    )
+    folder = options.root / "processing/output/scores"
+    return rows(scoring, challenger, model, test, folder, options.processes)
+
+
 def _base(
     options: argparse.Namespace, base: Path, challenger: Trained, test: Dataset
 ) -> dict[str, dict[str, float]]:
     """The metrics of the model that the training began with, on the very same rows."""
     workload, name = challenger.workload, challenger.description["workload"]
-    model = workload.model()
-    base_model.fill(model, workload, name, base, options.base)
-    model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
-    found = workload.scores(model, test)
+    source = Source(base, uri=options.base)
+    model = partial(source.model, workload, name)
+    found = _rows(options, BASE_MODEL, challenger, source, model, test)
     sha256 = challenger.description[BASE]["sha256"]
     return {BASE_MODEL: scored(options, BASE_MODEL, workload, name, test, found, sha256)}
 

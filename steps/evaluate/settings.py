@@ -11,6 +11,11 @@ class EvaluateSettings(Settings):
     baseline_units: int = Field(default=50_000_000, ge=1)
     """Units (tokens, rows) of the train split that the baselines are fitted on, at most."""
 
+    processes: int | None = Field(default=None, ge=1)
+    """Processes that score the test split, each a share of it, with the model on a GPU of its own.
+    None: one a GPU, without any one for every four cores; fewer where the split is small. The
+    scores are the same."""
+
     slices: tuple[str, ...] = ()
     """Parts of the test split that the gate may look at one by one: the tabular workload's
     categories, and ``source``, which is each of data.inputs, and then need not be listed, or the

@@ -9,14 +9,12 @@ Processes are spawned: a fork would copy the locks of Arrow's and the tokenizer'
 stand, and a fork server would stand between the job and its workers, which must die with it.
 """
 
-import ctypes
 import errno
 import logging
 import multiprocessing
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,11 +29,11 @@ from steps.shard.pace import INTERVAL, Pace
 from steps.shard.plan import Plan
 from steps.shard.work import Task, begin
 from trainyard.common.errors import DataError, TrainyardError
+from trainyard.common.orphans import die_with_parent
 
 log = logging.getLogger(__name__)
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -234,7 +232,7 @@ class _Worker:
 
 def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
     """What a worker does until it is killed."""
-    _die_with_parent()
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends us
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
     _set_threads(threads)
@@ -264,17 +262,3 @@ def _set_threads(threads: int) -> None:
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true" if threads > 1 else "false")
     pyarrow.set_cpu_count(threads)
-
-
-def _die_with_parent() -> None:
-    """An orphan would go on writing what the next run writes too: end when the parent does.
-
-    On Linux the kernel sees to it, even while a long call into C holds Python's lock.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        if not parent.is_alive():  # it died while we were starting
-            os._exit(1)
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

@@ -292,6 +292,19 @@ def test_a_file_of_scores_gives_back_its_rows_in_row_groups_of_bounded_size(
     reread = np.concatenate([block["loss.sum"] for block in Scores(path)])
     assert reread.tolist() == (np.arange(sum(sizes)) / 7).tolist()
     assert "slice.kind" not in next(iter(Scores(path)))
+    assert rewritten(path, blocks, group) == path.read_bytes()
+
+
+def rewritten(path: Path, blocks: list, group: int) -> bytes:
+    """The file of the same rows in other blocks, which were left in a file between."""
+    part, again = path.with_name("part"), path.with_name("again.parquet")
+    whole = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
+    halves = [slice(0, len(whole["example"]) // 2), slice(len(whole["example"]) // 2, None)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scores_module, "GROUP", group)
+        scores_module.write_part(part, [{n: c[h] for n, c in whole.items()} for h in halves])
+        write(again, scores_module.read_part(part), HEADER)
+    return again.read_bytes()
 
 
 def test_a_failure_in_the_middle_leaves_no_file(tmp_path):

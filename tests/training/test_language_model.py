@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tests.training.trainings import evaluated, loss_of, write_dataset
-from training.data.dataset import Dataset
+from training.data.dataset import Dataset, Share
 from training.workloads import load
 from training.workloads.language_model import tokenizer as tokenizers_module
 from training.workloads.language_model.baselines import Bigram
@@ -268,12 +268,16 @@ def test_an_impossible_model_is_refused(fields):
     ),
     context=st.integers(2, 5),
     size=st.integers(1, 9),
+    count=st.integers(1, 4),
 )
-def test_a_document_is_one_example_wherever_it_was_cut(objects, context, size):
-    """Each token costs what it and the token before it say, so the sums are known."""
+def test_a_document_is_one_example_wherever_it_was_cut(objects, context, size, count):
+    """Each token costs what it and the token before it say, so the sums are known; and it is one
+    share's alone, in whose process the model sees whole batches of the split."""
+    batches = []
     workload = load("language_model", SMALL | {"context_length": context})
 
     def measure(samples):
+        batches.append(samples.tolist())
         costs = samples[:, :-1] * 7.0 + samples[:, 1:]
         return np.where(padding(samples, END)[..., None], 0.0, np.stack((costs, costs > 0), -1))
 
@@ -284,11 +288,17 @@ def test_a_document_is_one_example_wherever_it_was_cut(objects, context, size):
         if not list(Path(name).glob("*.npy")):
             return
         data = Dataset(Path(name))
-        found = [
-            (data.source_name(source), row.tolist(), one)
-            for source, hashes, sums in documents(data, END, size, measure)
-            for one, row in zip(hashes.tolist(), sums, strict=True)
-        ]
+        found, *shares = (
+            [
+                (data.source_name(source), row.tolist(), one)
+                for source, hashes, sums in documents(data, END, size, measure, share)
+                for one, row in zip(hashes.tolist(), sums, strict=True)
+            ]
+            for share in (None, *(Share(index, count) for index in range(count)))
+        )
+    whole = -(-len(data) // size)
+    assert [row for share in shares for row in share] == found
+    assert all(batch in batches[:whole] for batch in batches[whole:])
     expected, names = [], {}
     for number, texts in enumerate(objects):
         stream = [token for text in texts for token in (*text.encode(), END)]

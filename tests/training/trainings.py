@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from training.data import writer
+from training.data.dataset import Share
 from training.data.manifest import Field, Manifest
+from training.trying.scoring import joined
 
 CHECKOUT = Path(__file__).parents[2]
 TOYS = Path(__file__).parent
@@ -82,6 +84,20 @@ def losses(root: Path, name: str = "loss") -> dict[int, float]:
 def loss_of(workload, model, batch) -> tuple:
     """(sum of the losses, number of units) of samples as they are stored."""
     return workload.loss(model(*workload.inputs(batch)), batch), workload.units(batch)
+
+
+def check_shares(workload, model, dataset, slices=()) -> None:
+    """Rows of shares, one behind the other, are those of the whole, bit for bit."""
+    whole = joined(list(workload.scores(model, dataset, slices)))
+    for count in (2, 3):
+        shares = [list(workload.scores(model, dataset, slices, Share(n, count)))
+                  for n in range(count)]  # fmt: skip
+        assert sum(map(bool, shares)) == count, "a share without rows shows nothing"
+        found = joined([block for share in shares for block in share])
+        assert found.keys() == whole.keys()
+        for name, column in whole.items():
+            assert found[name].dtype == column.dtype
+            assert found[name].tolist() == column.tolist(), name
 
 
 def evaluated(workload, model, dataset) -> dict[str, dict[str, float]]:

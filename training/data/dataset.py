@@ -24,6 +24,29 @@ class Passage:
     samples: Samples
     sources: np.ndarray
     """Which unit each sample comes from (``Dataset.source_name``), int64 (n,)."""
+    start: int
+    """The place of the first sample in the order in which the whole split is streamed."""
+    before: int
+    """The unit of the sample before it; -1 for none."""
+    beyond: bool
+    """Whether it lies behind the share that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The ``index``-th of ``count`` shares of a split: one behind the other they are the split."""
+
+    index: int
+    count: int
+
+    def bounds(self, samples: int, size: int) -> tuple[int, int]:
+        """The places [begin, stop) of its samples, where ``size`` of them are taken at a time.
+
+        Shares are cut between such batches, so a batch is the same whatever ``count`` is.
+        """
+        batches = -(-samples // size)
+        begin, stop = (batches * number // self.count for number in (self.index, self.index + 1))
+        return min(begin * size, samples), min(stop * size, samples)
 
 
 class Dataset:
@@ -72,6 +95,11 @@ class Dataset:
         return sum(source.records for source in self.merged.sources)
 
     @property
+    def bytes(self) -> int:
+        """Of all shards."""
+        return int(self.merged.bytes.sum())
+
+    @property
     def statistics(self) -> list[dict[str, Any]]:
         """What the workload counted in each unit, in the order of their names."""
         return [source.statistics for source in self.merged.sources]
@@ -103,21 +131,31 @@ class Dataset:
         for start in range(0, len(self), size):
             yield self.read(np.arange(start, min(start + size, len(self))))
 
-    def stream(self, size: int) -> Iterator[Passage]:
+    def stream(
+        self, size: int, share: Share | None = None, *, beyond: bool = False
+    ) -> Iterator[Passage]:
         """Everything once, in the order in which it was packed, ``size`` samples at a time.
 
         Units come in the order of their names, and what one gave lies together, also where
         several shards hold it. Memory holds one passage: a shard is closed when it is
         read to its end.
+
+        Args:
+            share: give its passages alone; they are those of the whole.
+            beyond: go on behind the share, for what begins in it and ends there.
         """
         order = self._packed()
         counts, sources = self.merged.samples[order], self.merged.source[order]
         ends = np.cumsum(counts)
         shift = self.starts[order] - (ends - counts)  # from a place in this order to an index
-        for start in range(0, len(self), size):
+        begin, stop = (share or Share(0, 1)).bounds(len(self), size)
+        before = int(sources[np.searchsorted(ends, begin - 1, side="right")]) if begin else -1
+        for start in range(begin, len(self) if beyond else stop, size):
             places = np.arange(start, min(start + size, len(self)))
             slots = np.searchsorted(ends, places, side="right")
-            yield Passage(self.read(places + shift[slots]), sources[slots])
+            samples = self.read(places + shift[slots])
+            yield Passage(samples, sources[slots], start, before, start >= stop)
+            before = int(sources[slots[-1]])
             if ends[slots[0]] <= start + len(places):
                 self._tables.close()
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from training.data.dataset import Dataset
+from training.data.dataset import Dataset, Share
 from training.data.hashes import sample_hashes
 from training.data.manifest import Samples
 from training.data.preparation import Preparation
@@ -29,11 +29,15 @@ class Measuring(Workload, Protocol):
 
 @torch.inference_mode()
 def scores(
-    workload: Measuring, model: nn.Module, test: Dataset, slices: Sequence[str] = ()
+    workload: Measuring,
+    model: nn.Module,
+    test: Dataset,
+    slices: Sequence[str] = (),
+    share: Share | None = None,
 ) -> Iterator[Block]:
     """Blocks of samples (``training.scores``), in the order of the split."""
     batches = Batches(workload, next(model.parameters()).device)
-    for samples, identity in rows(workload, test, slices):
+    for samples, identity in rows(workload, test, slices, share):
         batch = batches.of(samples)
         outputs = model(*workload.inputs(batch)).float()
         yield identity | columns(workload.measure(outputs, batch))
@@ -50,17 +54,18 @@ def columns(measured: Measured) -> Block:
 
 
 def rows(
-    workload: Measuring, dataset: Dataset, slices: Sequence[str] = ()
+    workload: Measuring,
+    dataset: Dataset,
+    slices: Sequence[str] = (),
+    share: Share | None = None,
 ) -> Iterator[tuple[Samples, Block]]:
     """(samples, their ``example`` and ``group``); without groups a sample is one of its own.
 
     ``slices``: what the input is called that a sample comes from, if it is asked for.
     """
-    count = 0
-    for passage in dataset.stream(workload.at_once):
+    for passage in dataset.stream(workload.at_once, share):
         hashes = sample_hashes(passage.samples, dataset.fields)
-        alone = np.arange(count, count + len(hashes))
-        count += len(hashes)
+        alone = np.arange(passage.start, passage.start + len(hashes))
         group = passage.samples[workload.group] if workload.group else alone
         found = {f"slice.{name}": dataset.folders(passage.sources) for name in slices}
         yield passage.samples, {"example": hashes, "group": group} | found

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from training.data.dataset import Dataset
+from training.data.dataset import Dataset, Share
 from training.data.writer import write_dataset
 from training.scores import Block
 from training.trying.contract import Fault, NotChecked, place, rule
 from training.trying.forward import CLOSE
 from training.trying.trial import SEED, Trial, copied, losses, mode
+from training.workloads import takes_share
 
 UNITS = 100_000
 """What baselines may see here."""
@@ -74,6 +75,22 @@ def agreeing(trial: Trial) -> Iterator[Fault]:
         place(trial.one, "scores", "measure"),
         "give each example's own loss as its sum, and its units as its weight",
     )
+
+
+@rule("shares", "the rows of all shares of a split are those of the whole", needs=("scores",))
+def shared(trial: Trial) -> Iterator[Fault]:
+    if not takes_share(trial.one):
+        raise NotChecked("scores() takes no share, so that one process scores all of a split")
+    model = trial.model().eval()
+    whole, shares = _table(trial, model), [Share(index, 3) for index in range(3)]
+    found = joined([b for one in shares for b in trial.one.scores(model, trial.test, (), one)])
+    if differ := [n for n in whole if not np.array_equal(whole[n], found[n])]:
+        yield Fault(
+            f"scores() of three shares gives another {differ[0]}: {len(found[differ[0]])} rows, "
+            f"and {len(whole[differ[0]])} without a share",
+            place(trial.one, "scores"),
+            "pass share on to Dataset.stream, and number rows from Passage.start",
+        )
 
 
 @rule("metrics", "the metrics are those of the SPEC, and finite", needs=("scores",))

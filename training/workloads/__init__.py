@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
 
-    from training.data.dataset import Dataset
+    from training.data.dataset import Dataset, Share
     from training.data.manifest import Field, Samples
     from training.scores import Block, Metrics
 
@@ -258,13 +259,23 @@ class Workload(Protocol):
         """The state that ``export`` was given. Raises: KeyError: a weight is missing."""
 
     def scores(
-        self, model: "torch.nn.Module", test: "Dataset", slices: Sequence[str] = ()
+        self,
+        model: "torch.nn.Module",
+        test: "Dataset",
+        slices: Sequence[str] = (),
+        share: "Share | None" = None,
     ) -> "Iterator[Block]":
         """Every example of the split, in blocks of rows; ``training.scores`` names the columns.
 
         It streams: memory does not grow with the split. Which rows come, in which order, with which
         ``example``, ``group`` and slices depends on the split alone: ``model`` may be another one
         that takes the same samples. On the model's device. ``slices`` are among the spec's.
+
+        With a ``share`` only the rows of that share of the split come: those of all shares, one
+        behind the other, are the rows of the whole, bit for bit; so the model sees the batches
+        that it sees there (``Dataset.stream`` cuts shares between them), and an example of several
+        samples belongs to the share that it begins in. The argument is optional: with it the
+        evaluation scores on all GPUs at once, without it in one process.
         """
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
@@ -305,6 +316,11 @@ class Workload(Protocol):
         Raises:
             DataError: the request is not one that the workload understands.
         """
+
+
+def takes_share(workload: Workload) -> bool:
+    """Whether its ``scores`` takes a ``share`` of the split."""
+    return "share" in signature(workload.scores).parameters
 
 
 def spec(name: str) -> WorkloadSpec:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.distributed.device_mesh import DeviceMesh
 
-    from training.data.dataset import Dataset
+    from training.data.dataset import Dataset, Share
     from training.data.manifest import Samples
     from training.scores import Block, Metrics
     from training.workloads import Packing
@@ -176,12 +176,16 @@ class Simple:
         return weights
 
     def scores(
-        self, model: "nn.Module", test: "Dataset", slices: Sequence[str] = ()
+        self,
+        model: "nn.Module",
+        test: "Dataset",
+        slices: Sequence[str] = (),
+        share: "Share | None" = None,
     ) -> "Iterator[Block]":
         """A row is a sample, with what ``measure`` gives. Slice ``source``: its input."""
         from training.defaults import scores
 
-        return scores.scores(self, model, test, slices)
+        return scores.scores(self, model, test, slices, share)
 
     def metrics(self, blocks: "Iterable[Block]") -> "Metrics":
         """Σ sum / Σ weight of each metric."""

@@ -84,10 +84,10 @@ def test_workers_die_with_the_job(tmp_path, how):
 def test_without_the_kernels_help_a_thread_watches_the_parent(tmp_path):
     code = (
         "import multiprocessing, sys, time\n"
-        "from steps.shard import pool\n"
+        "from trainyard.common.orphans import die_with_parent\n"
         "def work(platform):\n"
         "    sys.platform = platform\n"
-        "    pool._die_with_parent()\n"
+        "    die_with_parent()\n"
         "    print('sleeping', flush=True)\n"
         "    time.sleep(600)\n"
         "if __name__ == '__main__':\n"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.trainings import write_dataset
-from training.data.dataset import Dataset
+from training.data.dataset import Dataset, Share
 from training.data.manifest import Field
 
 FIELDS = {"number": Field(dtype="int64")}
@@ -29,6 +29,27 @@ def test_raw_objects_come_by_name_and_their_samples_as_they_were_packed(counts, 
     assert numbers.tolist() == np.concatenate([packed[host] for host in sorted(packed)]).tolist()
     names = [dataset.source_name(row) for p in passages for row in p.sources.tolist()]
     assert names == [f"{host}.jsonl" for host in sorted(packed) for _ in packed[host]]
+
+
+@settings(max_examples=15)  # every shard is an fsync
+@given(samples=st.integers(1, 90), size=st.integers(1, 40), count=st.integers(1, 5))
+def test_the_passages_of_shares_are_those_of_the_whole(samples, size, count):
+    def told(passages):
+        return [(p.samples["number"].tolist(), p.sources.tolist(), p.start, p.before, p.beyond)
+                for p in passages]  # fmt: skip
+
+    with TemporaryDirectory() as name:
+        for host, numbers in (("a", np.arange(7)), ("b", np.arange(samples))):
+            write_dataset(Path(name), {"number": numbers}, FIELDS, host=host, shard_bytes=80)
+        dataset = Dataset(Path(name))
+        whole = told(dataset.stream(size))
+        shares = [Share(index, count) for index in range(count)]
+        parts = [told(dataset.stream(size, share)) for share in shares]
+        further = told(dataset.stream(size, shares[0], beyond=True))
+    assert [passage for part in parts for passage in part] == whole
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert [passage[:4] for passage in further] == [passage[:4] for passage in whole]
+    assert [passage[4] for passage in further] == [n >= len(parts[0]) for n in range(len(whole))]
 
 
 def test_shards_beyond_the_hundred_thousandth_keep_their_order(tmp_path: Path):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tests.training.trainings import CHECKOUT, TOYS, evaluated, loss_of, losses
+from tests.training.trainings import CHECKOUT, TOYS, check_shares, evaluated, loss_of, losses
 from training.artifact import open_artifact
 from training.data.dataset import Dataset
 from training.data.writer import write_dataset
@@ -250,4 +250,6 @@ def test_a_sample_says_which_input_it_comes_from(tmp_path):
     blocks = list(workload.scores(workload.model().eval(), test, ["source"]))
     columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     assert columns["slice.source"].tolist() == ["code"] * 7 + ["web"] * 30
+    workload.at_once = 5
+    check_shares(workload, workload.model().eval(), test, ["source"])
     assert spec(NAME).sliced_by_input(None) == "source"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from training.data.dataset import Dataset, Passage
+from training.data.dataset import Dataset, Passage, Share
 from training.data.hashes import sample_hashes
 from training.data.manifest import Samples
 from training.data.preparation import Preparation
@@ -99,7 +99,11 @@ class Workload(Simple):
         return list(model.blocks)
 
     def scores(
-        self, model: nn.Module, test: Dataset, slices: Sequence[str] = ()
+        self,
+        model: nn.Module,
+        test: Dataset,
+        slices: Sequence[str] = (),
+        share: Share | None = None,
     ) -> Iterator[Block]:
         """A row is an image; slices are its label, and ``source``, the folder it lay in."""
         device = next(model.parameters()).device
@@ -110,7 +114,7 @@ class Workload(Simple):
             batch = preparation.batch(samples)["pixels"].to(device)
             return model(batch).double().cpu().numpy()
 
-        yield from self._scored(logits, test, slices)
+        yield from self._scored(logits, test, slices, share)
 
     def baseline_scores(
         self, train: Dataset, test: Dataset, limit: int
@@ -139,10 +143,14 @@ class Workload(Simple):
         return serving.answer(self.config, self.classes, model, request)
 
     def _scored(
-        self, logits: Callable[[Samples], np.ndarray], test: Dataset, slices: Sequence[str]
+        self,
+        logits: Callable[[Samples], np.ndarray],
+        test: Dataset,
+        slices: Sequence[str],
+        share: Share | None = None,
     ) -> Iterator[Block]:
         self.classes.check(test.statistics)
-        for passage in test.stream(AT_ONCE):
+        for passage in test.stream(AT_ONCE, share):
             targets = self._targets(passage.samples)
             hashes = sample_hashes(passage.samples, IMAGE)
             named = {f"slice.{name}": self._slice(name, test, passage, targets) for name in slices}

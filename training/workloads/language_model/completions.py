@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from training.data.dataset import Dataset
+from training.data.dataset import Dataset, Share
 from training.data.manifest import Samples
 from training.workloads import Column
 from training.workloads.language_model.tokenizer import Tokenizer
@@ -101,13 +101,14 @@ def examples(
     end: int,
     size: int,
     measure: Callable[[np.ndarray], np.ndarray] | None = None,
+    share: Share | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """(unit, hash of each example int64 (d,), sums over its counted targets (d, columns)); of those
     that have any.
 
     ``measure`` as in ``scores.documents``.
     """
-    for passage in dataset.stream(size):
+    for passage in dataset.stream(size, share):
         tokens, counted = (passage.samples[name] for name in ("tokens", COUNTED))
         columns = np.empty((*counted.shape, 0)) if measure is None else measure(tokens)
         columns = np.where(counted[..., None] > 0, columns, 0.0)

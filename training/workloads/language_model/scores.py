@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from training.data.dataset import Dataset, Passage
+from training.data.dataset import Dataset, Passage, Share
 from training.scores import Block, Metrics, ratios
 from training.workloads.language_model.completions import COUNTED, examples
 from training.workloads.language_model.tokenizer import Tokenizer
@@ -32,7 +32,12 @@ def padding(samples: Any, end: int) -> Any:
 
 
 def scores(
-    test: Dataset, tokenizer: Tokenizer, predict: Predictions, size: int, slices: Sequence[str] = ()
+    test: Dataset,
+    tokenizer: Tokenizer,
+    predict: Predictions,
+    size: int,
+    slices: Sequence[str] = (),
+    share: Share | None = None,
 ) -> Iterator[Block]:
     """Blocks of documents (``training.scores``), read ``size`` samples at a time.
 
@@ -48,7 +53,7 @@ def scores(
         columns = (nats, tokenizer.token_bytes[samples[:, 1:]], hits, counted)
         return np.where(counted[..., None], np.stack(columns, axis=-1), 0.0)
 
-    for source, hashes, sums in scored(test, tokenizer.end, size, measured):
+    for source, hashes, sums in scored(test, tokenizer.end, size, measured, share):
         nats, size_, hits, tokens = sums.T
         yield {
             "example": hashes,
@@ -85,11 +90,12 @@ def scored(
     end: int,
     size: int,
     measure: Callable[[np.ndarray], np.ndarray] | None = None,
+    share: Share | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """The examples of whatever the dataset's records were: documents, or prompts' completions."""
     if COUNTED in dataset.fields:
-        return examples(dataset, end, size, measure)
-    return documents(dataset, end, size, measure)
+        return examples(dataset, end, size, measure, share)
+    return documents(dataset, end, size, measure, share)
 
 
 def documents(
@@ -97,20 +103,32 @@ def documents(
     end: int,
     size: int,
     measure: Callable[[np.ndarray], np.ndarray] | None = None,
+    share: Share | None = None,
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """(unit, hash of each document's tokens int64 (d,), sums (d, columns)); no empty ones.
 
     ``measure``: samples (n, width) → what is added up over a document's targets,
     (n, width - 1, columns).
+
+    Of a share those that begin in it; the batches behind it are measured until the last of them
+    ends, by whole batches, as in their own share.
     """
-    cutter = _Cutter(end)
-    for passage in dataset.stream(size):
+    cutter: _Cutter | None = None
+    for passage in dataset.stream(size, share, beyond=True):
         tokens = passage.samples["tokens"]
+        cutter = cutter or _Cutter.within(end, passage.before, tokens[0, 0])
+        if passage.beyond and not (cutter.open and passage.sources[0] == cutter.source):
+            return
         columns = np.empty((*tokens[:, 1:].shape, 0)) if measure is None else measure(tokens)
         for source, start, stop in runs(passage):
             if source != cutter.source:
+                if passage.beyond:
+                    return
                 cutter = _Cutter(end, source)
             hashes, sums = cutter.add(tokens[start:stop], columns[start:stop])
+            if passage.beyond and len(hashes):
+                yield source, hashes[:1], sums[:1]
+                return
             if len(hashes):
                 yield source, hashes, sums
 
@@ -120,8 +138,21 @@ class _Cutter:
 
     def __init__(self, end: int, source: int = -1) -> None:
         self.source, self._end = source, end
-        self._begun = False
+        self._begun = self._others = False
         self._digest, self._length, self._sums = hashlib.blake2b(digest_size=8), 0, 0.0
+
+    @classmethod
+    def within(cls, end: int, source: int, before: int) -> "_Cutter":
+        """One that begins behind token ``before`` of the unit, perhaps within a document, which
+        is another share's then."""
+        cutter = cls(end, source)
+        cutter._begun, cutter._others = True, before != end
+        return cutter
+
+    @property
+    def open(self) -> bool:
+        """Whether a document has begun, and not ended."""
+        return self._length > 0 and not self._others
 
     def add(self, samples: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Hashes and sums of the documents that end within these samples."""
@@ -145,6 +176,8 @@ class _Cutter:
             kept.append(self._length > 0)
             names.append(self._digest.digest())
             self._digest, self._length = hashlib.blake2b(digest_size=8), 0
+        if kept and self._others:
+            kept[0] = self._others = False
         self._take(tokens[cuts[-1] :])
         return np.frombuffer(b"".join(names), "<i8")[kept], sums[:-1][kept]
 

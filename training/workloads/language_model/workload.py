@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.data.dataset import Dataset
+from training.data.dataset import Dataset, Share
 from training.scores import Block, Metrics
 from training.workloads.language_model import baselines, portable, serving
 from training.workloads.language_model.completions import COUNTED
@@ -153,7 +153,11 @@ class Workload:
         return portable.restore(self.config, weights)
 
     def scores(
-        self, model: nn.Module, test: Dataset, slices: Sequence[str] = ()
+        self,
+        model: nn.Module,
+        test: Dataset,
+        slices: Sequence[str] = (),
+        share: Share | None = None,
     ) -> Iterator[Block]:
         """A row is a document; the only slice is ``source``."""
         device = next(model.parameters()).device
@@ -166,7 +170,7 @@ class Workload:
             nats = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
             return nats.cpu().numpy(), (logits.argmax(-1) == targets).cpu().numpy()
 
-        return scores(test, self.tokenizer, predict, EVALUATION_BATCH, slices)
+        return scores(test, self.tokenizer, predict, EVALUATION_BATCH, slices, share)
 
     def metrics(self, blocks: Iterable[Block]) -> Metrics:
         """Bits per byte, loss, next-token accuracy and perplexity."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.data.dataset import Dataset
+from training.data.dataset import Dataset, Share
 from training.data.hashes import sample_hashes
 from training.data.manifest import Samples
 from training.scores import Block, Metrics
@@ -63,19 +63,25 @@ class Workload(Simple):
         return F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
 
     def scores(
-        self, model: nn.Module, test: Dataset, slices: Sequence[str] = ()
+        self,
+        model: nn.Module,
+        test: Dataset,
+        slices: Sequence[str] = (),
+        share: Share | None = None,
     ) -> Iterator[Block]:
         """A row is a row; slices are category columns, their values in the words of the data.
 
         A value that is too rare to have an embedding is ``other``, a missing one ``missing``. Slice
         ``source``, unless a column has that name: the input or raw folder of the row.
         """
-        return self._scores(lambda samples: _logits(model, samples), test, slices)
+        return self._scores(lambda samples: _logits(model, samples), test, slices, share)
 
-    def _scores(self, logits: Logits, test: Dataset, slices: Sequence[str]) -> Iterator[Block]:
+    def _scores(
+        self, logits: Logits, test: Dataset, slices: Sequence[str], share: Share | None = None
+    ) -> Iterator[Block]:
         named = {name: self._names(name) for name in slices if name in self.config.categories}
         by_input = [name for name in slices if name not in named]
-        for samples, identity in self._rows(test, by_input):
+        for samples, identity in self._rows(test, by_input, share):
             found = {f"slice.{name}": names(samples) for name, names in named.items()}
             yield identity | found | columns(logits(samples), samples["label"])
 
@@ -88,18 +94,17 @@ class Workload(Simple):
         return self.packing.examples(dataset)
 
     def _rows(
-        self, dataset: Dataset, by_input: Sequence[str] = ()
+        self, dataset: Dataset, by_input: Sequence[str] = (), share: Share | None = None
     ) -> Iterator[tuple[Samples, Block]]:
         """(samples, their ``example`` and ``group``); without groups a row is one of its own.
 
         ``by_input``: slices that are the input which a row comes from.
         """
-        count = 0
-        for passage in dataset.stream(EVALUATION_BATCH):
+        for passage in dataset.stream(EVALUATION_BATCH, share):
             samples = passage.samples
             hashes = sample_hashes(samples, dataset.fields)
-            groups = samples.get("group", np.arange(count, count + len(hashes)))
-            count += len(hashes)
+            alone = np.arange(passage.start, passage.start + len(hashes))
+            groups = samples.get("group", alone)
             found = {f"slice.{name}": dataset.folders(passage.sources) for name in by_input}
             yield samples, {"example": hashes, "group": groups} | found
 

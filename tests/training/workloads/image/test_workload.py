@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from steps.shard import job
-from tests.training.trainings import losses
+from tests.training.trainings import check_shares, losses
 from tests.training.workloads.image.pictures import (
     CONFIG,
     LABELS,
@@ -165,6 +165,11 @@ def test_scores_are_the_losses_of_the_images(splits, workload, model):
     rows = np.concatenate([block["example"] for block in blocks])
     examples = np.concatenate([block["example"] for block in workload.examples(test)])
     assert (rows == examples).all() and len(set(rows.tolist())) == len(test)
+
+
+def test_the_rows_of_shares_are_those_of_the_whole(splits, workload, model, monkeypatch):
+    monkeypatch.setattr("training.workloads.image.workload.AT_ONCE", 3)
+    check_shares(workload, model.eval(), Dataset(splits / "test"), ["label"])
 
 
 def test_baselines_are_scored_row_by_row(splits, workload, model):

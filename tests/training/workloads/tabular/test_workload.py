@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.training.trainings import evaluated, loss_of
+from tests.training.trainings import check_shares, evaluated, loss_of
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, pack, table
 from training.data.dataset import Dataset
 from training.workloads import Workload, load
@@ -268,6 +268,11 @@ def test_the_metrics_are_those_of_the_scores(workload, train):
     assert columns["probability"].dtype == np.float64  # near 1 float32 has few values
     again = [block["example"] for block in workload.examples(train)]
     assert np.concatenate(again).tolist() == columns["example"].tolist()
+
+
+def test_the_rows_of_shares_are_those_of_the_whole(workload, train, monkeypatch):
+    monkeypatch.setattr("training.workloads.tabular.workload.EVALUATION_BATCH", 137)
+    check_shares(workload, workload.model().eval(), train, ["colour"])
 
 
 def test_another_model_is_scored_on_the_same_rows_with_the_same_slices(workload, train, tmp_path):
