@@ -129,9 +129,10 @@ def tensors(value: Any) -> list[Tensor]:
 
 def simulate() -> Placement:
     """From now on, in this process: ranks have the accelerator, and tensors of files do not."""
+    from training.initial import fill
     from training.strategies.single import Single
 
-    begin, read = Single.__init__, torch.from_numpy
+    begin, read, swapped = Single.__init__, torch.from_numpy, fill._swapped
 
     @functools.wraps(begin)
     def placed(self, config, workload, ranks):
@@ -142,7 +143,12 @@ def simulate() -> Placement:
         tensor._place = HOST
         return tensor
 
-    Single.__init__, torch.from_numpy = placed, from_numpy
+    def taken(parameter, content):
+        if content is not parameter:  # it was on meta, whatever device was asked for
+            parameter.__dict__.pop("_place", None)
+        return swapped(parameter, content)
+
+    Single.__init__, torch.from_numpy, fill._swapped = placed, from_numpy, taken
     mode = Placement()
     mode.__enter__()
     return mode
