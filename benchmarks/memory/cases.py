@@ -136,7 +136,7 @@ OURS = (
         shape="405B",
         world=512,
         accumulation=16,
-        settings={"micro_batch": 1, "tensor_parallel": 8, "pipeline_parallel": 9, **FULL},
+        settings={"micro_batch": 1, "tensor_parallel": 8, "pipeline_parallel": 8, **FULL},
     ),
 )
 """Layouts of each shape on 32 to 512 ranks."""

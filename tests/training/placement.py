@@ -144,9 +144,10 @@ def simulate() -> Placement:
         return tensor
 
     def taken(parameter, content):
+        found = swapped(parameter, content)
         if content is not parameter:  # it was on meta, whatever device was asked for
-            parameter.__dict__.pop("_place", None)
-        return swapped(parameter, content)
+            found._place = mark(content)
+        return found
 
     Single.__init__, torch.from_numpy, fill._swapped = placed, from_numpy, taken
     mode = Placement()
