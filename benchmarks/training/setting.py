@@ -63,13 +63,13 @@ class Setting:
 
     def model(self) -> "torch.nn.Module":
         """The module, from its file alone, with the same fresh weights in every process."""
-        import torch
+        from training.initial.build import built, real  # all begin with the numbers of our loop
 
         spec = importlib.util.spec_from_file_location("language_model_of_trainyard", MODEL)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        torch.manual_seed(self.seed)
-        return module.Transformer(SimpleNamespace(**self.shape), self.vocabulary)
+        shape = SimpleNamespace(**self.shape)
+        return real(built(lambda: module.Transformer(shape, self.vocabulary), self.seed))
 
     def optimizer(self, model: "torch.nn.Module") -> "torch.optim.Optimizer":
         import torch
