@@ -33,7 +33,8 @@ def files(evidence: Evidence) -> Iterator[Target]:
                evidence.output("Gate", "gate"),
                evidence.job_inputs("Gate")["provenance"]["S3Uri"].rstrip("/")]  # fmt: skip
     code = {uri.rstrip("/") for step in evidence.provenance["code"].values() for uri in step}
-    splits = [evidence.job_inputs("Evaluate")[split]["S3Uri"] for split in ("test", "train")]
+    test = evidence.job_inputs("Evaluate")["test"]["S3Uri"]
+    splits = [test, f"{test.rpartition('/')[0]}/train"]  # the shard step's outputs
     for folder in [*folders, *sorted(code), *splits]:
         named = folder.rpartition("/")[2] if folder in (*code, folders[-1]) else None
         for name in evidence.listed(folder):

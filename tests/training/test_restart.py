@@ -69,7 +69,8 @@ def torchrun(root: Path, log: Path, **settings) -> subprocess.Popen:
 
 def rank_of(launcher: subprocess.Popen, rank: int) -> psutil.Process:
     children = psutil.Process(launcher.pid).children(recursive=True)
-    [found] = [c for c in children if c.environ().get("RANK") == str(rank)]
+    ranks = [c for c in children if "training.checkpoints.process" not in c.cmdline()]
+    [found] = [c for c in ranks if c.environ().get("RANK") == str(rank)]
     return found
 
 

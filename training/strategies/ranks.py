@@ -32,6 +32,8 @@ class Ranks:
     local_rank: int
     world: int
     device: torch.device
+    subgroups: bool = True
+    """Whether further process groups can be made beside the one of all ranks (health asks)."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Elementwise sum over all ranks, in place."""
@@ -121,7 +123,7 @@ def joined(timeout_seconds: int, backend: str | None = None) -> Iterator[Ranks]:
     if cuda:
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-    ranks = Ranks(rank, local_rank, world, device)
+    ranks = Ranks(rank, local_rank, world, device, subgroups=backend is None)
     if world == 1 and "RANK" not in os.environ:
         yield ranks
         return
