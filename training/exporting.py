@@ -90,7 +90,7 @@ def export(
     if adapters and base and source.ranks.rank == 0:
         lora.write(folder, named, adapters, base)
     run = Export(workload, named if merged else {}, adapters.scale if adapters else 1.0)
-    split = [*workload.export_parts([*plain])] if hasattr(workload, "export_parts") else [[*plain]]
+    split = parts_of(workload, [*plain])
     if len(split) == 1:
         return _at_once(folder, source, plain, run, shard_bytes, writes=merged or not adapters)
     looks = source.looks()
@@ -103,6 +103,24 @@ def export(
         order = {name: tensors[name] for part in parts for name in part.outputs}
         _stream(folder, source, plain, run, parts, _files(order, shard_bytes))
     return config, ties
+
+
+def parts_of(workload: Workload, names: Sequence[str]) -> list[Sequence[str]]:
+    """The names that ``Workload.export`` is given together: all of them, where it needs them all.
+
+    A class that has another ``export`` than the one it derives from is not asked for the parts of
+    the other's.
+    """
+    parts = getattr(workload, "export_parts", None)
+    if parts is None or _depth(workload, "export_parts") > _depth(workload, "export"):
+        return [names]
+    return [*parts(names)]
+
+
+def _depth(workload: Workload, method: str) -> int:
+    """How far up the classes it is defined; 0 on the workload itself."""
+    homes = [workload, *type(workload).__mro__]
+    return next((at for at, home in enumerate(homes) if method in vars(home)), len(homes))
 
 
 def _at_once(

@@ -15,7 +15,7 @@ from torch.distributed import TCPStore
 from tests.training import worlds
 from training import artifact
 from training.config import TrainConfig
-from training.exporting import _files, _writers
+from training.exporting import _files, _writers, parts_of
 from training.held import Held, gathered, parameters
 from training.strategies import started
 from training.workloads import load
@@ -104,6 +104,23 @@ def test_a_workload_that_needs_all_weights_at_once_gives_the_same_files(tmp_path
     at_once = write(tmp_path / "at-once", workload=AtOnce(model_of()[0]))
     same, other = load_all(at_once), load_all(write(tmp_path / "parts"))
     assert same.keys() == other.keys() and all(torch.equal(same[n], other[n]) for n in same)
+
+
+class Stacked(Workload):
+    """A workload with an export of its own, derived from one whose parts are not made for it."""
+
+    def export(self, weights):
+        return {"all": torch.cat([t.flatten() for t in weights.values()])}, {}
+
+
+class Whole(Workload):
+    export_parts = None
+
+
+def test_the_parts_of_another_export_are_not_asked_for():
+    names = ["one", "two", "three"]
+    for kind, parts in ((Workload, 3), (Stacked, 1), (Whole, 1)):
+        assert len(parts_of(object.__new__(kind), names)) == parts
 
 
 def load_all(folder: Path) -> dict[str, torch.Tensor]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from training import artifact
+from training.exporting import parts_of
 from training.held import Held
 from training.trying.contract import Fault, place, rule
 from training.trying.trial import SEED, Trial, losses, mode
@@ -134,10 +135,8 @@ def _in_parts(
     trial: Trial, state: dict[str, Tensor], whole: Mapping[str, Tensor]
 ) -> Iterator[Fault]:
     """``export`` of each of the parts that ``export_parts`` names, against that of all weights."""
-    if not hasattr(trial.one, "export_parts"):
-        return
     found: dict[str, Tensor] = {}
-    for names in trial.one.export_parts([*state]):
+    for names in parts_of(trial.one, [*state]):
         found |= trial.one.export({name: state[name] for name in names})[0]
     missing = found.keys() ^ whole.keys()
     if wrong := sorted(missing or {n for n in whole if not torch.equal(found[n], whole[n])}):

@@ -216,7 +216,8 @@ class Workload(Protocol):
         """The names of the state in parts that ``export`` can be given one at a time; optional.
 
         What the parts give is together what the whole state gives. A model is then exported by
-        many ranks, none of which has all of it; without it, rank 0 takes all weights at once.
+        many ranks, none of which has all of it. Without it, where it is None, and where it belongs
+        to a class that another ``export`` derives from, rank 0 takes all weights at once.
         """
 
     def export_adapters(

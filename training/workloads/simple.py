@@ -167,10 +167,8 @@ class Simple:
         return weights, {}
 
     def export_parts(self, names: Sequence[str]) -> "Iterable[Sequence[str]]":
-        """Each weight by itself; all at once where ``export`` is the workload's own, and may need
-        several of them for one."""
-        own = type(self).export is not Simple.export
-        return [names] if own else [[name] for name in names]
+        """Each weight by itself."""
+        return [[name] for name in names]
 
     def restore(self, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
         return weights

@@ -1,0 +1,29 @@
+import pytest
+from pydantic import ValidationError
+
+from trainyard.foresight.setting import Setting
+
+LLAMA = {"gpu": "H100-80", "layers": 32, "hidden": 4096}
+
+
+def test_what_is_left_out_follows_from_the_rest():
+    setting = Setting.model_validate(LLAMA | {"gpus": 64, "tensor": 8, "accumulation": 3})
+    assert (setting.data_parallel, setting.nodes, setting.tokens) == (8, 8, 8 * 3 * 2048)
+
+
+def test_a_single_device_is_a_node():
+    assert Setting.model_validate(LLAMA).node_size == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"gpu": "H100-8"}, "nearest valid name: H100-80"),
+        ({"gpus": 8, "tensor": 3}, "expected a multiple of tensor × pipeline × context, 3"),
+        ({"gpus": 8, "tensor": 2, "data": 8}, "data 8 × tensor × pipeline × context is 16"),
+        ({"layer": 2}, "layer"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(given: dict, error: str):
+    with pytest.raises(ValidationError, match=error):
+        Setting.model_validate(LLAMA | given)

@@ -1,0 +1,1 @@
+"""What a training will need, take and cost, before anything of it has run."""

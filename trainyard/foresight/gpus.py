@@ -1,0 +1,67 @@
+"""The devices that a training can be foreseen on, and what they are capable of.
+
+``gpus.csv`` has the bfloat16 (float16 before Ampere) and fp8 peaks without sparsity and the memory
+bandwidths of NVIDIA's data sheets, as stas00/ml-engineering's accelerator table lists them
+(2026-08). ``memory_gib`` is what PyTorch finds of the label: 79.1 on p5, 39.39 on p4d, 22.18 on g5
+by error messages of real trainings; where it is scaled from those, column ``guessed`` says so.
+"""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One device, and the node that it usually comes in."""
+
+    name: str
+    """``H100-80``; a label's memory, and the power limit where it is not the usual one."""
+
+    bf16_tflops: float
+    """Dense, in 10¹² operations a second."""
+
+    fp8_tflops: float
+    """The same in fp8; 0 for a device without."""
+
+    memory_gib: float
+    """What PyTorch can use of the label."""
+
+    bandwidth_tb_s: float
+    """Of its memory, in 10¹² bytes a second."""
+
+    link_gb_s: float
+    """NVLink in one direction, in 10⁹ bytes a second; 0 where only PCIe joins the devices."""
+
+    watts: float
+    node_gbps: float
+    """The node's network in 10⁹ bits a second, where a setting states no other."""
+
+    gpus_per_node: int
+    guessed: frozenset[str]
+    """Columns that no source states."""
+
+
+def _gpu(row: Mapping[str, str]) -> Gpu:
+    return Gpu(
+        name=row["name"],
+        bf16_tflops=float(row["bf16_tflops"]),
+        fp8_tflops=float(row["fp8_tflops"]),
+        memory_gib=float(row["memory_gib"]),
+        bandwidth_tb_s=float(row["bandwidth_tb_s"]),
+        link_gb_s=float(row["link_gb_s"]),
+        watts=float(row["watts"]),
+        node_gbps=float(row["node_gbps"]),
+        gpus_per_node=int(row["gpus_per_node"]),
+        guessed=frozenset(row["guessed"].split()),
+    )
+
+
+def _read(path: Path) -> dict[str, Gpu]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["name"]: _gpu(row) for row in csv.DictReader(file)}
+
+
+GPUS: Mapping[str, Gpu] = _read(Path(__file__).with_suffix(".csv"))
+"""Name → device."""

@@ -1,0 +1,158 @@
+"""A training to foresee: the model's shape, the machines, and how the work is laid out on them.
+
+A setting is what a row of ``trainyard advise --rows`` holds; what a row leaves out has the default
+that its field states.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from trainyard.common.nearest import nearest
+from trainyard.foresight.gpus import GPUS, Gpu
+
+Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
+
+
+class Setting(BaseModel):
+    """One training on ``gpus`` devices; times and sizes are those of one optimizer step."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    gpu: str
+    """Name of the device in ``gpus.csv``."""
+
+    gpus: int = Field(default=1, ge=1)
+    """Devices of the whole training: its world size."""
+
+    gpus_per_node: int = Field(default=0, ge=0)
+    """Devices of a node; 0 for as many as the device's usual node has, or all of ``gpus``."""
+
+    node_gbps: float = Field(default=0.0, ge=0)
+    """Network of a node in 10⁹ bits a second; 0 for that of the device's usual node."""
+
+    layers: int = Field(ge=1)
+    """Transformer blocks."""
+
+    hidden: int = Field(ge=1)
+    """Width of the model."""
+
+    heads: int = Field(default=0, ge=0)
+    """Attention heads; 0 for heads of 128."""
+
+    kv_heads: int = Field(default=0, ge=0)
+    """Heads of keys and values (grouped-query attention); 0 for as many as heads."""
+
+    ffn: int = Field(default=0, ge=0)
+    """Inner width of the feed-forward part; 0 for 4 × hidden, and, gated, for Llama 2's: two thirds
+    of that, rounded up to a multiple of 256."""
+
+    gated: bool = False
+    """Whether the feed-forward part has a gate (SwiGLU): three matrices and not two."""
+
+    vocab: int = Field(default=50304, ge=1)
+    """Entries of the vocabulary; the default is GPT-2's, padded."""
+
+    tied: bool = False
+    """Whether the head shares the embedding's weights."""
+
+    positions: Literal["learned", "rotary"] = "rotary"
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    sequence: int = Field(default=2048, ge=1)
+    """Tokens of a sample."""
+
+    micro_batch: int = Field(default=1, ge=1)
+    """Samples of a data-parallel rank at a time."""
+
+    accumulation: int = Field(default=1, ge=1)
+    """Micro-batches of a data-parallel rank in an optimizer step."""
+
+    tensor: int = Field(default=1, ge=1)
+    sequence_parallel: bool = False
+    async_tp: bool = False
+    pipeline: int = Field(default=1, ge=1)
+    interleave: int = Field(default=1, ge=1)
+    """Stages that a pipeline rank has of the model."""
+
+    context: int = Field(default=1, ge=1)
+    data: int = Field(default=0, ge=0)
+    """Data-parallel ranks; 0 for gpus / (tensor × pipeline × context)."""
+
+    shard: Literal["none", "optimizer", "gradients", "full"] = "none"
+    """What data-parallel ranks share instead of copying: ZeRO 0, 1, 2, 3 (FSDP is full)."""
+
+    recompute: Literal["none", "selective", "full"] = "none"
+    """What is computed again in the backward pass. selective, with attention full: the scores
+    (Korthikanti et al. 2022); with flash: torchtitan's choice of operators."""
+
+    attention: Literal["flash", "full"] = "flash"
+    """full keeps the scores, sequence × sequence, in memory."""
+
+    precision: Literal["fp32", "bf16", "fp16", "fp8"] = "bf16"
+    """Of the matrix products."""
+
+    gradient_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """In which gradients are kept."""
+
+    master: bool = True
+    """Whether weights are kept in float32 beside, or instead of, 16 bits."""
+
+    optimizer: Optimizer = "adamw"
+    offload: Literal["none", "optimizer", "all"] = "none"
+    """What lies in the host's memory between its uses."""
+
+    compile: bool = False
+    lora_rank: int = Field(default=0, ge=0)
+    """Rank of LoRA adapters on all linear layers of the blocks; 0 trains all weights."""
+
+    quantization: Literal["none", "nf4", "int8"] = "none"
+    """Of frozen weights, with lora_rank."""
+
+    experts: int = Field(default=0, ge=0)
+    """Experts of each feed-forward part; 0 for a dense model."""
+
+    active_experts: int = Field(default=0, ge=0)
+    """Experts that a token passes through."""
+
+    @field_validator("gpu")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in GPUS:
+            raise ValueError(f"no such device; {nearest(name, [*GPUS])}")
+        return name
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        inner = self.tensor * self.pipeline * self.context
+        if self.gpus % inner:
+            raise ValueError(
+                f"gpus {self.gpus}: expected a multiple of tensor × pipeline × context, {inner}"
+            )
+        if self.data and self.data * inner != self.gpus:
+            raise ValueError(
+                f"data {self.data} × tensor × pipeline × context is {self.data * inner}, and "
+                f"gpus {self.gpus}; leave data out to have it derived"
+            )
+        return self
+
+    @property
+    def device(self) -> Gpu:
+        return GPUS[self.gpu]
+
+    @property
+    def data_parallel(self) -> int:
+        """Ranks that have samples of their own; those that share each sample count as one."""
+        return self.gpus // (self.tensor * self.pipeline * self.context)
+
+    @property
+    def node_size(self) -> int:
+        return self.gpus_per_node or min(self.gpus, self.device.gpus_per_node)
+
+    @property
+    def nodes(self) -> int:
+        return -(-self.gpus // self.node_size)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one optimizer step, over all ranks."""
+        return self.data_parallel * self.micro_batch * self.accumulation * self.sequence
