@@ -1,0 +1,348 @@
+"""What memory and time need to know of a model: sizes and work of its parts, for one token.
+
+``of`` has them by formula for GPT's and Llama's shapes; ``read`` takes them of any other model as
+``python -m training.shapes`` prints them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from trainyard.common.errors import TrainingError
+from trainyard.foresight.setting import Setting
+
+Policy = Literal["none", "selective", "full"]
+
+WIDTH = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
+"""Bytes of an activation by the precision of the products; fp8 casts what is kept in 16 bits."""
+
+STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes for a token that a forward pass leaves for the backward pass."""
+
+    __pydantic_config__: ClassVar = STRICT
+    whole: float
+    """What each tensor-parallel rank has all of, unless they share the sequence, too."""
+
+    split: float
+    """What tensor-parallel ranks share."""
+
+    def __add__(self, other: "Kept") -> "Kept":
+        return Kept(self.whole + other.whole, self.split + other.split)
+
+    def on(self, tensor: int, *, sequence_parallel: bool) -> float:
+        """Bytes for a token on each of ``tensor`` ranks."""
+        return self.whole / (tensor if sequence_parallel else 1) + self.split / tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One part of a model, and how often the model has it; all figures are those of one.
+
+    Work and bytes are those of a token's forward pass.
+    """
+
+    __pydantic_config__: ClassVar = STRICT
+    name: str
+    """``embedding``, ``block``, ``head``, or as the model calls it."""
+
+    parameters: int
+    """All that the unit owns; a head that shares the embedding's weights does not own them."""
+
+    trained: int
+    """Parameters with a gradient: all, or the adapters'."""
+
+    replicated: int
+    """Parameters that every tensor-parallel rank has: norms, and biases after a row-wise split."""
+
+    matmul_flops: float
+    """Of products with weights: 2 for each weight that the token passes."""
+
+    attention_flops: float
+    """Of products of queries, keys and values over the whole sequence, none left out for being
+    causal: 4 × sequence × width of all heads."""
+
+    elementwise_bytes: float
+    """Read and written by all that is not a matrix product."""
+
+    kept: Mapping[Policy, Kept]
+    output_bytes: float
+    """What the next unit is given."""
+
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shapes:
+    """A model, from its first unit to its last."""
+
+    __pydantic_config__: ClassVar = STRICT
+    units: tuple[Unit, ...]
+    sequence: int
+    """Tokens of a sample (1 where a sample is no sequence)."""
+
+    logits: int
+    """Numbers for a token that the loss is taken of: the vocabulary's size."""
+
+    tied: bool = False
+    """Whether the last unit also uses the first one's weights."""
+
+    parameters: int = 0
+    trained: int = 0
+    matmul_flops: float = 0.0
+    attention_flops: float = 0.0
+
+    def __post_init__(self) -> None:
+        for total in ("parameters", "trained", "matmul_flops", "attention_flops"):
+            found = sum(getattr(unit, total) * unit.count for unit in self.units)
+            object.__setattr__(self, total, found)
+
+    @property
+    def largest(self) -> Unit:
+        """The unit with the most parameters."""
+        return max(self.units, key=lambda unit: unit.parameters)
+
+
+_TREE = TypeAdapter(Shapes)
+
+
+def read(tree: Mapping[str, Any]) -> Shapes:
+    """Shapes from JSON with the fields of ``Shapes`` and ``Unit``; the totals may be left out.
+
+    Raises:
+        TrainingError: a field is missing, unknown or of another kind.
+    """
+    try:
+        return _TREE.validate_python(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise TrainingError(
+            f"shapes: {where}: {first['msg']}; expected what python -m training.shapes prints"
+        ) from None
+
+
+def of(setting: Setting) -> Shapes:
+    """Shapes of the setting's model: GPT's with learned positions, else Llama's.
+
+    GPT: biases everywhere and layer norms, as in Radford et al. 2019. Llama: no biases, RMS norms
+    (Touvron et al. 2023).
+    """
+    return _of(
+        setting.layers,
+        setting.hidden,
+        setting.heads or max(1, setting.hidden // 128),
+        setting.kv_heads,
+        setting.ffn,
+        setting.gated,
+        setting.vocab,
+        setting.tied,
+        setting.positions == "learned",
+        setting.dropout > 0,
+        setting.sequence,
+        setting.attention == "full",
+        WIDTH[setting.precision],
+        setting.compile,
+        setting.lora_rank,
+        setting.experts,
+        setting.active_experts,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Widths:
+    """A block's inner widths, and what its kept bytes depend on."""
+
+    hidden: int
+    heads: int
+    queries: int
+    keys: int
+    ffn: int
+    gated: bool
+    biased: bool
+    dropout: bool
+    full_attention: bool
+    sequence: int
+    bytes: int
+    compiled: bool
+    rank: int
+    experts: int
+    active: int
+
+    @property
+    def linears(self) -> list[tuple[int, int]]:
+        """Each matrix that a token passes: what goes in, what comes out."""
+        h, f = self.hidden, self.ffn
+        attention = [(h, self.queries), (h, self.keys), (h, self.keys), (self.queries, h)]
+        return attention + ([(h, f)] * (1 + self.gated) + [(f, h)]) * self.active
+
+
+@lru_cache(maxsize=4096)
+def _of(
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    ffn: int,
+    gated: bool,
+    vocab: int,
+    tied: bool,
+    learned: bool,
+    dropout: bool,
+    sequence: int,
+    full_attention: bool,
+    width: int,
+    compiled: bool,
+    rank: int,
+    experts: int,
+    active: int,
+) -> Shapes:
+    head = hidden // heads
+    usual = -(-8 * hidden // 3 // 256) * 256 if gated else 4 * hidden
+    block = _Widths(
+        hidden=hidden,
+        heads=heads,
+        queries=heads * head,
+        keys=(kv_heads or heads) * head,
+        ffn=ffn or usual,
+        gated=gated,
+        biased=learned,
+        dropout=dropout,
+        full_attention=full_attention,
+        sequence=sequence,
+        bytes=width,
+        compiled=compiled,
+        rank=rank,
+        experts=experts,
+        active=max(active, 1) if experts else 1,
+    )
+    units = (
+        _embedding(block, vocab, learned),
+        _block(block, layers),
+        _head(block, vocab, tied),
+    )
+    return Shapes(units=units, sequence=sequence, logits=vocab, tied=tied)
+
+
+def _embedding(w: _Widths, vocab: int, learned: bool) -> Unit:
+    parameters = (vocab + learned * w.sequence) * w.hidden
+    kept = Kept(8 + w.dropout * w.hidden, 0)  # the tokens' numbers; dropout's mask
+    return Unit(
+        name="embedding",
+        parameters=parameters,
+        trained=0 if w.rank else parameters,
+        replicated=learned * w.sequence * w.hidden,
+        matmul_flops=0,
+        attention_flops=0,
+        elementwise_bytes=2 * w.bytes * w.hidden,
+        kept=dict.fromkeys(("none", "selective", "full"), kept),
+        output_bytes=w.bytes * w.hidden,
+    )
+
+
+def _head(w: _Widths, vocab: int, tied: bool) -> Unit:
+    """The last norm and the product with the vocabulary; memory counts the logits themselves."""
+    norm = w.hidden * (1 + w.biased)
+    parameters = norm + (0 if tied else vocab * w.hidden)
+    kept = Kept(w.bytes * w.hidden * (1 if w.compiled else 2), 0)
+    return Unit(
+        name="head",
+        parameters=parameters,
+        trained=0 if w.rank else parameters,
+        replicated=norm,
+        matmul_flops=2 * vocab * w.hidden,
+        attention_flops=0,
+        elementwise_bytes=2 * w.bytes * w.hidden + (w.bytes + 12) * vocab,
+        kept=dict.fromkeys(("none", "selective", "full"), kept),
+        output_bytes=w.bytes * vocab,
+    )
+
+
+def _block(w: _Widths, layers: int) -> Unit:
+    norms = 2 * w.hidden * (1 + w.biased)
+    after = 2 * w.hidden * w.biased  # biases of what comes out of attention and feed-forward
+    inside = (w.queries + 2 * w.keys + w.ffn * (1 + w.gated)) * w.biased
+    active = sum(into * out for into, out in w.linears)
+    idle = (w.experts - w.active) * (2 + w.gated) * w.hidden * w.ffn if w.experts else 0
+    router = w.hidden * w.experts
+    adapters = w.rank * sum(into + out for into, out in w.linears)
+    parameters = active + idle + router + norms + after + inside + adapters
+    return Unit(
+        name="block",
+        count=layers,
+        parameters=parameters,
+        trained=adapters if w.rank else parameters,
+        replicated=norms + after + router,
+        matmul_flops=2 * (active + router + adapters),
+        attention_flops=4 * w.sequence * w.queries,
+        elementwise_bytes=_elementwise(w),
+        kept={"none": _kept(w), "selective": _selected(w), "full": Kept(w.bytes * w.hidden, 0)},
+        output_bytes=w.bytes * w.hidden,
+    )
+
+
+def _elementwise(w: _Widths) -> float:
+    """Norms, residual additions, rotation, activation, dropout; compiled, neighbours are fused."""
+    stream = (2 * 2 + 2 * 3) * w.hidden * w.bytes
+    rotated = 0 if w.biased else (w.queries + w.keys) * w.bytes * (2 if w.compiled else 6)
+    passes = (3 if w.compiled else 5) if w.gated else 2
+    inner = passes * w.ffn * w.active * w.bytes
+    dropped = w.dropout * 2 * (2 * w.bytes + 1) * w.hidden
+    scores = w.full_attention * w.heads * w.sequence * (2 * w.bytes + w.dropout * (2 * w.bytes + 1))
+    return stream + rotated + inner + dropped + scores
+
+
+def _kept(w: _Widths) -> Kept:
+    """All that the operators' backward passes read (Korthikanti et al. 2022, section 4.1, for GPT).
+
+    Whole: input and output of both norms, masks of both dropouts. Split: queries, keys, values,
+    the attention's output, the feed-forward part's inner values. Llama's gate keeps four of those
+    (both products, SiLU's result, what goes down), GPT's GELU two. Compiled, the output of a norm
+    and what goes down are computed again.
+    """
+    stream = (2 if w.compiled else 4) * w.bytes * w.hidden + 2 * w.dropout * w.hidden
+    inner = 2 if w.compiled or not w.gated else 4
+    fed = inner * w.bytes * w.ffn * w.active
+    attention = w.bytes * (2 * w.queries + 2 * w.keys)
+    kept = Kept(stream, attention + fed + _scores(w))
+    return kept + _routed(w) + _adapted(w)
+
+
+def _scores(w: _Widths) -> float:
+    """Flash attention keeps a float32 for a row of scores (Dao et al. 2022); full attention the
+    probabilities and, with dropout, its mask and what it left: 5as in 16 bits."""
+    if not w.full_attention:
+        return 4 * w.heads
+    return w.heads * w.sequence * (w.bytes + w.dropout * (w.bytes + 1))
+
+
+def _selected(w: _Widths) -> Kept:
+    """With full attention, all but the scores (Korthikanti et al. 2022, section 5).
+
+    Else torchtitan's choice of operators: the block's input, attention's result, and of the matrix
+    products every other one (queries, values, the first inner one; gated, what comes down, too).
+    """
+    if w.full_attention:
+        return _kept(w) + Kept(0, -_scores(w))
+    stream = w.bytes * w.hidden * (1 + w.gated)
+    inner = w.bytes * (2 * w.queries + w.keys + w.ffn * w.active)
+    return Kept(stream, inner + 4 * w.heads) + _routed(w) + _adapted(w)
+
+
+def _routed(w: _Widths) -> Kept:
+    """Of experts: a copy of the input and of the output for each, and the router's scores."""
+    return Kept(2 * w.active * w.bytes * w.hidden + 4 * w.experts if w.experts else 0, 0)
+
+
+def _adapted(w: _Widths) -> Kept:
+    """Of adapters: what comes out of the first of their two matrices, and dropout's copy."""
+    if not w.rank:
+        return Kept(0, 0)
+    dropped = sum(into for into, _ in w.linears) * (w.bytes + 1) * w.dropout
+    return Kept(len(w.linears) * w.rank * w.bytes + dropped, 0)
