@@ -9,6 +9,7 @@
     ├── TrainingError         training cannot start or go on (settings, NaN, checkpoint)
     │   └── LostRankError     through no fault of its own: a restart goes on
     ├── GateError             the gate cannot be evaluated on what it was given
+    ├── ForesightError        a training cannot be foreseen
     └── EmulatorError         the emulator cannot start or cannot run a job
 
 A message names the file, field or step, the value, what was expected, and the fix.
@@ -52,6 +53,10 @@ class LostRankError(TrainingError):
 
 class GateError(TrainyardError):
     """The gate cannot be evaluated on what it was given."""
+
+
+class ForesightError(TrainyardError):
+    """A training cannot be foreseen: the message says why, without a subject."""
 
 
 class EmulatorError(TrainyardError):

@@ -81,6 +81,10 @@ class Setting(BaseModel):
     shard: Literal["none", "optimizer", "gradients", "full"] = "none"
     """What data-parallel ranks share instead of copying: ZeRO 0, 1, 2, 3 (FSDP is full)."""
 
+    shard_degree: int = Field(default=0, ge=0)
+    """Data-parallel ranks that share one copy of what ``shard`` names (hybrid: groups of them hold
+    copies); 0 for all of them."""
+
     recompute: Literal["none", "selective", "full"] = "none"
     """What is computed again in the backward pass. selective, with attention full: the scores
     (Korthikanti et al. 2022); with flash: torchtitan's choice of operators."""
@@ -133,6 +137,11 @@ class Setting(BaseModel):
                 f"data {self.data} × tensor × pipeline × context is {self.data * inner}, and "
                 f"gpus {self.gpus}; leave data out to have it derived"
             )
+        if self.shard_degree and self.data_parallel % self.shard_degree:
+            raise ValueError(
+                f"shard_degree {self.shard_degree} does not divide the {self.data_parallel} "
+                "data-parallel ranks; leave it out to share over all of them"
+            )
         return self
 
     @property
@@ -143,6 +152,12 @@ class Setting(BaseModel):
     def data_parallel(self) -> int:
         """Ranks that have samples of their own; those that share each sample count as one."""
         return self.gpus // (self.tensor * self.pipeline * self.context)
+
+    @property
+    def sharded_over(self) -> int:
+        """Ranks that share one copy of what ``shard`` names; context ranks hold the same weights,
+        and share them, too."""
+        return (self.shard_degree or self.data_parallel) * self.context
 
     @property
     def node_size(self) -> int:

@@ -1,0 +1,216 @@
+"""A training of ours as foresight is asked about it: recipe or training job → ``Setting``.
+
+What a job carries says as much as the recipe that it was compiled from: the loop's settings and the
+workload's stand in its hyperparameters. So whatever a definition holds, or ran, can be foreseen.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipelines.recipe.config import Recipe
+from training.adapters import Tuning, read_tuning
+from training.config import TrainConfig
+from training.workloads import read_settings
+from training.workloads.language_model.config import LanguageModelConfig
+from trainyard.common.errors import ForesightError, TrainingError
+from trainyard.foresight.gpus import GPUS
+from trainyard.foresight.setting import Setting
+from trainyard.machines import MACHINES, Machine
+
+BYTES = 257
+"""Tokens of the tokenizer ``bytes``: the bytes, and what ends a text."""
+
+SHARDS = {"fsdp": "full", "smp": "full"}
+ZERO = {1: "optimizer", 2: "gradients", 3: "full"}
+PRECISIONS = {"bfloat16": "bf16", "float32": "fp32"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """A training of our loop, as it can be foreseen."""
+
+    setting: Setting
+    steps: int
+    """Optimizer steps of the whole training."""
+
+    checkpoint_interval: int
+    """Optimizer steps between two checkpoints."""
+
+    assumed: tuple[str, ...] = ()
+    """What neither recipe nor job says, and what was taken for it."""
+
+
+def of_recipe(recipe: Recipe) -> Ours:
+    """The training of a recipe.
+
+    Raises:
+        ForesightError: it cannot be foreseen; says why.
+    """
+    train = recipe.train
+    if train.loop is None:
+        raise ForesightError(f"nobody knows what the script {train.script} computes")
+    return _ours(
+        train.loop,
+        _language_model(recipe.workload.name, recipe.workload.config),
+        train.tuning,
+        _cluster(train.instance_type, train.instance_count, train.processes_per_node),
+    )
+
+
+def of_job(
+    hyperparameters: Mapping[str, str],
+    instance_type: str,
+    instance_count: int,
+    ranks_per_node: int | None = None,
+) -> Ours:
+    """The training of a job, from its request or from what DescribeTrainingJob answers.
+
+    Args:
+        ranks_per_node: as the environment says it (PET_NPROC_PER_NODE); None: one a GPU.
+
+    Raises:
+        ForesightError: it is no training of our loop, or one that cannot be foreseen; says why.
+    """
+    if "workload" not in hyperparameters:
+        raise ForesightError("it does not run Trainyard's loop, and nobody knows what it computes")
+    fields = {name: v for name, v in hyperparameters.items() if name in TrainConfig.model_fields}
+    try:
+        told = read_settings(hyperparameters.get("workload_config", "{}"))
+        workload = _language_model(hyperparameters["workload"], told)
+        tuning = read_tuning(hyperparameters.get("tuning", ""))
+        loop = TrainConfig.model_validate(fields)
+    except (ValidationError, TrainingError) as error:
+        raise ForesightError(f"its hyperparameters are none of our loop's: {error}") from None
+    cluster = _cluster(instance_type, instance_count, ranks_per_node or 0)
+    return _ours(loop, workload, tuning, cluster)
+
+
+def _language_model(workload: str, config: Mapping[str, Any]) -> LanguageModelConfig:
+    if workload != "language_model":
+        raise ForesightError(f"the shapes of workload {workload}'s model are not known")
+    return LanguageModelConfig.model_validate(config)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    gpu: str
+    nodes: int
+    ranks_per_node: int
+    node_gbps: float
+
+
+def _cluster(instance_type: str, nodes: int, ranks_per_node: int) -> _Cluster:
+    machine = MACHINES.get(instance_type)
+    if machine is None:
+        raise ForesightError(f"{instance_type} is not in trainyard/machines.csv")
+    if machine.kind == "cpu":
+        raise ForesightError(f"{instance_type} has no GPU")
+    gpu, ranks = _gpu(machine), ranks_per_node or machine.accelerators
+    if gpu is None:
+        raise ForesightError(
+            f"{instance_type} has {machine.accelerator}, of which trainyard/foresight/gpus.csv has "
+            "no figures"
+        )
+    if ranks > machine.accelerators:
+        raise ForesightError(
+            f"{ranks} ranks share the {machine.accelerators} accelerators of {instance_type}"
+        )
+    return _Cluster(gpu, nodes, ranks, machine.network_gbps)
+
+
+def _gpu(machine: Machine) -> str | None:
+    """The device that is in the machine: of that name, and of nearly that memory."""
+    alike = [
+        gpu
+        for gpu in GPUS.values()
+        if gpu.name.partition("-")[0].lower() == machine.accelerator
+        and gpu.memory_gib <= machine.accelerator_memory_gib + 1
+    ]
+    return max(alike, key=lambda gpu: gpu.memory_gib).name if alike else None
+
+
+def _ours(
+    loop: TrainConfig, workload: LanguageModelConfig, tuning: Tuning, cluster: _Cluster
+) -> Ours:
+    model, assumed = _model(workload)
+    world = cluster.nodes * cluster.ranks_per_node
+    try:
+        setting = Setting.model_validate(
+            {
+                **model,
+                **_layout(loop, world),
+                **_numbers(loop, tuning),
+                "gpu": cluster.gpu,
+                "gpus": world,
+                "gpus_per_node": cluster.ranks_per_node,
+                "node_gbps": cluster.node_gbps,
+            }
+        )
+    except ValueError as error:  # pydantic's are, too
+        raise ForesightError(f"the layout is impossible: {error}") from None
+    return Ours(
+        setting=setting,
+        steps=loop.max_steps,
+        checkpoint_interval=loop.checkpoint_interval,
+        assumed=assumed,
+    )
+
+
+def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The model's shape in foresight's words, and what of it was assumed."""
+    if config.head_width * config.heads != config.dim:
+        raise ForesightError(
+            f"heads of {config.head_width} that are not dim / heads ({config.dim} / "
+            f"{config.heads}) are not modelled"
+        )
+    known = config.vocabulary or (BYTES if config.tokenizer == "bytes" else None)
+    vocab = known or Setting.model_fields["vocab"].default
+    assumed = () if known else (f"a vocabulary of {vocab:,}: only tokenizer.json knows it",)
+    return {
+        "layers": config.layers,
+        "hidden": config.dim,
+        "heads": config.heads,
+        "kv_heads": config.groups,
+        "ffn": config.hidden,
+        "gated": True,
+        "vocab": vocab,
+        "tied": config.tie_embeddings,
+        "sequence": config.context_length,
+    }, assumed
+
+
+def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
+    shard = SHARDS.get(loop.strategy, "none")
+    if loop.strategy == "deepspeed":
+        shard = ZERO[loop.zero_stage]
+    kept = loop.reshard_after_forward
+    if shard == "full" and (kept == "never" or (kept == "default" and loop.pipeline_parallel > 1)):
+        shard = "gradients"  # weights stay gathered until the step's end
+    return {
+        "micro_batch": loop.micro_batch,
+        "accumulation": loop.micro_batches(world),
+        "tensor": loop.tensor_parallel,
+        "sequence_parallel": loop.sequence_parallel and loop.tensor_parallel > 1,
+        "pipeline": loop.pipeline_parallel,
+        "interleave": loop.stages // loop.pipeline_parallel,
+        "context": loop.context_parallel,
+        "shard": shard,
+        "shard_degree": loop.shard_degree,
+        "offload": "all" if loop.cpu_offload else "none",
+        "recompute": loop.activation_checkpointing,
+        "compile": loop.compile,
+    }
+
+
+def _numbers(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
+    if loop.precision not in PRECISIONS:
+        raise ForesightError(f"precision {loop.precision} is for comparing curves, not modelled")
+    if tuning.freeze:
+        raise ForesightError("weights that freeze leaves as they are, are not modelled")
+    return {
+        "precision": PRECISIONS[loop.precision],
+        "lora_rank": tuning.adapters.rank if tuning.adapters else 0,
+    }
