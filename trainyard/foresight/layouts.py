@@ -1,0 +1,226 @@
+"""The layouts that a training could have on given machines, and of those the ones that fit.
+
+A layout is a :class:`~trainyard.foresight.setting.Setting` with all its degrees. What cannot be is
+never made: a global batch that the ranks cannot share, heads that the tensor ranks cannot, blocks
+that the stages cannot. Of what could be, memory says what fits; it grows with the micro-batch and
+shrinks with recomputation, so most layouts are answered by one of their neighbours.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
+
+from trainyard.foresight.setting import Setting
+
+Shard = Literal["none", "optimizer", "gradients", "full"]
+Recompute = Literal["none", "selective", "full"]
+SHORTEST_SHARE = 4096
+"""Tokens of a sequence that a context-parallel rank has at least: below, a ring's step hides no
+traffic (Llama 3, section 3.3.2, splits sequences of 131,072 over 16 ranks)."""
+
+
+class Fit(Protocol):
+    """What memory says of one layout."""
+
+    @property
+    def fits(self) -> Literal["yes", "no", "unsure"]: ...
+
+
+F = TypeVar("F", bound=Fit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a layout needs to know of an instance type."""
+
+    gpu: str
+    gpus: int
+    """Devices of one instance."""
+
+    node_gbps: float
+    """Its network, in 10⁹ bits a second."""
+
+
+def _anything(_: Setting) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What may be varied."""
+
+    shard: Sequence[Shard] = ("none", "optimizer", "gradients", "full")
+    """From the most memory to the least."""
+
+    tensor: Sequence[int] = (1, 2, 4, 8)
+    pipeline: Sequence[int] = (1, 2, 4, 8, 16, 32)
+    interleave: Sequence[int] = (1, 2, 4, 8)
+    context: Sequence[int] = (1, 2, 4, 8, 16)
+    micro_batch: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    """Rising."""
+
+    recompute: Sequence[Recompute] = ("none", "selective", "full")
+    """From the most memory to the least."""
+
+    precision: Sequence[str] = ("bf16",)
+    refuse: Callable[[Setting], str | None] = _anything
+    """Why a layout is not to be had, None where it is; asked of each that the rest allows."""
+
+
+@dataclass(slots=True)
+class Count:
+    """What was looked at."""
+
+    layouts: int = 0
+    """Layouts that could be."""
+
+    asked: int = 0
+    """Of those, how many memory was asked about; the others are answered by a neighbour."""
+
+    fit: int = 0
+    refusals: dict[str, int] = field(default_factory=dict)
+    """Why → how many layouts of the rest :attr:`Space.refuse` refused."""
+
+
+def node_counts(most: int) -> list[int]:
+    """Counts of nodes to try: powers of two and one and a half times them, and ``most`` itself."""
+    powers = [2**exponent for exponent in range(most.bit_length())]
+    return sorted({n for power in powers for n in (power, power * 3 // 2) if n <= most} | {most})
+
+
+def fitting(
+    model: Setting,
+    machine: Machine,
+    nodes: int,
+    global_batch: int,
+    space: Space,
+    remember: Callable[[Setting], F],
+    count: Count,
+) -> Iterator[tuple[Setting, F]]:
+    """The layouts of ``model`` on ``nodes`` machines that fit, or may, with what memory says.
+
+    Of those that differ in recomputation alone, the least that surely fits is given, and what may
+    fit with less: more only takes longer.
+
+    Args:
+        model: its fields that say what is trained; those of the layout are replaced.
+        global_batch: samples of an optimizer step, over all ranks.
+        remember: what memory says of a layout.
+        count: is added to.
+    """
+    base = model.model_copy(
+        update={
+            "gpu": machine.gpu,
+            "gpus": machine.gpus * nodes,
+            "gpus_per_node": machine.gpus,
+            "node_gbps": machine.node_gbps,
+            "data": 0,
+        }
+    )
+    for degrees, per_rank in _degrees(base, global_batch, space):
+        micro = [size for size in space.micro_batch if _shares(per_rank, size, degrees)]
+        for shard in reversed(space.shard):  # where the least memory is too much, so is more
+            if shard != "none" and degrees["data"] * degrees["context"] == 1:
+                continue
+            asked = count.asked
+            family = base.model_copy(update={**degrees, "data": 0, "shard": shard})
+            found = list(_stairs(family, per_rank, micro, space, remember, count))
+            yield from found
+            if not found and count.asked > asked:
+                break
+
+
+def _degrees(
+    base: Setting, global_batch: int, space: Space
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """(degrees and precision, samples of a data-parallel rank) of all that could be."""
+    gpus, node = base.gpus, base.node_size
+    for tensor in space.tensor:
+        if node % tensor or not _splits(base, tensor):
+            continue
+        for context in space.context:
+            if not _cuts(base.sequence, context):
+                continue
+            for pipeline in space.pipeline:
+                data, left = divmod(gpus, tensor * pipeline * context)
+                if left or not data or global_batch % data:
+                    continue
+                for interleave in space.interleave:
+                    if not _stages(base.layers, pipeline, interleave):
+                        continue
+                    for precision in space.precision:
+                        degrees = {
+                            "tensor": tensor,
+                            "sequence_parallel": tensor > 1,
+                            "context": context,
+                            "pipeline": pipeline,
+                            "interleave": interleave,
+                            "precision": precision,
+                            "data": data,
+                        }
+                        yield degrees, global_batch // data
+
+
+def _splits(base: Setting, tensor: int) -> bool:
+    """Whether each of ``tensor`` ranks has as many heads as the others, and whole ones."""
+    heads = base.heads or max(1, base.hidden // 128)
+    groups = base.kv_heads or heads
+    return not (heads % tensor or groups % tensor or base.hidden % tensor or base.ffn % tensor)
+
+
+def _cuts(sequence: int, context: int) -> bool:
+    return context == 1 or (sequence % context == 0 and sequence // context >= SHORTEST_SHARE)
+
+
+def _stages(layers: int, pipeline: int, interleave: int) -> bool:
+    """Whether the stages have equally many blocks; embedding and head may count as one each, as
+    in Llama 3 405B, which has 126 = 128 − 2 blocks for that (section 3.3.2)."""
+    if pipeline == 1:
+        return interleave == 1
+    stages = pipeline * interleave
+    return stages <= layers and (layers % stages == 0 or (layers + 2) % stages == 0)
+
+
+def _shares(per_rank: int, micro_batch: int, degrees: dict[str, Any]) -> bool:
+    """Whether a rank's samples are whole micro-batches, enough to keep a pipeline's ranks busy;
+    interleaved schedules take them in rounds of as many as there are ranks (Narayanan 2021)."""
+    micro_batches, left = divmod(per_rank, micro_batch)
+    if left or micro_batches < degrees["pipeline"]:
+        return False
+    return degrees["interleave"] == 1 or micro_batches % degrees["pipeline"] == 0
+
+
+def _stairs(
+    family: Setting,
+    per_rank: int,
+    micro_batches: Sequence[int],
+    space: Space,
+    remember: Callable[[Setting], F],
+    count: Count,
+) -> Iterator[tuple[Setting, F]]:
+    """Walk along the edge of what fits: up in micro-batches, and down in memory at each that does
+    not fit any more."""
+    count.layouts += len(micro_batches) * len(space.recompute)
+    level = 0
+    for micro_batch in micro_batches:
+        for deeper in range(level, len(space.recompute)):
+            setting = family.model_copy(
+                update={
+                    "micro_batch": micro_batch,
+                    "accumulation": per_rank // micro_batch,
+                    "recompute": space.recompute[deeper],
+                }
+            )
+            if why := space.refuse(setting):
+                count.refusals[why] = count.refusals.get(why, 0) + 1
+                continue
+            count.asked += 1
+            answer = remember(setting)
+            if answer.fits != "no":
+                count.fit += 1
+                yield setting, answer
+            if answer.fits == "yes":
+                break
+            level = deeper + 1 if answer.fits == "no" else level
+        if level == len(space.recompute):
+            return
