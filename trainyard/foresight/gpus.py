@@ -4,6 +4,11 @@
 bandwidths of NVIDIA's data sheets, as stas00/ml-engineering's accelerator table lists them
 (2026-08). ``memory_gib`` is what PyTorch finds of the label: 79.1 on p5, 39.39 on p4d, 22.18 on g5
 by error messages of real trainings; where it is scaled from those, column ``guessed`` says so.
+
+``matmul_tflops`` are the best rates that products of large matrices were measured to reach (the
+same book's MAMF, 2026-08); the guessed ones are the shares of the peak that H100 reaches: 80 %
+in 16 bits, 71 % in fp8. A device that is limited to less power than its siblings (H100 of 500 W)
+reaches their rate times the ratio of the limits: both of them are bound by it.
 """
 
 import csv
@@ -25,6 +30,10 @@ class Gpu:
     fp8_tflops: float
     """The same in fp8; 0 for a device without."""
 
+    matmul_tflops: float
+    """The best that products of large matrices reach of ``bf16_tflops``."""
+
+    matmul_fp8_tflops: float
     memory_gib: float
     """What PyTorch can use of the label."""
 
@@ -48,6 +57,8 @@ def _gpu(row: Mapping[str, str]) -> Gpu:
         name=row["name"],
         bf16_tflops=float(row["bf16_tflops"]),
         fp8_tflops=float(row["fp8_tflops"]),
+        matmul_tflops=float(row["matmul_tflops"]),
+        matmul_fp8_tflops=float(row["matmul_fp8_tflops"]),
         memory_gib=float(row["memory_gib"]),
         bandwidth_tb_s=float(row["bandwidth_tb_s"]),
         link_gb_s=float(row["link_gb_s"]),

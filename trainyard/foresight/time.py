@@ -1,0 +1,149 @@
+"""How long an optimizer step takes: the work of ``work.py`` on devices that fall short of ideal.
+
+By how much they do is in ``constants.json``, which ``python -m benchmarks.foresight --fit`` writes.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainyard.foresight import work as work_of
+from trainyard.foresight.setting import Setting
+from trainyard.foresight.shapes import Shapes
+from trainyard.foresight.spread import Spread
+from trainyard.foresight.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """What is fitted; each holds for all devices and frameworks."""
+
+    matmul: float
+    """Share of the best measured rate that products reach, in a model that is wide."""
+
+    narrow: float
+    """What a product in a model of width 1,000 takes longer, as a share."""
+
+    flash_ampere: float
+    """Share of the peak that flash attention reaches on Ampere and Ada."""
+
+    flash_hopper: float
+    """And on Hopper and Blackwell."""
+
+    scores: float
+    """Share of the peak that attention with kept scores reaches."""
+
+    elementwise: float
+    """Seconds of what is no product, over its bytes ÷ memory bandwidth."""
+
+    casts: float
+    """Bytes that fp8's casts move, over those of the activations."""
+
+    link: float
+    """Share of NVLink's rate that a collective reaches."""
+
+    asynchronous: float
+    """Share of tensor parallelism's exchange that asynchronous products leave exposed."""
+
+    network: float
+    """Share of the network's rate that a collective reaches."""
+
+    hop_us: float
+    """Latency of a rank in a ring, in microseconds."""
+
+    overlap: float
+    """Share of the shorter that is lost where exchange and computation overlap."""
+
+    launch_us: float
+    """The host's time for the kernels of one block's forward pass, in microseconds."""
+
+    step_ms: float
+    """What a step takes beside, in milliseconds: clipping, synchronising, logging."""
+
+    low: float
+    """p10 over the median."""
+
+    high: float
+    """p90 over the median."""
+
+
+def _read(path: Path) -> Constants:
+    return Constants(**json.loads(path.read_text(encoding="utf-8")))
+
+
+CONSTANTS = _read(Path(__file__).with_name("constants.json"))
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """What a step takes, and of what that consists."""
+
+    step_seconds: Spread
+    parts: Mapping[str, float]
+    """Seconds of a step that each part adds."""
+
+    tokens_per_second_per_gpu: Spread
+    mfu: float
+    """Share of the devices' 16-bit peak, by 6N + 12·L·h·s operations a token (Chowdhery et al.
+    2022, appendix B); what is computed again is not counted."""
+
+
+def seconds(work: Work, c: Constants) -> dict[str, Any]:
+    """Seconds of a step by part; ``work`` has numbers, or arrays for as many settings."""
+    compute = (work.matmul + work.narrow * c.narrow) / c.matmul
+    attention = (
+        work.flash_ampere / c.flash_ampere
+        + work.flash_hopper / c.flash_hopper
+        + work.scores / c.scores
+    )
+    moved = work.elementwise * c.elementwise + work.casts * c.casts
+    tensor = (work.tensor + work.tensor_async * c.asynchronous) / c.link
+    tensor = tensor + work.tensor_nodes / c.network
+    device = compute + attention + moved
+    host = _longer(device, work.passes * c.launch_us * 1e-6) - device
+    busy = device + host + tensor
+    exchanged = (work.gathers + work.context) / c.network + work.hops * c.hop_us * 1e-6
+    return {
+        "compute": compute,
+        "attention": attention,
+        "element-wise": moved,
+        "host": host + c.step_ms * 1e-3,
+        "tensor parallel": tensor,
+        "data parallel": _exposed(busy, exchanged, c.overlap) + work.reduction / c.network,
+        "pipeline": work.boundary / c.network,
+        "optimizer": work.optimizer / 0.8,
+    }
+
+
+def _longer(device: Any, host: Any) -> Any:
+    """The longer of two that run ahead of each other; near the tie a little more."""
+    return (device**4 + host**4) ** 0.25
+
+
+def _exposed(busy: Any, exchanged: Any, lost: float) -> Any:
+    """What an exchange adds to the computation that hides it: what is longer, and a share."""
+    apart = abs(exchanged - busy)
+    shorter = (busy + exchanged - apart) / 2
+    longer = (busy + exchanged + apart) / 2
+    return longer - busy + lost * shorter
+
+
+def foresee(
+    setting: Setting, shapes: Shapes | None = None, efficiency: Constants | None = None
+) -> Time:
+    """Time of a step of ``setting``.
+
+    Args:
+        shapes: the model's, where it is not the GPT or Llama that the setting's fields describe.
+        efficiency: constants of a machine that was measured; else those of ``constants.json``.
+    """
+    c = efficiency or CONSTANTS
+    work = work_of.of(setting, shapes)
+    parts = seconds(work, c)
+    step = sum(parts.values())
+    spread = Spread.around(step, c.low, c.high)
+    tokens = setting.tokens / setting.gpus
+    peak = setting.device.bf16_tflops * 1e12
+    return Time(spread, parts, spread.inverse(tokens), work.flops * tokens / step / peak)
