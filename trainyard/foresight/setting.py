@@ -95,8 +95,9 @@ class Setting(BaseModel):
     precision: Literal["fp32", "bf16", "fp16", "fp8"] = "bf16"
     """Of the matrix products."""
 
-    gradient_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """In which gradients are kept."""
+    gradient_dtype: Literal["fp32", "bf16", "fp16"] | None = None
+    """In which gradients are kept. Left out: float32, or 16 bits with weights that are kept in
+    nothing else."""
 
     master: bool = True
     """Whether weights are kept in float32 beside, or instead of, 16 bits."""
@@ -158,6 +159,13 @@ class Setting(BaseModel):
         """Ranks that share one copy of what ``shard`` names; context ranks hold the same weights,
         and share them, too."""
         return (self.shard_degree or self.data_parallel) * self.context
+
+    @property
+    def gradients_in(self) -> Literal["fp32", "bf16", "fp16"]:
+        """``gradient_dtype``, or what follows where it is left out."""
+        if self.gradient_dtype is not None:
+            return self.gradient_dtype
+        return "fp32" if self.master or self.precision == "fp32" else "bf16"
 
     @property
     def node_size(self) -> int:

@@ -76,6 +76,8 @@ class Unit:
     """What the next unit is given."""
 
     count: int = 1
+    widest: int = 0
+    """Weights of its largest matrix, gate and inner product being one; 0 where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,12 @@ def read(tree: Mapping[str, Any]) -> Shapes:
         ) from None
 
 
+def megatron(setting: Setting) -> bool:
+    """Whether the layout is one of Megatron's, whose operators are fused otherwise than torch's."""
+    split = setting.tensor * setting.pipeline * setting.context > 1
+    return split and setting.shard != "full"
+
+
 def of(setting: Setting) -> Shapes:
     """Shapes of the setting's model: GPT's with learned positions, else Llama's.
 
@@ -148,6 +156,7 @@ def of(setting: Setting) -> Shapes:
         setting.sequence,
         setting.attention == "full",
         WIDTH[setting.precision],
+        2 if setting.compile else 4 - megatron(setting),
         setting.compile,
         setting.lora_rank,
         setting.experts,
@@ -170,6 +179,7 @@ class _Widths:
     full_attention: bool
     sequence: int
     bytes: int
+    inner: int
     compiled: bool
     rank: int
     experts: int
@@ -198,6 +208,7 @@ def _of(
     sequence: int,
     full_attention: bool,
     width: int,
+    inner: int,
     compiled: bool,
     rank: int,
     experts: int,
@@ -217,6 +228,7 @@ def _of(
         full_attention=full_attention,
         sequence=sequence,
         bytes=width,
+        inner=inner if gated else 2,
         compiled=compiled,
         rank=rank,
         experts=experts,
@@ -261,6 +273,7 @@ def _head(w: _Widths, vocab: int, tied: bool) -> Unit:
         elementwise_bytes=2 * w.bytes * w.hidden + (w.bytes + 12) * vocab,
         kept=dict.fromkeys(("none", "selective", "full"), kept),
         output_bytes=w.bytes * vocab,
+        widest=vocab * w.hidden,
     )
 
 
@@ -284,6 +297,7 @@ def _block(w: _Widths, layers: int) -> Unit:
         elementwise_bytes=_elementwise(w),
         kept={"none": _kept(w), "selective": _selected(w), "full": Kept(w.bytes * w.hidden, 0)},
         output_bytes=w.bytes * w.hidden,
+        widest=w.hidden * w.ffn * (1 + w.gated),
     )
 
 
@@ -302,13 +316,13 @@ def _kept(w: _Widths) -> Kept:
     """All that the operators' backward passes read (Korthikanti et al. 2022, section 4.1, for GPT).
 
     Whole: input and output of both norms, masks of both dropouts. Split: queries, keys, values,
-    the attention's output, the feed-forward part's inner values. Llama's gate keeps four of those
-    (both products, SiLU's result, what goes down), GPT's GELU two. Compiled, the output of a norm
-    and what goes down are computed again.
+    the attention's output, the feed-forward part's inner values. Of those GPT's GELU keeps two,
+    Llama's gate four (both products, SiLU's result, what goes down), three where Megatron fuses it
+    (megatron/core/fusions/fused_bias_swiglu.py). Compiled, norms and what goes down are computed
+    again.
     """
     stream = (2 if w.compiled else 4) * w.bytes * w.hidden + 2 * w.dropout * w.hidden
-    inner = 2 if w.compiled or not w.gated else 4
-    fed = inner * w.bytes * w.ffn * w.active
+    fed = w.inner * w.bytes * w.ffn * w.active
     attention = w.bytes * (2 * w.queries + 2 * w.keys)
     kept = Kept(stream, attention + fed + _scores(w))
     return kept + _routed(w) + _adapted(w)

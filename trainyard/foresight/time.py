@@ -70,7 +70,7 @@ class Constants:
 
 
 def _read(path: Path) -> Constants:
-    return Constants(**json.loads(path.read_text(encoding="utf-8")))
+    return Constants(**json.loads(path.read_text(encoding="utf-8"))["time"])
 
 
 CONSTANTS = _read(Path(__file__).with_name("constants.json"))

@@ -223,7 +223,7 @@ def _data(work: Work, setting: Setting, model: Shapes, block: Unit) -> None:
         work.gathers = _collective(setting, volume, ranks)
         work.hops = messages * blocks * setting.accumulation * (ranks - 1)
     else:
-        volume = trained * (BYTES[setting.gradient_dtype] + width)
+        volume = trained * (BYTES[setting.gradients_in] + width)
         work.reduction = _collective(setting, volume, ranks)
 
 

@@ -1,0 +1,179 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainyard.foresight import memory, shapes, stages
+from trainyard.foresight.setting import Setting
+from trainyard.foresight.shapes import Kept, Shapes, Unit
+from trainyard.foresight.states import resident
+
+GIB = 2**30
+GPT: dict[str, Any] = {
+    "gpu": "A100-80",
+    "positions": "learned",
+    "dropout": 0.1,
+    "attention": "full",
+    "precision": "fp16",
+    "vocab": 51200,
+    "sequence": 2048,
+    "tensor": 8,
+    "accumulation": 64,
+}
+LLAMA: dict[str, Any] = {"gpu": "H100-80", "gated": True, "vocab": 128256, "kv_heads": 8}
+KORTHIKANTI = {
+    "22B": {"layers": 48, "hidden": 6144, "heads": 64, "micro_batch": 4},
+    "175B": {"layers": 96, "hidden": 12288, "heads": 96, "pipeline": 8, "interleave": 3},
+    "530B": {"layers": 105, "hidden": 20480, "heads": 128, "pipeline": 35, "interleave": 3},
+    "1T": {"layers": 128, "hidden": 25600, "heads": 160, "pipeline": 64},
+}
+
+
+def gpt(size: str, **more: Any) -> Setting:
+    given = GPT | KORTHIKANTI[size] | more
+    return Setting.model_validate(given | {"gpus": 8 * given.get("pipeline", 1)})
+
+
+@pytest.mark.parametrize(
+    ("size", "selective", "gib"),
+    [
+        ("22B", False, 59.25),
+        ("22B", True, 9.5625),
+        ("175B", False, 66.84375),
+        ("175B", True, 12.3515625),
+        ("530B", False, 114.0234375),
+        ("1T", True, 26.5625),
+    ],
+)
+def test_the_first_stage_keeps_what_figure_1_of_korthikanti_shows(
+    size: str, selective: bool, gib: float
+):
+    """Blocks alone, as the figure has it."""
+    setting = gpt(size, sequence_parallel=selective, recompute="selective" if selective else "none")
+    first = stages.of(setting, shapes.of(setting))[0]
+    tokens = setting.micro_batch * setting.sequence
+    ((block, count),) = [pair for pair in first.units if pair[0].name == "block"]
+    kept = block.kept[setting.recompute].on(8, sequence_parallel=selective)
+    assert kept * count * first.flight * tokens / GIB == gib
+
+
+@pytest.mark.parametrize(("size", "gib"), [("22B", 45.5625), ("1T", 32.958984375)])
+def test_states_are_those_of_figure_1(size: str, gib: float):
+    """18 bytes of each weight of the blocks' matrices; embeddings and biases are not in it."""
+    setting = gpt(size)
+    block = shapes.of(setting).units[1]
+    matrices = bare(int(block.matmul_flops) // 2, 1)
+    stage = stages.Stage(0, ((matrices, block.count / setting.pipeline),), None, 1, 0)
+    found = resident(setting, stage)
+    assert (found.parameters + found.gradients + found.optimizer) / GIB == gib
+
+
+def bare(parameters: int, flops: int) -> Unit:
+    return Unit(
+        name="layer",
+        parameters=parameters,
+        trained=parameters,
+        replicated=0,
+        matmul_flops=flops,
+        attention_flops=0,
+        elementwise_bytes=0,
+        kept=dict.fromkeys(("none", "selective", "full"), Kept(0, 0)),
+        output_bytes=0,
+    )
+
+
+T5_3B = Shapes(units=(bare(32_000_000, 2), bare(2_819_000_000, 0)), sequence=1, logits=0)
+
+
+@pytest.mark.parametrize(
+    ("offload", "beside", "gib"), [("all", 0, 0.12), ("optimizer", 0, 0.79), ("none", 2, 6.10)]
+)
+def test_shared_states_are_those_of_deepspeeds_estimate(offload: str, beside: int, gib: float):
+    """t5-3b on 8 GPUs, the docs' page on memory, largest layer 32M. ``beside``: DeepSpeed has 16-bit weights next to
+    the float32 ones, where FSDP has none."""
+    given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": "full", "offload": offload}
+    setting = Setting.model_validate({"gpu": "A100-80"} | given)
+    states = resident(setting, stages.of(setting, T5_3B)[0])
+    total = states.parameters + states.gradients + states.optimizer + states.gathered_blocks
+    total += beside * T5_3B.parameters / 8
+    assert total / GIB == pytest.approx(gib, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("shard", "expected"),
+    [("none", 16), ("optimizer", 4 + 12 / 8), ("gradients", 2 + 14 / 8), ("full", 16 / 8)],
+)
+def test_states_are_those_of_zero(shard: str, expected: float):
+    """Rajbhandari et al. 2020, figure 1: 16-bit gradients, Adam in float32."""
+    given = {"gpus": 8, "layers": 4, "hidden": 256, "shard": shard, "gradient_dtype": "fp16"}
+    setting = Setting.model_validate(LLAMA | {"kv_heads": 0} | given)
+    model = shapes.of(setting)
+    states = resident(setting, stages.of(setting, model)[0])
+    total = states.parameters + states.gradients + states.optimizer
+    assert total / model.parameters == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("accumulation", [1, 3, 64])
+@pytest.mark.parametrize("interleave", [1, 2])
+def test_stages_share_all_blocks_and_begin_no_more_than_there_is(
+    accumulation: int, interleave: int
+):
+    given = {"gpus": 4, "pipeline": 4, "layers": 30, "hidden": 1024, "kv_heads": 0}
+    given |= {"accumulation": accumulation, "interleave": interleave}
+    setting = Setting.model_validate(LLAMA | given)
+    first, second, last = stages.of(setting, shapes.of(setting))
+    count = [dict((unit.name, n) for unit, n in stage.units) for stage in (first, second, last)]
+    assert count[0]["block"] + 2 * count[1]["block"] + count[2]["block"] == 30
+    assert first.flight >= second.flight >= last.flight >= min(1, accumulation)
+    assert first.flight <= accumulation
+
+
+SETTINGS = st.fixed_dictionaries(
+    {
+        "gpu": st.just("H100-80"),
+        "gpus": st.sampled_from([8, 64]),
+        "layers": st.sampled_from([8, 32]),
+        "hidden": st.sampled_from([1024, 8192]),
+        "gated": st.booleans(),
+        "tied": st.booleans(),
+        "micro_batch": st.sampled_from([1, 8]),
+        "accumulation": st.sampled_from([1, 16]),
+        "tensor": st.sampled_from([1, 4]),
+        "pipeline": st.sampled_from([1, 2]),
+        "shard": st.sampled_from(["none", "optimizer", "gradients", "full"]),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
+        "offload": st.sampled_from(["none", "optimizer", "all"]),
+        "lora_rank": st.sampled_from([0, 16]),
+        "compile": st.booleans(),
+    }
+)
+
+
+@given(SETTINGS)
+def test_categories_add_up_and_no_less_work_needs_more(given: dict[str, Any]):
+    setting = Setting.model_validate(given)
+    found = memory.foresee(setting)
+    assert sum(one.p50 for one in found.categories.values()) == pytest.approx(found.peak.p50)
+    assert 0 < found.peak.p10 <= found.peak.p50 <= found.peak.p90
+    more = setting.model_copy(update={"micro_batch": setting.micro_batch * 2})
+    assert memory.foresee(more).peak.p50 >= found.peak.p50
+    full = setting.model_copy(update={"recompute": "full"})
+    if setting.recompute == "selective":
+        assert memory.foresee(full).peak.p50 <= found.peak.p50 * 1.001
+
+
+@pytest.mark.parametrize(("layers", "fits"), [(2, "yes"), (80, "no")])
+def test_what_is_far_from_the_edge_is_said(layers: int, fits: str):
+    setting = Setting.model_validate(LLAMA | {"layers": layers, "hidden": 8192, "ffn": 28672})
+    assert memory.foresee(setting).fits == fits
+
+
+def test_what_lies_in_the_hosts_memory_is_not_in_the_gpus():
+    given = LLAMA | {"layers": 32, "hidden": 4096, "gpus": 8, "shard": "full"}
+    here = memory.foresee(Setting.model_validate(given))
+    away = memory.foresee(Setting.model_validate(given | {"offload": "all"}))
+    assert here.host_gib == 0
+    left = sum(here.categories[name].p50 for name in ("parameters", "gradients", "optimizer"))
+    assert away.host_gib == pytest.approx(8 * left)
+    assert away.peak.p50 < here.peak.p50

@@ -1,0 +1,219 @@
+"""How much memory a training takes on the fullest of its GPUs, for what, and whether it fits.
+
+Torch's peak is looked for at the moments at which it can come: the end of the forward pass, where
+the loss is taken; the backward pass of the block that comes first in it; the optimizer's step; a
+save. What is counted is the reserved maximum (``torch.cuda.max_memory_reserved``), which programs
+print; the allocated one is less by the category ``reserve``.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from trainyard.foresight import shapes as shapes_of
+from trainyard.foresight import stages
+from trainyard.foresight.setting import Setting
+from trainyard.foresight.shapes import WIDTH, Shapes
+from trainyard.foresight.spread import Spread
+from trainyard.foresight.stages import Stage
+from trainyard.foresight.states import States, resident
+
+GIB = 2**30
+CATEGORIES = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+    "gathered",
+    "logits",
+    "buffers",
+    "reserve",
+)
+"""What memory is for. gathered: whole weights and gradients of units that ranks share. buffers:
+what a backward pass needs beside what was kept for it. reserve: what torch's caching allocator
+holds beyond what is allocated."""
+
+When = Literal["forward", "backward", "step", "save"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """What is fitted to published peaks."""
+
+    reserve: float
+    """Reserved beyond what is allocated, as a share of what comes and goes."""
+
+    low: float
+    """p10 over the median, of what comes and goes."""
+
+    high: float
+    """And p90."""
+
+    states: float
+    """Half of the interval from p10 to p90 of what stays, as a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the fullest GPU has to hold, in GiB."""
+
+    categories: Mapping[str, Spread]
+    """What the peak consists of, by ``CATEGORIES``."""
+
+    peak: Spread
+    """Reserved maximum of torch's caching allocator."""
+
+    when: When
+    """forward is its end, where the loss is taken and its gradient begins."""
+
+    stage: int
+    """Pipeline rank that the peak is on."""
+
+    fits: Literal["yes", "no", "unsure"]
+    """yes: nine of ten such trainings; no: at most one of ten."""
+
+    host_gib: float
+    """In the memory of each node's host."""
+
+    usable_gib: float
+    """What the device has for torch's allocator."""
+
+
+CONTEXT_GIB = 0.6
+"""CUDA's context and NCCL's buffers, which lie beside torch's allocator."""
+
+LOSS = {"torch": 14.0, "parallel": 18.0, "megatron": 6.0}
+"""Bytes of a logit while its gradient is formed. torch: the product's result in 16 bits, and in
+float32 the logarithms of the probabilities and two gradients (F.cross_entropy on
+logits.float()). parallel: one more, an exponential, over a split vocabulary
+(torch/distributed/tensor/parallel/loss.py). megatron: its own works in place on float32 and leaves
+a 16-bit gradient (megatron/core/tensor_parallel/cross_entropy.py)."""
+
+
+def _read(path: Path) -> Constants:
+    return Constants(**json.loads(path.read_text(encoding="utf-8"))["memory"])
+
+
+CONSTANTS = _read(Path(__file__).with_name("constants.json"))
+
+
+def foresee(
+    setting: Setting, shapes: Shapes | None = None, constants: Constants = CONSTANTS
+) -> Memory:
+    """Memory of the fullest GPU of ``setting``.
+
+    Args:
+        shapes: the model's, where it is not the GPT or Llama that the setting's fields describe.
+        constants: others than those of ``constants.json``.
+    """
+    model = shapes or shapes_of.of(setting)
+    found: list[tuple[float, When, Stage, States, dict[str, float]]] = []
+    for stage in stages.of(setting, model):
+        states = resident(setting, stage)
+        for when, moving in _moments(setting, model, stage, states).items():
+            held = _held(setting, states, moving, constants)
+            found.append((sum(held.values()), when, stage, states, held))
+    total, when, stage, states, held = max(found, key=lambda one: one[0])
+    stays = sum(held[name] for name in ("parameters", "gradients", "optimizer"))
+    moves = total - stays
+    c = constants
+    peak = Spread(
+        (stays * (1 - c.states) + moves * c.low) / GIB,
+        total / GIB,
+        (stays * (1 + c.states) + moves * c.high) / GIB,
+    )
+    usable = setting.device.memory_gib - CONTEXT_GIB
+    return Memory(
+        categories={name: _spread(name, held.get(name, 0.0), c) for name in CATEGORIES},
+        peak=peak,
+        when=when,
+        stage=stage.number,
+        fits=_verdict(setting, model, peak, usable),
+        host_gib=states.host * setting.node_size / GIB,
+        usable_gib=usable,
+    )
+
+
+def _spread(name: str, size: float, c: Constants) -> Spread:
+    stays = name in ("parameters", "gradients", "optimizer")
+    low, high = (1 - c.states, 1 + c.states) if stays else (c.low, c.high)
+    return Spread.around(size / GIB, low, high)
+
+
+def _held(
+    setting: Setting, states: States, moving: Mapping[str, float], c: Constants
+) -> dict[str, float]:
+    """A moment's categories in bytes, with what stays and what the allocator holds beyond."""
+    held = {"parameters": states.parameters, "optimizer": states.optimizer, **moving}
+    held.setdefault("gradients", states.gradients)
+    comes = sum(size for name, size in moving.items() if name != "gradients")
+    return held | {"reserve": c.reserve * comes}
+
+
+def _moments(
+    setting: Setting, model: Shapes, stage: Stage, states: States
+) -> dict[When, dict[str, float]]:
+    """What comes and goes, in bytes, at each moment at which the peak may be."""
+    tokens = setting.micro_batch * setting.sequence / setting.context
+    kept = _kept(setting, stage) * tokens
+    logits = model.logits * tokens / setting.tensor if stage.head else 0.0
+    width = WIDTH[setting.precision]
+    megatron = shapes_of.megatron(setting)
+    loss = LOSS["megatron" if megatron else "torch" if setting.tensor == 1 else "parallel"]
+    begun = {
+        "activations": kept,
+        "logits": logits * loss,
+        "gathered": states.gathered_head,
+    }
+    block, again, anew = _block(setting, stage)
+    back = {
+        "activations": kept + again * tokens,
+        "logits": logits * (4.0 if megatron else 0.0),
+        "gathered": states.gathered_blocks,
+        "buffers": anew * tokens + states.gradient,
+    }
+    head = {
+        "activations": kept,
+        "logits": logits * width,
+        "gathered": states.gathered_head + states.gradient_head,
+    }
+    fullest = max((back, head), key=lambda one: sum(one.values()))
+    saved = {"gathered": 4.0 * states.largest}
+    return {"forward": begun, "backward": fullest, "step": {}, "save": saved}
+
+
+def _kept(setting: Setting, stage: Stage) -> float:
+    """Bytes for a token of a micro-batch that the stage's units keep, of all that are begun."""
+    total = 0.0
+    for unit, count in stage.units:
+        one = unit.kept[setting.recompute].on(
+            setting.tensor, sequence_parallel=setting.sequence_parallel
+        )
+        total += one * count * (1.0 if unit is stage.head else stage.flight)
+    return total
+
+
+def _block(setting: Setting, stage: Stage) -> tuple[Any, float, float]:
+    """The unit with the most work: what is kept of it beside once it is computed again, and what
+    its backward pass makes, in bytes for a token."""
+    unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
+    share = setting.tensor, setting.sequence_parallel
+    every = unit.kept["none"].on(share[0], sequence_parallel=share[1])
+    policy = unit.kept[setting.recompute].on(share[0], sequence_parallel=share[1])
+    # Gradients of half of what is split (the other half is other operators'), and of the stream;
+    # sequence-parallel ranks also put the stream together.
+    anew = unit.kept["none"].split / 2 / share[0]
+    anew += unit.output_bytes * (1.0 + (share[1] and share[0] > 1))
+    return unit, every - policy, anew
+
+
+def _verdict(
+    setting: Setting, model: Shapes, peak: Spread, usable: float
+) -> Literal["yes", "no", "unsure"]:
+    if peak.p10 > usable:
+        return "no"
+    # PEFT on FSDP saves the whole model's weights unless it is told to save shards.
+    whole = 2.0 * model.parameters / GIB if setting.lora_rank and setting.shard == "full" else 0.0
+    return "yes" if max(peak.p90, whole) <= usable else "unsure"

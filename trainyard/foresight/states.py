@@ -1,0 +1,117 @@
+"""What of a model's weights, gradients and optimizer state lies on one rank, and what it gathers.
+
+Bytes of a parameter, Adam, 16 bits with a float32 copy (Rajbhandari et al. 2020, ZeRO, section 3.1;
+with float32 gradients Megatron's 18, megatron/training/theoretical_memory_usage.py): weights 2,
+gradients 2 or 4, optimizer 12, each divided by the ranks that share it. FSDP keeps the float32
+copy alone, and gathers units in 16 bits: 4 + 4 + 8.
+"""
+
+from dataclasses import dataclass
+
+from trainyard.foresight.setting import Setting
+from trainyard.foresight.shapes import WIDTH, Unit
+from trainyard.foresight.stages import Stage
+
+MOMENTS = {"adamw": 2.0, "momentum": 1.0, "sgd": 0.0, "none": 0.0}
+"""Numbers that an optimizer keeps for a weight, in the weight's own, or the copy's, type."""
+
+EIGHT_BIT = 2 * (1 + 4 / 256)
+"""Bytes of Adam's moments in 8 bits, with a float32 scale for 256 (Dettmers et al. 2022)."""
+
+FROZEN = {"nf4": 0.5 + 4 / 64, "int8": 1.0}
+"""Bytes of a quantized weight; nf4 has a float32 scale for 64 (Dettmers et al. 2023, section 3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Bytes on one rank."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    """Its moments, and the float32 copy where it is one beside 16-bit weights."""
+
+    gathered_blocks: float
+    """Whole weights while a block's backward pass runs: its own, and those fetched ahead."""
+
+    gathered_head: float
+    """While the head's runs."""
+
+    gradient: float
+    """A block's weight gradient before it is shared or added."""
+
+    gradient_head: float
+    largest: float
+    """Parameters of the largest unit on a tensor-parallel rank."""
+
+    host: float
+
+
+def resident(setting: Setting, stage: Stage) -> States:
+    """What the stage's units take on one rank."""
+    width = WIDTH[setting.precision]
+    full, sharded = setting.shard == "full", setting.shard != "none"
+    ranks = setting.sharded_over
+    alone = full and setting.master and setting.offload != "optimizer"  # no 16 bits beside
+    copied = setting.master and width < 4 and not alone
+    stored = 4.0 if alone else float(width)
+    weights, trained = _weights(setting, stage, stored)
+    moments = _moments(setting) + 4.0 * copied
+    optimizer = trained * moments / (ranks if sharded else 1)
+    gradients = trained * (4.0 if alone else WIDTH[setting.gradients_in])
+    if setting.shard in ("gradients", "full"):
+        gradients /= ranks
+    parameters = weights / (ranks if full else 1)
+    host = 0.0
+    if setting.offload != "none":
+        host, optimizer, gradients = host + optimizer + gradients, 0.0, 0.0
+    if setting.offload == "all":
+        host, parameters = host + parameters, 0.0
+    return States(parameters, gradients, optimizer, *_gathered(setting, stage), host)
+
+
+def _moments(setting: Setting) -> float:
+    if setting.optimizer == "adamw_8bit":
+        return EIGHT_BIT
+    wide = setting.master or setting.precision == "fp32"
+    return MOMENTS[setting.optimizer] * (4.0 if wide else 2.0)
+
+
+def on_rank(setting: Setting, unit: Unit) -> float:
+    """Parameters of a unit that a tensor-parallel rank has."""
+    return (unit.parameters - unit.replicated) / setting.tensor + unit.replicated
+
+
+def _weights(setting: Setting, stage: Stage, stored: float) -> tuple[float, float]:
+    """Bytes of the stage's weights on a rank that shares them with nobody, and how many train."""
+    width = float(WIDTH[setting.precision])
+    total, trained = stage.shared / setting.tensor * stored, stage.shared / setting.tensor
+    for unit, count in stage.units:
+        here = on_rank(setting, unit) * count
+        learns = here * unit.trained / max(1, unit.parameters)
+        frozen = FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
+        total += learns * stored + (here - learns) * frozen
+        trained += learns
+    return total, trained
+
+
+def _gathered(setting: Setting, stage: Stage) -> tuple[float, float, float, float, float]:
+    width = float(WIDTH[setting.precision])
+    sizes = [(on_rank(setting, unit), unit, count) for unit, count in stage.units]
+    block, unit, _ = max(sizes, key=lambda one: one[1].matmul_flops * one[2])
+    head = on_rank(setting, stage.head) if stage.head else 0.0
+    frozen = FROZEN.get(setting.quantization, width) if setting.lora_rank else width
+    learns = unit.trained / max(1, unit.parameters)
+    largest = max(size for size, _, _ in sizes)
+    shared = setting.shard in ("gradients", "full")
+    # Of a shared gradient the 16-bit one and the float32 one that is reduced; else of one matrix.
+    whole = block if shared else unit.widest / setting.tensor
+    gradient = whole * learns * (width + (WIDTH[setting.gradients_in] if width < 4 else 0))
+    if setting.shard != "full":
+        return 0.0, 0.0, gradient, 0.0, largest
+    if setting.pipeline > 1:  # weights stay together for all micro-batches, gradients add up
+        every = sum(size * count for size, _, count in sizes)
+        together = every * (frozen + WIDTH[setting.gradients_in] * learns)
+        return together, together, gradient, 0.0, largest
+    ends = head * (width + 4.0) * (stage.head is not None and stage.head.trained > 0)
+    return 2 * block * frozen, head * width + block * frozen, gradient, ends, largest
