@@ -1,12 +1,13 @@
 """How much memory a GPU needs for Llama's shapes on 32 to 512 ranks, and what others have measured.
 
-python -m benchmarks.memory [--only 8B] [--json FILE] [--plot memory.png]
+python -m benchmarks.memory [--only "70B on 512"] [--json FILE] [--plot memory.png]
 
 Each layout is simulated by ``training.simulate``: the training's own code on tensors without
-contents. Nothing in it is fitted to the published figures beside it.
+contents. Nothing in it is fitted to the published figures beside it. A layout of 405B takes
+minutes: each is said when it is there, and those that FILE has are not simulated again.
 """
 
-import json
+import os
 import sys
 from pathlib import Path
 from statistics import mean
@@ -15,9 +16,9 @@ from typing import Annotated, Any
 import typer
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
+from benchmarks import resumed
 from benchmarks.memory.cases import ELSEWHERE, OURS, PUBLISHED, SHAPES, Case
 from training.simulate import configured, simulate
 from training.simulation.report import COLOURS, GIB
@@ -25,30 +26,32 @@ from training.simulation.storages import CATEGORIES
 
 
 def main(
-    only: Annotated[str, typer.Option(help="Shapes: a part of their names.")] = "",
-    json_: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
+    only: Annotated[str, typer.Option(help="Layouts: a part of their names.")] = "",
+    json_: Annotated[
+        Path | None, typer.Option("--json", help="Keep all figures here, as they come.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="A picture of the layouts.")] = None,
 ) -> None:
     """Simulate every layout, and compare where somebody has measured."""
-    cases = [case for case in (*PUBLISHED, *OURS) if only in case.shape]
+    cases = {case.title: case for case in (*PUBLISHED, *OURS) if only in case.title}
+    if not cases:
+        raise typer.BadParameter(f"--only {only}: no layout's name has it, like '70B on 512'")
     console = Console(width=None if sys.stdout.isatty() else 150)
-    found = [
-        (case, fullest(case))
-        for case in track(cases, "simulating", console=console, transient=True)
-    ]
-    console.print(layouts([pair for pair in found if pair[0].published is None]))
+    found = []
+    for title, one in resumed.each(cases, lambda title: fullest(cases[title]), json_, {}):
+        found.append((cases[title], one))
+        console.print(f"{title}: {one['reserved'] / GIB:.1f} GiB, CPU {one['cpu_seconds']:.0f} s")
+    if ours := [pair for pair in found if pair[0].published is None]:
+        console.print(layouts(ours))
     compared = [pair for pair in found if pair[0].published is not None]
     if compared:
         console.print(comparison(compared))
         errors = [abs(error(*pair)) for pair in compared]
-        stated = [abs(error(*pair)) for pair in compared if pair[0].stated]
-        print(f"mean error {mean(errors):.1%} of {len(errors)} rows; ", end="")
-        print(f"{mean(stated):.1%} of the {len(stated)} whose settings are stated")
+        print(f"mean error {mean(errors):.1%} of {len(errors)} rows")
+        if stated := [abs(error(*pair)) for pair in compared if pair[0].stated]:
+            print(f"mean error {mean(stated):.1%} of the {len(stated)} whose settings are stated")
         for rows, why in ELSEWHERE.items():
             console.print(f"not simulated: {rows}: {why}", highlight=False)
-    if json_:
-        lines = [{"case": case.name, "shape": case.shape, **one} for case, one in found]
-        json_.write_text(json.dumps(lines, indent=1))
     if plot:
         draw(found, plot)
 
@@ -58,9 +61,11 @@ def fullest(case: Case) -> dict[str, Any]:
     settings = {"strategy": "fsdp", **case.settings}
     config = configured(case.world, case.accumulation, settings)
     shape = SHAPES[case.shape] | case.model
+    began = sum(os.times()[:4])
     found = simulate(config, "language_model", shape, case.world)
     most = max(found, key=lambda one: one["reserved"])
-    return {name: value for name, value in most.items() if name != "moments"}
+    sizes = {name: value for name, value in most.items() if name != "moments"}
+    return sizes | {"cpu_seconds": sum(os.times()[:4]) - began}
 
 
 def error(case: Case, one: dict[str, Any]) -> float:
@@ -101,7 +106,7 @@ def draw(found: list[tuple[Case, dict[str, Any]]], path: Path) -> None:
     """A bar for each layout, by what memory is for; a mark where somebody has measured."""
     figure = Figure(figsize=(10, 0.42 * len(found) + 1.4), layout="constrained")
     axes = figure.subplots()
-    names = [f"{case.shape} on {case.world}: {case.name}" for case, _ in found]
+    names = [case.title for case, _ in found]
     left = [0.0] * len(found)
     rest = [(one["reserved"] - one["peak_bytes"]) / GIB for _, one in found]
     sizes = {name: [one["peak"][name] / GIB for _, one in found] for name in CATEGORIES}

@@ -54,6 +54,11 @@ class Case:
         told += [f"{SHORT[name]}{value}" for name, value in self.settings.items()]
         return " ".join(told) + (f" × {self.accumulation}" if self.accumulation > 1 else "")
 
+    @property
+    def title(self) -> str:
+        """Shape, ranks and what is set."""
+        return f"{self.shape} on {self.world}: {self.name}"
+
 
 SHORT = {
     "micro_batch": "b",

@@ -1,6 +1,7 @@
 """Does the strategy change the curve? Every one against a single process, on real ranks (gloo).
 
-python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP] [--json F]
+python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
+    [--json F]    keep each curve there when it is there; those it has are not trained again
     [--documents] samples of several documents, across which nothing attends
     [--golden]    write the single process's losses where the tests find them
 
@@ -11,16 +12,18 @@ by more than the tolerance, or, in bfloat16, to one side.
 """
 
 import json
+import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
+from benchmarks import resumed
 from benchmarks.strategies.bias import BATCHES, bias
 from benchmarks.strategies.cases import CASES, MODEL, SETTINGS, container, write_data
 from tests.fakes import launch
@@ -29,6 +32,8 @@ from tests.training.trainings import losses
 
 COMPILING = 900  # seconds that a training may take which compiles on busy cores
 GOLDEN = Path(__file__).with_name("golden.json")
+CURVES = {"losses": "loss", "validation_losses": "validation_loss"}
+"""A curve's name here → in the training's history."""
 TOLERANCE = {"float64": 1e-13, "float32": 1e-6, "bfloat16": 5e-3}
 
 
@@ -43,40 +48,69 @@ def main(
     settings = SETTINGS | {"precision": precision, "max_steps": steps}
     if documents:
         settings |= {"workload_config": json.dumps(MODEL | {"attend": "document"})}
+    chosen = {n: case for n, case in CASES.items() if only in n or n == "single"}
+    if precision == "float64":  # DeepSpeed keeps its weights in float32
+        chosen = {n: case for n, case in chosen.items() if not n.startswith("ZeRO")}
     columns = "strategy", "ranks", "largest difference", "validation", "mean, signed", "seconds"
-    table, found, worst, biased = Table(*columns), {}, 0.0, []
+    table, worst, wrong = Table(*columns, box=None, pad_edge=False), 0.0, []
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    found: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "data"
         write_data(data, packed=documents)
-        chosen = {n: case for n, case in CASES.items() if only in n or n == "single"}
-        if precision == "float64":  # DeepSpeed keeps its weights in float32
-            chosen = {n: case for n, case in chosen.items() if not n.startswith("ZeRO")}
-        for name, (world, differs) in track(chosen.items(), "training", transient=True):
-            began = time.perf_counter()
-            root = container(data, Path(scratch) / name.replace(" ", "_"))
-            if "mpirun" in name:
-                launch.mpirun(root, **(settings | differs))
-            else:
-                worlds.train(root, world, seconds=COMPILING, **(settings | differs))
-            curves = losses(root), losses(root, "validation_loss")
-            found[name] = {"losses": curves[0], "validation_losses": curves[1]}
-            reference = found["single"]["losses"], found["single"]["validation_losses"]
-            off = [distance(*pair) for pair in zip(curves, reference, strict=True)]
+
+        def trained(name: str) -> dict[str, Any]:
+            return curves(name, container(data, Path(scratch) / name.replace(" ", "_")), settings)
+
+        for name, found[name] in resumed.each(chosen, trained, json_file, settings):
+            if "failed" in found[name]:
+                wrong.append(f"{name} failed: {found[name]['failed']}")
+                continue
+            pairs = [(_steps(found[name][key]), _steps(found["single"][key])) for key in CURVES]
+            off = [distance(*pair) for pair in pairs]
+            mean = bias(*pairs[0]) if steps >= BATCHES else None
             worst = max(worst, *off)
-            mean = bias(curves[0], reference[0]) if steps >= BATCHES else None
-            biased += [name] if mean and mean.found and precision == "bfloat16" else []
-            seconds = f"{time.perf_counter() - began:.0f}"
-            table.add_row(name, str(world), *(f"{one:.1e}" for one in off), str(mean), seconds)
-    Console().print(table)
+            if mean and mean.found and precision == "bfloat16":
+                wrong.append(f"{name} is to one side by more than chance")
+            numbers = (*(f"{one:.1e}" for one in off), str(mean), f"{found[name]['seconds']:.0f}")
+            table.add_row(name, str(CASES[name][0]), *numbers)
+            console.print(" | ".join((name, *numbers)), highlight=False)
+    console.print(table)
     limit = TOLERANCE[precision]
     print(f"largest relative difference {worst:.1e}, {precision}, {steps} steps; limit {limit:.0e}")
-    if biased:
-        print(f"to one side by more than chance: {', '.join(biased)}")
-    if json_file:
-        json_file.write_text(json.dumps(found, indent=1))
+    print("\n".join(wrong), end="")
     if golden:
-        GOLDEN.write_text(json.dumps(found["single"], indent=1) + "\n")
-    raise typer.Exit(worst > limit or bool(biased))
+        kept = {key: found["single"][key] for key in CURVES}
+        GOLDEN.write_text(json.dumps(kept, indent=1) + "\n")
+    raise typer.Exit(worst > limit or bool(wrong))
+
+
+def curves(name: str, root: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Train a case in a container's folders; its losses by step, and how long it took."""
+    began = time.perf_counter()
+    world, differs = CASES[name]
+    try:
+        if "mpirun" in name:
+            launch.mpirun(root, **(settings | differs))
+        else:
+            worlds.train(root, world, seconds=COMPILING, **(settings | differs))
+    except AssertionError as error:
+        return {"failed": reason(root) or str(error)}
+    found = {key: losses(root, line) for key, line in CURVES.items()}
+    return found | {"seconds": time.perf_counter() - began}
+
+
+def reason(root: Path) -> str:
+    """What a training has left of why it failed; or the last line of rank 0."""
+    for place in (root / "output/failure", root / "rank-0.log"):
+        if place.is_file() and (lines := place.read_text().splitlines()):
+            return lines[-1]
+    return ""
+
+
+def _steps(curve: Mapping[str, float]) -> dict[int, float]:
+    """A curve out of JSON, whose keys are text."""
+    return {int(step): loss for step, loss in curve.items()}
 
 
 def distance(curve: dict[int, float], reference: dict[int, float]) -> float:
