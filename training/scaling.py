@@ -24,15 +24,15 @@ import typer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
-from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from training.command_line import Settings, assigned, explained, run
 from training.config import TrainConfig
 from training.data.writer import write_dataset
 from training.workloads import load_packing, read_settings
-from trainyard.common.errors import TrainingError, TrainyardError
+from trainyard.common.errors import TrainingError
 
 JOB = Path(__file__).parents[1] / "steps/train/job.py"
 SMALL = '{"context_length": 128, "layers": 4, "heads": 4, "dim": 256}'
@@ -86,9 +86,7 @@ def main(
     data: Annotated[
         Path | None, typer.Option(help="Holds train/ and validation/; else random tokens.")
     ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Of the loop.")
-    ] = None,
+    settings: Settings = None,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("scaling"),
 ) -> None:
     """Throughput, speed-up and efficiency against the number of ranks."""
@@ -99,7 +97,7 @@ def main(
         "validation_interval": warm_up + steps,
         "validation_samples": 1,
         "checkpoint_interval": warm_up + steps,
-        **dict(map(_assignment, settings or ())),
+        **assigned(settings),
         "log_interval": 1,
     }
     worlds = _numbers(world)
@@ -144,26 +142,14 @@ def _numbers(text: str) -> list[int]:
     return numbers
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise TrainingError(f"--set {text}: expected FIELD=VALUE, like strategy=fsdp")
-    return name, value
-
-
 def _checked(world: int, given: Mapping[str, object]) -> list[str]:
     """The loop's settings as the job's arguments.
 
     Raises:
         TrainingError: one is wrong, or ``world`` ranks cannot share the batch.
     """
-    try:
+    with explained(world):
         TrainConfig.model_validate(given).micro_batches(world)
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors()]
-        raise TrainingError("\n".join(problems)) from None
-    except ValueError as error:
-        raise TrainingError(f"--world {world}: {error}") from None
     return [part for name, value in given.items() for part in (f"--{name}", str(value))]
 
 
@@ -346,10 +332,4 @@ def _finish(axes: Axes, worlds: Sequence[int], places: int) -> None:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    try:
-        app()
-    except TrainyardError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False)
-        sys.exit(1)
+    run(main)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 
+from training.command_line import Settings, assigned, explained, run
 from training.config import TrainConfig
 from training.simulation import report
 from training.simulation.allocator import reserved
@@ -26,22 +26,19 @@ from training.simulation.boundaries import Described
 from training.simulation.peak import peak, timeline
 from training.simulation.step import simulated
 from training.workloads import load, read_settings
-from trainyard.common.errors import TrainingError, TrainyardError
 
 
 def main(
     world: Annotated[int, typer.Option(min=1, help="Number of ranks.")],
     workload: Annotated[str, typer.Option(help="As in a recipe.")] = "language_model",
     workload_config: Annotated[str, typer.Option(help="Its settings as JSON.")] = "{}",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Of the loop.")
-    ] = None,
+    settings: Settings = None,
     accumulation: Annotated[int, typer.Option(min=1, help="Micro-batches a step and rank.")] = 1,
     json_: Annotated[bool, typer.Option("--json", help="Bytes as JSON, a line a rank.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Picture of the fullest rank's steps.")] = None,
 ) -> None:
     """Peak memory of a rank of each pipeline stage, by what it is for."""
-    config = configured(world, accumulation, dict(map(_assignment, settings or ())))
+    config = configured(world, accumulation, assigned(settings))
     if config.compile:
         print("compile: simulated as eager; compiled blocks keep less", file=sys.stderr)
     found = simulate(config, workload, read_settings(workload_config), world)
@@ -63,18 +60,13 @@ def configured(world: int, accumulation: int, given: dict[str, Any]) -> TrainCon
     Raises:
         TrainingError: one is wrong, or ``world`` ranks cannot share the work so.
     """
-    size = int(given.get("micro_batch", 1))
+    size = given.get("micro_batch", 1)
     known = {"max_steps": 2, "learning_rate": 1e-4, "micro_batch": size, "global_batch": size}
-    try:
+    with explained(world):
         config = TrainConfig.model_validate({**known, **given})
-        batch = size * accumulation * config.data_parallel(world)
+        batch = config.micro_batch * accumulation * config.data_parallel(world)
         config = TrainConfig.model_validate({**known, **given, "global_batch": batch})
         config.micro_batches(world)
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors()]
-        raise TrainingError("\n".join(problems)) from None
-    except ValueError as error:
-        raise TrainingError(f"--world {world}: {error}") from None
     return config
 
 
@@ -112,18 +104,5 @@ def _simulate(
     return sizes | {"moments": moments}, stream
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise TrainingError(f"--set {text}: expected FIELD=VALUE, like strategy=fsdp")
-    return name, value
-
-
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    try:
-        app()
-    except TrainyardError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False)
-        sys.exit(1)
+    run(main)

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
+from training.command_line import run
 from training.data.dataset import Dataset
 from training.data.verify import Damage, litter, verify
-from trainyard.common.errors import DataError, TrainyardError
+from trainyard.common.errors import DataError
 
 LOOKED_AT = 64 * 2**20  # bytes of samples that the histograms are drawn from, at most
 
@@ -123,10 +124,4 @@ def verified(name: str, dataset: Dataset) -> bool:
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    try:
-        app()
-    except TrainyardError as error:
-        Console(stderr=True, soft_wrap=True).print(f"error: {error}", markup=False, highlight=False)
-        raise SystemExit(1) from None
+    run(main)
