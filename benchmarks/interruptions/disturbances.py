@@ -35,6 +35,14 @@ def kill_node(training: Training, source: random.Random) -> None:
     _kill(training)
 
 
+def kill_node_at(training: Training, step: float) -> None:
+    """SIGKILL of every rank as soon as the training has made ``step``, if it comes so far."""
+    _resumed(training)
+    while training.running and training.last_step() < step:
+        time.sleep(0.001)
+    _kill(training)
+
+
 def kill_during_write(training: Training, source: random.Random) -> None:
     """SIGKILL of every rank as soon as a checkpoint is there without its marker."""
     _wait(training, source)
@@ -53,10 +61,15 @@ def _kill(training: Training) -> None:
     training.end()
 
 
-def _wait(training: Training, source: random.Random) -> None:
-    """Until a random step of those that are left; or until the training has ended."""
+def _resumed(training: Training) -> None:
+    """Wait until the training goes on, or has ended."""
     while training.running and training.resumed(training.starts) is None:
         time.sleep(0.002)
+
+
+def _wait(training: Training, source: random.Random) -> None:
+    """Until a random step of those that are left; or until the training has ended."""
+    _resumed(training)
     first = training.last_step()
     step = source.randint(first, max(first, STEPS - 2))
     while training.running and training.last_step() < step:
