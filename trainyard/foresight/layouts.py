@@ -52,6 +52,9 @@ class Space:
     shard: Sequence[Shard] = ("none", "optimizer", "gradients", "full")
     """From the most memory to the least."""
 
+    hybrid: bool = True
+    """Whether full may also mean full within a node, and copies in each."""
+
     tensor: Sequence[int] = (1, 2, 4, 8)
     pipeline: Sequence[int] = (1, 2, 4, 8, 16, 32)
     interleave: Sequence[int] = (1, 2, 4, 8)
@@ -119,15 +122,26 @@ def fitting(
     )
     for degrees, per_rank in _degrees(base, global_batch, space):
         micro = [size for size in space.micro_batch if _shares(per_rank, size, degrees)]
-        for shard in reversed(space.shard):  # where the least memory is too much, so is more
-            if shard != "none" and degrees["data"] * degrees["context"] == 1:
-                continue
+        for shard, shard_degree in _sharings(base, degrees, space):
+            family = base.model_copy(
+                update={**degrees, "data": 0, "shard": shard, "shard_degree": shard_degree}
+            )
             asked = count.asked
-            family = base.model_copy(update={**degrees, "data": 0, "shard": shard})
             found = list(_stairs(family, per_rank, micro, space, remember, count))
             yield from found
-            if not found and count.asked > asked:
-                break
+            if not found and not shard_degree and count.asked > asked:
+                break  # where the least memory is too much, so is more
+
+
+def _sharings(base: Setting, degrees: dict[str, Any], space: Space) -> Iterator[tuple[Shard, int]]:
+    """(what is shared, by how many ranks) from the least memory to the most; 0 for all."""
+    data, context = degrees["data"], degrees["context"]
+    within = base.node_size // (degrees["tensor"] * context)
+    for shard in reversed(space.shard):
+        if shard == "none" or data * context > 1:
+            yield shard, 0
+        if shard == "full" and space.hybrid and 1 < within < data and data % within == 0:
+            yield shard, within
 
 
 def _degrees(

@@ -99,7 +99,7 @@ def test_the_walk_finds_what_asking_about_each_would(there: float, tensor: int):
 
 def _key(one: Setting) -> tuple:
     degrees = (one.tensor, one.pipeline, one.interleave, one.context)
-    return (*degrees, one.shard, one.micro_batch, one.recompute)
+    return (*degrees, one.shard, one.shard_degree, one.micro_batch, one.recompute)
 
 
 def test_what_the_engine_refuses_is_counted_by_its_reason():

@@ -1,0 +1,198 @@
+"""Which machines, how many, and which layout: what could be, foreseen and ranked.
+
+Every layout that fits is foreseen in time and money; the best are simulated with interruptions.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+from trainyard.foresight import time
+from trainyard.foresight.layouts import Count, fitting, node_counts
+from trainyard.foresight.memory import Memory
+from trainyard.foresight.question import Offer, Question
+from trainyard.foresight.remedies import remedies
+from trainyard.foresight.setting import Setting
+from trainyard.foresight.spread import Spread
+from trainyard.foresight.time import Time
+
+HOUR = 3600.0
+ALIKE = 1.02
+"""Layouts whose aims differ by less stand in the order of their simplicity: two releases of the
+same framework differ by 1.3 % on the same table (median; NeMo's performance summaries)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One layout on so many machines, and what is foreseen of it."""
+
+    offer: Offer
+    nodes: int
+    setting: Setting
+    memory: Memory
+    time: Time
+    hours: Spread
+    """Until the training is over, interruptions included."""
+
+    usd: Spread
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The machines."""
+        return self.offer.name, self.nodes
+
+    @property
+    def strategy(self) -> tuple[Any, ...]:
+        """How the ranks share the work; without micro-batch and recomputation."""
+        it = self.setting
+        return it.shard, it.shard_degree, it.tensor, it.pipeline, it.interleave, it.context
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The layout that lacks the least memory."""
+
+    offer: Offer
+    nodes: int
+    setting: Setting
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The answer to a question."""
+
+    question: Question
+    ranked: tuple[Candidate, ...]
+    """All that fit or may fit, the best first."""
+
+    frontier: tuple[Candidate, ...]
+    """Those that no other beats in both time and cost, the fastest first."""
+
+    count: Count
+    nearest: Nearest | None
+    """Where nothing fits."""
+
+    remedies: tuple[str, ...]
+    """Where nothing fits: single changes with which something would."""
+
+
+def advise(question: Question) -> Advice:
+    """Foresee and rank all layouts that fit."""
+    count, nearest = Count(), _Nearest(question)
+    found = [
+        _candidate(question, offer, nodes, setting, needs)
+        for offer in question.offers
+        for nodes in node_counts(question.max_nodes)
+        for setting, needs in fitting(
+            question.model,
+            offer.machine,
+            nodes,
+            question.global_batch,
+            question.space,
+            nearest.asks(offer, nodes),
+            count,
+        )
+    ]
+    ranked = _ranked(found, question)
+    change = () if found else tuple(remedies(question))
+    return Advice(
+        question, ranked, tuple(frontier(ranked)), count, None if found else nearest.found, change
+    )
+
+
+def _ranked(found: list[Candidate], question: Question) -> tuple[Candidate, ...]:
+    """What surely fits, then what keeps the bounds nine times of ten, then by the aim; where aims
+    are alike, the simpler first."""
+    keys = {id(one): (*_refusals(one, question), _aim(one, question)) for one in found}
+    least = min((key[-1] for key in keys.values()), default=1.0)
+
+    def key(one: Candidate) -> tuple[Any, ...]:
+        unsure, missed, aim = keys[id(one)]
+        return unsure, missed, int(log(aim / least) / log(ALIKE)), complexity(one.setting), aim
+
+    return tuple(sorted(found, key=key))
+
+
+def complexity(it: Setting) -> int:
+    """How much of a layout there is to set up, and to go wrong."""
+    degrees = (it.tensor, it.pipeline, it.interleave, it.context)
+    return sum(degree > 1 for degree in degrees) * 2 + (it.shard_degree > 0)
+
+
+def _refusals(one: Candidate, question: Question) -> tuple[bool, bool]:
+    late = question.deadline is not None and one.hours.p90 > question.deadline
+    dear = question.budget is not None and one.usd.p90 > question.budget
+    return one.memory.fits != "yes", late or dear
+
+
+def _aim(one: Candidate, question: Question) -> float:
+    """What is to be small: cost where there is a deadline that is kept, time where it is missed, or
+    where there is a budget; the product of both where there is neither."""
+    if question.deadline is not None:
+        late = one.hours.p90 > question.deadline
+        return one.hours.p50 if late else one.usd.p50
+    return one.hours.p50 * (1 if question.budget is not None else one.usd.p50)
+
+
+def frontier(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Those that surely fit and that no other beats in both time and cost, the fastest first."""
+    sure = [one for one in candidates if one.memory.fits == "yes"]
+    cheapest = float("inf")
+    for one in sorted(sure, key=lambda one: (one.hours.p50, one.usd.p50)):
+        if one.usd.p50 < cheapest:
+            cheapest = one.usd.p50
+            yield one
+
+
+def shown(advice: Advice, most: int = 8) -> list[Candidate]:
+    """The best layout; up to three others on the same machines, and the best of other machines."""
+    best: list[Candidate] = []
+    seen: set[Any] = set()
+    for one in advice.ranked:
+        same = [other for other in best if other.place == one.place]
+        allowed = 4 if best and one.place == best[0].place else 1
+        if (one.place, one.strategy) in seen or len(same) >= allowed or len(best) == most:
+            continue
+        if same or not best or len({o.place for o in best}) <= most - 4:
+            best.append(one)
+            seen.add((one.place, one.strategy))
+    return best
+
+
+def _candidate(
+    question: Question, offer: Offer, nodes: int, setting: Setting, needs: Memory
+) -> Candidate:
+    foreseen = time.foresee(setting, question.shapes, question.efficiency)
+    hours = foreseen.step_seconds.times(question.steps / HOUR)
+    return Candidate(
+        offer=offer,
+        nodes=nodes,
+        setting=setting,
+        memory=needs,
+        time=foreseen,
+        hours=hours,
+        usd=hours.times(nodes * offer.usd_hour),
+    )
+
+
+class _Nearest:
+    """Asks memory, and keeps what lacked the least of it."""
+
+    def __init__(self, question: Question) -> None:
+        self.found: Nearest | None = None
+        self._question = question
+        self._lacks = float("inf")
+
+    def asks(self, offer: Offer, nodes: int) -> Callable[[Setting], Memory]:
+        """What memory says of a layout on these machines."""
+
+        def ask(setting: Setting) -> Memory:
+            needs = self._question.ask(setting)
+            lacks = needs.peak.p50 / setting.device.memory_gib
+            if needs.fits == "no" and lacks < self._lacks:
+                self._lacks, self.found = lacks, Nearest(offer, nodes, setting, needs)
+            return needs
+
+        return ask

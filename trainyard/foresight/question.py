@@ -1,0 +1,73 @@
+"""What advice is asked: what is trained, by when, for how much, on which machines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from trainyard.foresight import memory
+from trainyard.foresight import shapes as shapes_of
+from trainyard.foresight.layouts import Machine, Space
+from trainyard.foresight.memory import Memory
+from trainyard.foresight.setting import Setting
+from trainyard.foresight.shapes import Shapes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """An instance type that may be taken, and its price."""
+
+    name: str
+    machine: Machine
+    usd_hour: float
+    """On demand."""
+
+    estimated: bool
+    """Whether the price was derived and not read from AWS's list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is to be trained, and within what."""
+
+    model: Setting
+    """Its fields that say what is trained, and how it is computed; the layout's are replaced."""
+
+    tokens: float
+    """Of the whole training."""
+
+    global_batch: int
+    """Samples of an optimizer step."""
+
+    offers: Sequence[Offer]
+    max_nodes: int = 64
+    deadline: float | None = None
+    """Hours."""
+
+    budget: float | None = None
+    """USD."""
+
+    spot: bool = False
+    elsewhere: Sequence[Offer] = ()
+    """Instance types that are not allowed, but may be named where nothing fits."""
+
+    space: Space = Space()
+    shapes: Shapes | None = None
+    """None: by formula from the model's fields."""
+
+    efficiency: Any = None
+    """What was learned from runs of one's own; None: the constants as they were fitted."""
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole training."""
+        return ceil(self.tokens / (self.global_batch * self.model.sequence))
+
+    @property
+    def parameters(self) -> int:
+        """Of the model."""
+        return (self.shapes or shapes_of.of(self.model)).parameters
+
+    def ask(self, setting: Setting) -> Memory:
+        """What memory says of a layout of this model."""
+        return memory.foresee(setting, self.shapes)

@@ -1,0 +1,172 @@
+"""Advice on a terminal: one screen, each figure with its interval."""
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from trainyard.foresight import rules
+from trainyard.foresight.advice import Advice, Candidate, Question, shown
+from trainyard.foresight.reasons import dollars, fills, simpler, why_not
+from trainyard.foresight.setting import Setting
+from trainyard.foresight.spread import Spread
+
+DAY = 24.0
+FRONTIER = 6
+"""Points of the frontier that a line has room for."""
+
+
+def picture(advice: Advice) -> Group:
+    """All that is to be said, from the question to its answer's grounds."""
+    parts: list[Text | Table] = [*map(Text, _asked(advice))]
+    best = shown(advice)
+    if best:
+        parts += [Text(), _table(best), Text()]
+        parts += _grounds(advice, best)
+    else:
+        parts += [Text(), *_nothing(advice)]
+    parts += [Text(), *(Text(line, "dim") for line in _rules(advice.question))]
+    return Group(*parts)
+
+
+def _asked(advice: Advice) -> Iterator[str]:
+    question, count = advice.question, advice.count
+    batch = question.global_batch * question.model.sequence
+    yield (
+        f"{rules.count(question.parameters)} parameters on {rules.count(question.tokens)} tokens: "
+        f"{question.steps:,} steps of {question.global_batch:,} × {question.model.sequence:,} "
+        f"({rules.count(batch)} tokens)"
+    )
+    types = ", ".join(offer.name for offer in question.offers)
+    yield (
+        f"{count.layouts:,} layouts on up to {question.max_nodes} × {types}; {count.fit:,} fit. "
+        f"{aim(question)}"
+    )
+
+
+def aim(question: Question) -> str:
+    """By what the layouts are ranked."""
+    if question.deadline is not None:
+        within = f"that keep {question.deadline / DAY:.3g} days"
+        within += f" and {dollars(question.budget)}" if question.budget is not None else ""
+        return f"First the cheapest of those {within} at p90."
+    if question.budget is not None:
+        return f"First the fastest of those that keep {dollars(question.budget)} at p90."
+    return "Neither --deadline nor --budget: first the smallest product of time and cost."
+
+
+def _table(best: Sequence[Candidate]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for name in ("", "machines", "layout", "batch", "recompute"):
+        table.add_column(name, no_wrap=True)
+    for name in ("GiB", "step s", "MFU", "days (p10–p90)", "USD (p10–p90)"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for number, one in enumerate(best, 1):
+        table.add_row(str(number), *_row(one), style="bold" if number == 1 else "")
+    return table
+
+
+def _row(one: Candidate) -> tuple[str, ...]:
+    it = one.setting
+    there = f"{one.memory.peak.p50:.0f} of {it.device.memory_gib:.0f}"
+    return (
+        f"{one.nodes} × {one.offer.name.removeprefix('ml.')}",
+        layout(it),
+        f"{it.micro_batch} × {it.accumulation}",
+        it.recompute,
+        there + ("" if one.memory.fits == "yes" else "?"),
+        f"{one.time.step_seconds.p50:.3g}",
+        f"{one.time.mfu:.0%}",
+        _range(one.hours.times(1 / DAY)),
+        ("~" if one.offer.estimated else "") + _range(one.usd, money=True),
+    )
+
+
+def layout(it: Setting) -> str:
+    """``full ÷ 64, tensor 8, pipeline 2 × 4``: what is shared, and by how many ranks."""
+    over = it.sharded_over
+    words = ["copies" if it.data_parallel > 1 else ""] if it.shard == "none" else []
+    words += [f"{it.shard} ÷ {over}"] if it.shard != "none" else []
+    words += [f"tensor {it.tensor}"] if it.tensor > 1 else []
+    words += [f"pipeline {it.pipeline}" + _chunks(it)] if it.pipeline > 1 else []
+    words += [f"context {it.context}"] if it.context > 1 else []
+    words += [it.precision] if it.precision != "bf16" else []
+    return ", ".join(filter(None, words)) or "one rank"
+
+
+def _chunks(it: Setting) -> str:
+    return f" × {it.interleave}" if it.interleave > 1 else ""
+
+
+def _range(spread: Spread, *, money: bool = False) -> str:
+    show = dollars if money else _figure
+    return f"{show(spread.p50)} ({show(spread.p10)}–{show(spread.p90)})"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _grounds(advice: Advice, best: Sequence[Candidate]) -> list[Text]:
+    first, question = best[0], advice.question
+    lines = [Text(f"1  {line}") for line in _detail(first)]
+    lines += [
+        Text(f"{number}  {why_not(other, first, question)}")
+        for number, other in enumerate(best[1:], 2)
+    ]
+    lines += [Text(f"–  {line}") for line in simpler(first, question.ask)]
+    points = _thinned(advice.frontier)
+    if len(points) > 1:
+        lines += [Text(), Text("Sooner is dearer, nothing beats: " + "; ".join(map(_point, points)))]
+    return lines
+
+
+def _detail(one: Candidate) -> Iterator[str]:
+    sizes = sorted(one.memory.categories.items(), key=lambda item: -item[1].p50)
+    held = ", ".join(f"{name} {size.p50:.3g}" for name, size in sizes if size.p50 >= 0.1)
+    yield f"{fills_range(one)} in the {one.memory.when}: {held}"
+    step = one.time.step_seconds.p50
+    parts = sorted(one.time.parts.items(), key=lambda item: -item[1])
+    yield "the step: " + ", ".join(f"{n} {s / step:.0%}" for n, s in parts if s / step >= 0.005)
+
+
+def fills_range(one: Candidate) -> str:
+    """The peak with its interval, of what there is."""
+    peak, there = one.memory.peak, one.setting.device.memory_gib
+    return f"{peak.p50:.3g} GiB ({peak.p10:.3g}–{peak.p90:.3g}) of {there:.3g}"
+
+
+def _thinned(points: Sequence[Candidate]) -> list[Candidate]:
+    """A few, the ends among them, one for each count of machines."""
+    if len(points) <= FRONTIER:
+        return list(points)
+    step = (len(points) - 1) / (FRONTIER - 1)
+    return [points[round(number * step)] for number in range(FRONTIER)]
+
+
+def _point(one: Candidate) -> str:
+    return (
+        f"{one.nodes} × {one.offer.name.removeprefix('ml.')} {_figure(one.hours.p50 / DAY)} d "
+        f"{dollars(one.usd.p50)}"
+    )
+
+
+def _nothing(advice: Advice) -> Iterator[Text]:
+    yield Text("No layout fits.", "bold red")
+    if (near := advice.nearest) is not None:
+        it = near.setting
+        yield Text(
+            f"The nearest: {near.nodes} × {near.offer.name}, {layout(it)}, micro-batch "
+            f"{it.micro_batch}, recompute {it.recompute}: {fills(near.memory, it)}"
+        )
+    for line in advice.remedies:
+        yield Text(f"It would with {line}", "bold")
+
+
+def _rules(question: Question) -> Iterator[str]:
+    parameters = question.parameters
+    yield rules.on_tokens(parameters, question.tokens)
+    batch = question.global_batch * question.model.sequence
+    yield from rules.on_learning_rate(question.model.hidden, batch)
