@@ -44,7 +44,7 @@ from pipelines.compiling.session import CompileSession
 from pipelines.compiling.starting import base_of, start_of, started
 from pipelines.recipe.account import Account, resolve
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.reading import load
+from pipelines.recipe.reading import load, sha256
 from steps.config import ProcessingCompute
 from steps.context import StepContext
 from steps.evaluate.step import evaluate_step
@@ -61,7 +61,6 @@ from steps.train.step import train_step
 from training.identity import Parts, parts
 from training.mixture import told
 from trainyard.common.errors import RecipeError
-from trainyard.common.hashes import file_sha256
 from trainyard.machines import MACHINES
 from trainyard.terminal import run
 
@@ -365,7 +364,7 @@ def _origin(path: Path, overrides: Sequence[str]) -> Origin:
     return Origin(
         changes_sha256=changes_sha256(CHECKOUT),
         recipe_file=path.resolve().relative_to(CHECKOUT).as_posix() if inside else path.name,
-        recipe_file_sha256=file_sha256(path),
+        recipe_file_sha256=sha256(path),
         overrides=tuple(overrides),
     )
 

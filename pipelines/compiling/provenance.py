@@ -46,6 +46,7 @@ class Origin:
     recipe_file: str | None = None
     """Relative to the checkout, else the file's bare name."""
     recipe_file_sha256: str | None = None
+    """Of a recipe that extends others, over all their hashes."""
     overrides: tuple[str, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Read a recipe: YAML, then ``--set`` overrides, then types; every error names its field."""
+"""Read a recipe: YAML, what it extends, ``--set`` overrides, types; an error names its field."""
 
 import sys
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from pipelines.recipe import extending
 from pipelines.recipe.config import Recipe
 from training.config import TrainConfig
 from trainyard import secrets
@@ -26,7 +27,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: the file is missing or no YAML; an override is malformed; a field is unknown,
             missing or wrong. One line a problem: field path, value, what was expected.
     """
-    tree = _read(path)
+    tree = extending.read(path, read_file)
     for override in overrides:
         _override(tree, override)
     _make_importable(path, tree)
@@ -103,7 +104,17 @@ def _typed(model: type[Model], value: Any, *where: str) -> Model:
         raise RecipeError("\n".join(problems)) from None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def sha256(path: Path) -> str:
+    """What tells the recipe's file, and those that it extends, from others."""
+    return extending.sha256(path, read_file)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """What stands in one recipe's file.
+
+    Raises:
+        RecipeError: it cannot be read, or is no YAML mapping.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

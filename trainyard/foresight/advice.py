@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from math import log
 from typing import Any
 
-from trainyard.foresight import time
 from trainyard.foresight.layouts import Count, fitting, node_counts
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Offer, Question
@@ -164,7 +163,7 @@ def shown(advice: Advice, most: int = 8) -> list[Candidate]:
 def _candidate(
     question: Question, offer: Offer, nodes: int, setting: Setting, needs: Memory
 ) -> Candidate:
-    foreseen = time.foresee(setting, question.shapes, question.efficiency)
+    foreseen = question.time(setting, question.shapes)
     hours = foreseen.step_seconds.times(question.steps / HOUR)
     return Candidate(
         offer=offer,

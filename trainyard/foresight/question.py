@@ -1,16 +1,16 @@
 """What advice is asked: what is trained, by when, for how much, on which machines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
-from trainyard.foresight import memory
+from trainyard.foresight import memory, time
 from trainyard.foresight import shapes as shapes_of
 from trainyard.foresight.layouts import Machine, Space
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Shapes
+from trainyard.foresight.time import Time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,9 @@ class Question:
     shapes: Shapes | None = None
     """None: by formula from the model's fields."""
 
-    efficiency: Any = None
-    """What was learned from runs of one's own; None: the constants as they were fitted."""
+    time: Callable[[Setting, Shapes | None], Time] = time.foresee
+    """What a step takes: by the constants as they were fitted, or as runs of one's own correct
+    them."""
 
     @property
     def steps(self) -> int:

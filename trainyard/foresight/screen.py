@@ -119,7 +119,10 @@ def _grounds(advice: Advice, best: Sequence[Candidate]) -> list[Text]:
     lines += [Text(f"–  {line}") for line in simpler(first, question.ask)]
     points = _thinned(advice.frontier)
     if len(points) > 1:
-        lines += [Text(), Text("Sooner is dearer, nothing beats: " + "; ".join(map(_point, points)))]
+        lines += [
+            Text(),
+            Text("Sooner is dearer, nothing beats: " + "; ".join(map(_point, points))),
+        ]
     return lines
 
 
