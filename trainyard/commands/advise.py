@@ -12,38 +12,30 @@ line that cannot be answered.
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from math import log2
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from trainyard.common.errors import RecipeError, TrainyardError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import RecipeError
+from trainyard.foresight import asking
 from trainyard.foresight import shapes as shapes_of
-from trainyard.foresight.advice import Advice, advise
-from trainyard.foresight.amounts import hours, number
-from trainyard.foresight.answer import as_json
-from trainyard.foresight.layouts import Space
+from trainyard.foresight.advice import advise
+from trainyard.foresight.amounts import number
 from trainyard.foresight.models import MODELS, Model, published
-from trainyard.foresight.offers import offers
-from trainyard.foresight.question import Offer, Question
-from trainyard.foresight.screen import picture
+from trainyard.foresight.question import Question
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Shapes
-from trainyard.terminal import console, pairs, refuse_place
+from trainyard.terminal import pairs, refuse_place
 from trainyard.validate.show import JsonOption
 
-NOTHING_FITS = 3
-SPACE = TypeAdapter(Space)
-CHOSEN = {field.name for field in fields(Space)} - {"refuse", "hybrid"}
-DERIVED = {"gpu", "gpus", "gpus_per_node", "node_gbps", "accumulation", "data", "shard_degree"}
-USUAL = "ml.p4d.24xlarge,ml.p5.48xlarge,ml.p5en.48xlarge"
 BATCH_TOKENS = 4e6
 """Tokens of an optimizer step where neither --global-batch nor a published model says it: Llama 2's
 (arXiv 2307.09288, table 1)."""
+
+DERIVED = {"gpu", "gpus", "gpus_per_node", "node_gbps", "accumulation", "data", "shard_degree"}
 
 
 def main(
@@ -66,17 +58,15 @@ def main(
     ] = [],  # noqa: B006
     tokens: Annotated[str | None, typer.Option(help="Of the training: 300B, 1.4T.")] = None,
     sequence: Annotated[int | None, typer.Option(help="Tokens of a sample.")] = None,
-    global_batch: Annotated[int | None, typer.Option(help="Samples of a step.")] = None,
-    deadline: Annotated[str | None, typer.Option(help="36h, 30d, 2w.")] = None,
-    budget: Annotated[float | None, typer.Option(help="USD.")] = None,
-    instances: Annotated[
-        str, typer.Option(metavar="TYPE,…", help="Instance types that may be taken.")
-    ] = USUAL,
-    max_nodes: Annotated[int, typer.Option(min=1, help="Instances at most.")] = 64,
-    spot: Annotated[bool, typer.Option("--spot", help="On spot instances.")] = False,
+    global_batch: Annotated[int | None, typer.Option(min=1, help="Samples of a step.")] = None,
+    deadline: asking.DeadlineOption = None,
+    budget: asking.BudgetOption = None,
+    instances: asking.InstancesOption = asking.USUAL,
+    max_nodes: asking.MaxNodesOption = 64,
+    spot: asking.SpotOption = False,
     region: Annotated[str, typer.Option(help="Whose prices.")] = "us-east-1",
-    as_text: JsonOption = False,
-    plot: Annotated[Path | None, typer.Option(help="Write time against cost: png, svg.")] = None,
+    as_json: JsonOption = False,
+    plot: asking.PlotOption = None,
     rows: Annotated[Path | None, typer.Option(help="Settings, a line of JSON each.")] = None,
 ) -> None:
     """Advise machines and a layout for a training."""
@@ -85,40 +75,39 @@ def main(
     if plot is not None:
         refuse_place(plot)
     known, read = published(model) if model else None, _shapes(shapes)
+    said, layout = _fields(given)
+    offers, elsewhere = asking.allowed(instances, region)
     options = {"layers": layers, "hidden": hidden, "sequence": sequence}
-    said, space = _fields(given)
-    allowed, elsewhere = _allowed(instances, region)
-    trained = _trained({**said, **options}, known, read, allowed[0].machine.gpu)
+    trained = _trained({**said, **options}, known, read, offers[0].machine.gpu)
     question = Question(
         model=trained,
         tokens=_tokens(tokens, known),
         global_batch=global_batch or _usual_batch(trained.sequence, known),
-        offers=allowed,
+        offers=offers,
         elsewhere=elsewhere,
         max_nodes=max_nodes,
-        deadline=hours("--deadline", deadline) if deadline else None,
+        deadline=asking.deadline_hours(deadline),
         budget=budget,
         spot=spot,
-        space=space,
+        space=asking.space(layout),
         shapes=read,
     )
-    _say(advise(question), as_text, plot)
+    advice = advise(question)
+    asking.tell(advice, as_json, plot)
+    raise typer.Exit(0 if advice.ranked else asking.NOTHING_FITS)
 
 
-def _fields(given: Sequence[str]) -> tuple[dict[str, str], Space]:
+def _fields(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """What --set says of the training, and of the layouts to choose from."""
     said = pairs("--set", given)
-    layout = {name: said.pop(name) for name in [*said] if name in CHOSEN}
+    layout = {name: said.pop(name) for name in [*said] if name in asking.CHOSEN}
     for name in said:
         if name in DERIVED:
             raise RecipeError(
                 f"--set {name}: follows from --instances, --max-nodes, --global-batch and the "
                 "layout; leave it out"
             )
-    try:
-        return said, SPACE.validate_python({n: text.split(",") for n, text in layout.items()})
-    except ValidationError as error:
-        raise RecipeError(_first(error)) from None
+    return said, layout
 
 
 def _trained(
@@ -129,31 +118,19 @@ def _trained(
     Raises:
         RecipeError: a field is missing, unknown or wrong.
     """
-    base = dict(known.shape) if known else _widths(read) if read else {}
+    base = dict(known.shape) if known else widths(read) if read else {}
     said = {name: value for name, value in fields.items() if value is not None}
     try:
         return Setting.model_validate({"gpu": gpu, "compile": True, **base, **said})
     except ValidationError as error:
-        raise RecipeError(_first(error)) from None
+        raise RecipeError(asking.first_problem(error, [*Setting.model_fields])) from None
 
 
-def _widths(read: Shapes) -> dict[str, Any]:
+def widths(read: Shapes) -> dict[str, Any]:
     """Of a model that was traced, what its layouts depend on."""
     block = max(read.units, key=lambda unit: unit.count)
     width = max(1, round(block.output_bytes / shapes_of.WIDTH["bf16"]))
     return {"layers": block.count, "hidden": width, "sequence": read.sequence}
-
-
-def _first(error: ValidationError) -> str:
-    """The first thing that is wrong, in words of the command line."""
-    found = error.errors()[0]
-    name = str(found["loc"][0]) if found["loc"] else ""
-    if found["type"] == "missing":
-        return f"--{name}: is missing; give it, --model NAME or --shapes FILE"
-    if found["type"] == "extra_forbidden":
-        return f"--set {name}: unknown field; {nearest(name, [*Setting.model_fields])}"
-    message = found["msg"].removeprefix("Value error, ")
-    return f"--set {name}={found['input']}: {message}" if name else message
 
 
 def _shapes(place: Path | None) -> Shapes | None:
@@ -181,42 +158,7 @@ def _usual_batch(sequence: int, known: Model | None) -> int:
     return 2 ** max(0, round(log2(tokens / sequence)))
 
 
-def _allowed(text: str, region: str) -> tuple[list[Offer], list[Offer]]:
-    """The instance types that may be taken, and all others.
-
-    Raises:
-        RecipeError: one is unknown, or has no GPU or no price in the region.
-    """
-    there = {offer.name: offer for offer in offers(region)}
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in there:
-            raise RecipeError(
-                f"--instances {name}: no training on it can be foreseen in {region}: no such type, "
-                f"no GPU of trainyard/foresight/gpus.csv, or no price; {nearest(name, [*there])}"
-            )
-    return [there[name] for name in names], [o for o in there.values() if o.name not in names]
-
-
 def _answered(rows: Path) -> int:
     from trainyard.foresight.rows import answer_file
 
     return 0 if answer_file(rows, sys.stdout) else 1
-
-
-def _draw(advice: Advice, place: Path) -> None:
-    try:
-        from trainyard.foresight.pareto import draw
-    except ModuleNotFoundError as missing:
-        raise TrainyardError(f"no {missing.name} here: pip install 'trainyard[report]'") from None
-    draw(advice, place)
-
-
-def _say(advice: Advice, as_text: bool, plot: Path | None) -> None:
-    if plot is not None:
-        _draw(advice, plot)
-    if as_text:
-        print(json.dumps(as_json(advice), indent=1))
-    else:
-        console.print(picture(advice), highlight=False)
-    raise typer.Exit(0 if advice.ranked else NOTHING_FITS)

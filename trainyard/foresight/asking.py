@@ -1,0 +1,107 @@
+"""What the verbs that advise have in common: their options, and how the answer is told."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from trainyard.common.errors import RecipeError, TrainyardError
+from trainyard.common.nearest import nearest
+from trainyard.foresight.advice import Advice
+from trainyard.foresight.amounts import hours
+from trainyard.foresight.answer import as_json
+from trainyard.foresight.layouts import Space
+from trainyard.foresight.offers import offers
+from trainyard.foresight.question import Offer
+from trainyard.foresight.screen import picture
+from trainyard.terminal import console
+
+NOTHING_FITS = 3
+USUAL = "ml.p4d.24xlarge,ml.p5.48xlarge,ml.p5en.48xlarge"
+
+DeadlineOption = Annotated[str | None, typer.Option(help="36h, 30d, 2w; kept at p90.")]
+BudgetOption = Annotated[float | None, typer.Option(help="USD; kept at p90.")]
+InstancesOption = Annotated[
+    str, typer.Option(metavar="TYPE,…", help="Instance types that may be taken.")
+]
+MaxNodesOption = Annotated[int, typer.Option(min=1, help="Instances at most.")]
+SpotOption = Annotated[bool, typer.Option("--spot", help="On spot instances.")]
+PlotOption = Annotated[Path | None, typer.Option(help="Draw time against cost: png, svg, pdf.")]
+
+_SPACE = TypeAdapter(Space)
+CHOSEN = frozenset(field.name for field in fields(Space)) - {"refuse", "hybrid"}
+"""Fields of a setting that a layout is made of: what is given is to be chosen from."""
+
+
+def deadline_hours(text: str | None) -> float | None:
+    """Hours until the deadline; None without one."""
+    return None if text is None else hours("--deadline", text)
+
+
+def allowed(text: str, region: str) -> tuple[list[Offer], list[Offer]]:
+    """The instance types that may be taken, and all others.
+
+    Raises:
+        RecipeError: one is unknown, or has no GPU or no price in the region.
+    """
+    there = {offer.name: offer for offer in offers(region)}
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in names:
+        if name not in there:
+            raise RecipeError(
+                f"--instances {name}: no training on it can be foreseen in {region}: no such type, "
+                f"no GPU of trainyard/foresight/gpus.csv, or no price; {nearest(name, [*there])}"
+            )
+    return [there[name] for name in names], [o for o in there.values() if o.name not in names]
+
+
+def space(given: Mapping[str, str], within: Space = Space()) -> Space:  # noqa: B008
+    """The layouts to choose from: of ``within``, with those fields that are given (``4,8``).
+
+    Raises:
+        RecipeError: a value cannot be.
+    """
+    try:
+        read = _SPACE.validate_python({name: text.split(",") for name, text in given.items()})
+    except ValidationError as error:
+        raise RecipeError(first_problem(error, CHOSEN)) from None
+    order = {"shard": within.shard, "recompute": within.recompute}
+    chosen: dict[str, Any] = {}
+    for name in given:
+        value = getattr(read, name)
+        chosen[name] = sorted(value, key=order[name].index if name in order else None)
+    return replace(within, **chosen)
+
+
+def first_problem(error: ValidationError, known: Sequence[str] | frozenset[str]) -> str:
+    """The first thing that is wrong with fields that were ``--set``."""
+    found = error.errors()[0]
+    name = str(found["loc"][0]) if found["loc"] else ""
+    if found["type"] == "missing":
+        return f"--{name}: is missing; give it, --model NAME or --shapes FILE"
+    if found["type"] == "extra_forbidden":
+        return f"--set {name}: unknown field; {nearest(name, sorted(known))}"
+    message = found["msg"].removeprefix("Value error, ")
+    return f"--set {name}={found['input']}: {message}" if name else message
+
+
+def tell(advice: Advice, as_text: bool, plot: Path | None) -> None:
+    """Print the advice, as JSON or for people, and draw it where it is asked for."""
+    if plot is not None:
+        _draw(advice, plot)
+    if as_text:
+        print(json.dumps(as_json(advice), indent=1))
+    else:
+        console.print(picture(advice), highlight=False)
+
+
+def _draw(advice: Advice, place: Path) -> None:
+    try:
+        from trainyard.foresight.pareto import draw
+    except ModuleNotFoundError as missing:
+        raise TrainyardError(f"no {missing.name} here: pip install 'trainyard[report]'") from None
+    draw(advice, place)
