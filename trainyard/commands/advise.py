@@ -3,14 +3,11 @@
 trainyard advise --model llama-3-70b --tokens 1T --deadline 30d --instances ml.p5.48xlarge
 trainyard advise --layers 32 --hidden 4096 --set vocab=32000 --tokens 140B --budget 100000
 trainyard advise --shapes shapes.json --tokens 20B     # as python -m training.shapes prints them
-trainyard advise --rows rows.jsonl --json              # a line of JSON for each setting in the file
 
-Asks nobody and starts nothing. Exit status 0; 3: no layout fits; 1: an error, or, with --rows, a
-line that cannot be answered.
+Asks nobody and starts nothing. Exit status 0; 3: no layout fits; 1: an error.
 """
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from math import log2
 from pathlib import Path
@@ -67,11 +64,8 @@ def main(
     region: Annotated[str, typer.Option(help="Whose prices.")] = "us-east-1",
     as_json: JsonOption = False,
     plot: asking.PlotOption = None,
-    rows: Annotated[Path | None, typer.Option(help="Settings, a line of JSON each.")] = None,
 ) -> None:
     """Advise machines and a layout for a training."""
-    if rows is not None:
-        raise typer.Exit(_answered(rows))
     if plot is not None:
         refuse_place(plot)
     known, read = published(model) if model else None, _shapes(shapes)
@@ -156,9 +150,3 @@ def _usual_batch(sequence: int, known: Model | None) -> int:
     """Samples of a step where nobody said it: a power of two, as clusters are."""
     tokens = known.batch_tokens if known and known.batch_tokens else BATCH_TOKENS
     return 2 ** max(0, round(log2(tokens / sequence)))
-
-
-def _answered(rows: Path) -> int:
-    from trainyard.foresight.rows import answer_file
-
-    return 0 if answer_file(rows, sys.stdout) else 1

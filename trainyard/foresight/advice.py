@@ -43,9 +43,10 @@ class Candidate:
 
     @property
     def strategy(self) -> tuple[Any, ...]:
-        """How the ranks share the work; without micro-batch and recomputation."""
+        """How the ranks share the work; without micro-batch and recomputation, and without how
+        often a pipeline passes its ranks."""
         it = self.setting
-        return it.shard, it.shard_degree, it.tensor, it.pipeline, it.interleave, it.context
+        return it.shard, it.shard_degree, it.tensor, it.pipeline, it.context, it.precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +106,14 @@ def _ranked(found: list[Candidate], question: Question) -> tuple[Candidate, ...]
     """What surely fits, then what keeps the bounds nine times of ten, then by the aim; where aims
     are alike, the simpler first."""
     keys = {id(one): (*_refusals(one, question), _aim(one, question)) for one in found}
-    least = min((key[-1] for key in keys.values()), default=1.0)
+    least: dict[tuple[bool, bool], float] = {}
+    for unsure, missed, aim in keys.values():
+        least[unsure, missed] = min(aim, least.get((unsure, missed), aim))
 
     def key(one: Candidate) -> tuple[Any, ...]:
         unsure, missed, aim = keys[id(one)]
-        return unsure, missed, int(log(aim / least) / log(ALIKE)), complexity(one.setting), aim
+        alike = int(log(aim / least[unsure, missed]) / log(ALIKE))
+        return unsure, missed, alike, complexity(one.setting), aim
 
     return tuple(sorted(found, key=key))
 
@@ -189,7 +193,7 @@ class _Nearest:
 
         def ask(setting: Setting) -> Memory:
             needs = self._question.ask(setting)
-            lacks = needs.peak.p50 / setting.device.memory_gib
+            lacks = needs.peak.p50 / needs.usable_gib
             if needs.fits == "no" and lacks < self._lacks:
                 self._lacks, self.found = lacks, Nearest(offer, nodes, setting, needs)
             return needs

@@ -50,7 +50,7 @@ def _told(one: Candidate, best: Candidate, question: Question) -> dict[str, Any]
     return {
         **_point(one),
         "setting": _given(one.setting),
-        "memory_gib": _memory(one.memory, one.setting),
+        "memory_gib": _memory(one.memory),
         "step_seconds": _spread(one.time.step_seconds),
         "parts": dict(one.time.parts),
         "tokens_per_second_per_gpu": _spread(one.time.tokens_per_second_per_gpu),
@@ -74,10 +74,10 @@ def _given(setting: Setting) -> dict[str, Any]:
     return setting.model_dump(exclude_defaults=True)
 
 
-def _memory(memory: Memory, setting: Setting) -> dict[str, Any]:
+def _memory(memory: Memory) -> dict[str, Any]:
     return {
         "peak": _spread(memory.peak),
-        "available": setting.device.memory_gib,
+        "usable": memory.usable_gib,
         "fits": memory.fits,
         "when": memory.when,
         "stage": memory.stage,
@@ -92,7 +92,7 @@ def _nearest(near: Nearest | None) -> dict[str, Any] | None:
         "instance_type": near.offer.name,
         "instances": near.nodes,
         "setting": _given(near.setting),
-        "memory_gib": _memory(near.memory, near.setting),
+        "memory_gib": _memory(near.memory),
     }
 
 

@@ -1,6 +1,7 @@
 """Why a layout lost: one sentence with the figures that decided."""
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from trainyard.foresight.advice import Candidate
 from trainyard.foresight.memory import Memory
@@ -9,12 +10,14 @@ from trainyard.foresight.setting import Setting
 from trainyard.foresight.spread import Spread
 
 TENTH = 0.1
+EQUAL = 0.01
+"""Of two steps that differ by less, nobody could measure which is the faster."""
 
 
 def why_not(other: Candidate, best: Candidate, question: Question) -> str:
     """Why ``other`` stands below ``best``, which is ranked first."""
     if other.memory.fits != "yes":
-        return f"may not fit: {fills(other.memory, other.setting)}"
+        return f"may not fit: {fills(other.memory)}"
     if bound := _misses(other, question):
         return bound
     if other.place == best.place:
@@ -35,14 +38,23 @@ def _slower(other: Candidate, best: Candidate) -> str:
     """On the same machines, price and interruptions are the same: only the step differs."""
     step, first = other.time.step_seconds, best.time.step_seconds
     slower = step.p50 / first.p50 - 1
-    error = (step.p90 - step.p10) / 2 / step.p50
+    if abs(slower) < EQUAL:
+        return "as fast as the first"
+    said = f"{_by(slower, 'slower', 'faster')} a step, {_error(other, slower)}"
+    if slower < 0:
+        return f"{said}more to set up"
     part = max(other.time.parts, key=lambda name: _more(name, other, best))
     share, before = other.time.parts[part] / step.p50, best.time.parts.get(part, 0) / first.p50
-    where = f"{share:.0%} of the step is {part}"
-    where += f", {before:.0%} in the first" if before > 0.005 else ""
-    if abs(slower) < error:
-        return f"{_by(slower, 'slower', 'faster')}, within the error of ±{error:.0%}: {where}"
-    return f"{_by(slower, 'slower', 'faster')}: {where}"
+    if part == "compute" and other.setting.recompute != best.setting.recompute:
+        return f"{said}recompute {other.setting.recompute}, {best.setting.recompute} in the first"
+    return f"{said}{share:.0%} of it is {part}, {before:.0%} in the first"
+
+
+def _error(other: Candidate, slower: float) -> str:
+    """Whether the difference is one: what is known of a step is known to so much."""
+    step = other.time.step_seconds
+    error = (step.p90 - step.p10) / 2 / step.p50
+    return f"too close to say at ±{error:.0%}: " if abs(slower) < error else ""
 
 
 def _more(part: str, other: Candidate, best: Candidate) -> float:
@@ -73,35 +85,56 @@ def _by(share: float, more: str, less: str) -> str:
     return f"{text} {word}"
 
 
-def fills(needs: Memory, setting: Setting) -> str:
+def fills(needs: Memory) -> str:
     """``92 of 79 GiB, of which activations 40``: the peak, and its largest category."""
     largest = max(needs.categories, key=lambda name: needs.categories[name].p50)
     share = needs.categories[largest].p50
-    there = setting.device.memory_gib
-    return f"{needs.peak.p50:.0f} of {there:.0f} GiB, of which {largest} {share:.0f}"
+    return f"{needs.peak.p50:.0f} of {needs.usable_gib:.0f} GiB, of which {largest} {share:.0f}"
 
 
-def simpler(best: Candidate, ask: Callable[[Setting], Memory]) -> list[str]:
-    """Of the layouts that one would try first on the best one's machines, those that do not fit,
-    and by how much."""
-    plain = {"tensor": 1, "pipeline": 1, "interleave": 1, "context": 1, "sequence_parallel": False}
-    said = []
-    for name, shard, recompute in (
-        ("copies of the weights (DDP)", "none", "full"),
-        ("all shared (FSDP), nothing recomputed", "full", "none"),
-        ("all shared (FSDP), all recomputed", "full", "full"),
-    ):
-        layout = {**plain, "shard": shard, "shard_degree": 0, "recompute": recompute}
-        setting = best.setting.model_copy(update={**layout, "micro_batch": 1})
-        needs = ask(setting)
-        if needs.fits != "yes":
-            does = "does not fit" if needs.fits == "no" else "may not fit"
-            said.append(f"{name}: {does}: {fills(needs, setting)}")
-    return said
+PLAIN: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("DDP, every GPU a copy", {"shard": "none"}),
+    ("FSDP alone, nothing recomputed", {"shard": "full", "recompute": "none"}),
+    ("FSDP alone, all recomputed", {"shard": "full", "recompute": "full"}),
+)
+"""The layouts that one would try first."""
+
+_ALONE = {"tensor": 1, "pipeline": 1, "interleave": 1, "context": 1, "shard_degree": 0}
+
+
+def simpler(best: Candidate, ranked: Sequence[Candidate], question: Question) -> Iterator[str]:
+    """Of the layouts that one would try first, on the best one's machines: what they lose."""
+    for name, fields in PLAIN:
+        layout = {**_ALONE, **fields}
+        if all(getattr(best.setting, field) == value for field, value in layout.items()):
+            continue
+        there = (one for one in ranked if one.place == best.place and _is(one.setting, layout))
+        if one := next(there, None):
+            yield f"{name}: {why_not(one, best, question)}"
+        elif short := _lacks(best, layout, question):
+            yield f"{name}: {short}"
+
+
+def _is(setting: Setting, layout: Mapping[str, Any]) -> bool:
+    return all(getattr(setting, field) == value for field, value in layout.items())
+
+
+def _lacks(best: Candidate, layout: Mapping[str, Any], question: Question) -> str | None:
+    """What a layout lacks with the smallest micro-batch; None where memory isn't what it lacks."""
+    least = {"micro_batch": 1, "sequence_parallel": False, "recompute": "full"}
+    setting = best.setting.model_copy(update={**least, **layout})
+    needs = question.ask(setting)
+    return None if needs.fits == "yes" else f"does not fit: {fills(needs)}"
 
 
 def dollars(usd: float) -> str:
-    """``$1.2 M``, ``$340,000``, ``$12.50``."""
-    if usd >= 1e6:
-        return f"${usd / 1e6:.3g} M"
-    return f"${usd:,.0f}" if usd >= 100 else f"${usd:.2f}"
+    """``$1.23 M``, ``$340 k``, ``$12.50``."""
+    for size, letter in ((1e6, " M"), (1e3, " k")):
+        if usd >= size:
+            return f"${figure(usd / size)}{letter}"
+    return f"${usd:.2f}"
+
+
+def figure(value: float) -> str:
+    """Three digits, without an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -9,11 +9,17 @@ from rich.text import Text
 
 from trainyard.foresight import rules
 from trainyard.foresight.advice import Advice, Candidate, Question, shown
-from trainyard.foresight.reasons import dollars, fills, simpler, why_not
+from trainyard.foresight.reasons import dollars, figure, fills, simpler, why_not
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.spread import Spread
 
 DAY = 24.0
+WHEN = {
+    "forward": "forward pass",
+    "backward": "backward pass",
+    "step": "optimizer step",
+    "save": "save",
+}
 FRONTIER = 6
 """Points of the frontier that a line has room for."""
 
@@ -70,43 +76,52 @@ def _table(best: Sequence[Candidate]) -> Table:
 
 def _row(one: Candidate) -> tuple[str, ...]:
     it = one.setting
-    there = f"{one.memory.peak.p50:.0f} of {it.device.memory_gib:.0f}"
+    there = f"{one.memory.peak.p50:.0f} of {one.memory.usable_gib:.0f}"
+    mark = "~" if one.offer.estimated else ""
     return (
         f"{one.nodes} × {one.offer.name.removeprefix('ml.')}",
         layout(it),
         f"{it.micro_batch} × {it.accumulation}",
         it.recompute,
         there + ("" if one.memory.fits == "yes" else "?"),
-        f"{one.time.step_seconds.p50:.3g}",
+        figure(one.time.step_seconds.p50),
         f"{one.time.mfu:.0%}",
         _range(one.hours.times(1 / DAY)),
-        ("~" if one.offer.estimated else "") + _range(one.usd, money=True),
+        mark + _money(one.usd),
     )
 
 
+NAMES = {"none": "DDP", "optimizer": "ZeRO-1", "gradients": "ZeRO-2", "full": "FSDP"}
+"""What people call it when ranks share nothing, the optimizer's state, gradients too, weights too;
+FSDP that does not reshard after the forward pass is ZeRO-2 for memory and traffic."""
+
+
 def layout(it: Setting) -> str:
-    """``full ÷ 64, tensor 8, pipeline 2 × 4``: what is shared, and by how many ranks."""
-    over = it.sharded_over
-    words = ["copies" if it.data_parallel > 1 else ""] if it.shard == "none" else []
-    words += [f"{it.shard} ÷ {over}"] if it.shard != "none" else []
-    words += [f"tensor {it.tensor}"] if it.tensor > 1 else []
-    words += [f"pipeline {it.pipeline}" + _chunks(it)] if it.pipeline > 1 else []
-    words += [f"context {it.context}"] if it.context > 1 else []
+    """``ZeRO-2/64 TP8 PP2×4 CP2``: what is shared by how many ranks, and the degrees."""
+    over = it.sharded_over if it.shard != "none" else it.data_parallel
+    words = [f"{NAMES[it.shard]}/{over}" if over > 1 else ""]
+    words += [f"TP{it.tensor}"] if it.tensor > 1 else []
+    words += [f"PP{it.pipeline}" + _chunks(it)] if it.pipeline > 1 else []
+    words += [f"CP{it.context}"] if it.context > 1 else []
     words += [it.precision] if it.precision != "bf16" else []
-    return ", ".join(filter(None, words)) or "one rank"
+    return " ".join(filter(None, words)) or "one GPU"
 
 
 def _chunks(it: Setting) -> str:
-    return f" × {it.interleave}" if it.interleave > 1 else ""
+    return f"×{it.interleave}" if it.interleave > 1 else ""
 
 
-def _range(spread: Spread, *, money: bool = False) -> str:
-    show = dollars if money else _figure
-    return f"{show(spread.p50)} ({show(spread.p10)}–{show(spread.p90)})"
+def _range(spread: Spread) -> str:
+    return f"{figure(spread.p50)} ({figure(spread.p10)}–{figure(spread.p90)})"
 
 
-def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def _money(spread: Spread) -> str:
+    """``$3.38 M (3.04–3.72)``."""
+    size, letter = (
+        (1e6, " M") if spread.p50 >= 1e6 else (1e3, " k") if spread.p50 >= 1e3 else (1, "")
+    )
+    low, high = figure(spread.p10 / size), figure(spread.p90 / size)
+    return f"${figure(spread.p50 / size)}{letter} ({low}–{high})"
 
 
 def _grounds(advice: Advice, best: Sequence[Candidate]) -> list[Text]:
@@ -116,7 +131,7 @@ def _grounds(advice: Advice, best: Sequence[Candidate]) -> list[Text]:
         Text(f"{number}  {why_not(other, first, question)}")
         for number, other in enumerate(best[1:], 2)
     ]
-    lines += [Text(f"–  {line}") for line in simpler(first, question.ask)]
+    lines += [Text(f"–  {line}") for line in simpler(first, advice.ranked, question)]
     points = _thinned(advice.frontier)
     if len(points) > 1:
         lines += [
@@ -129,7 +144,8 @@ def _grounds(advice: Advice, best: Sequence[Candidate]) -> list[Text]:
 def _detail(one: Candidate) -> Iterator[str]:
     sizes = sorted(one.memory.categories.items(), key=lambda item: -item[1].p50)
     held = ", ".join(f"{name} {size.p50:.3g}" for name, size in sizes if size.p50 >= 0.1)
-    yield f"{fills_range(one)} in the {one.memory.when}: {held}"
+    where = f" on stage {one.memory.stage}" if one.setting.pipeline > 1 else ""
+    yield f"memory: {fills_range(one)}, at its peak in the {WHEN[one.memory.when]}{where}: {held}"
     step = one.time.step_seconds.p50
     parts = sorted(one.time.parts.items(), key=lambda item: -item[1])
     yield "the step: " + ", ".join(f"{n} {s / step:.0%}" for n, s in parts if s / step >= 0.005)
@@ -137,8 +153,8 @@ def _detail(one: Candidate) -> Iterator[str]:
 
 def fills_range(one: Candidate) -> str:
     """The peak with its interval, of what there is."""
-    peak, there = one.memory.peak, one.setting.device.memory_gib
-    return f"{peak.p50:.3g} GiB ({peak.p10:.3g}–{peak.p90:.3g}) of {there:.3g}"
+    peak, there = one.memory.peak, one.memory.usable_gib
+    return f"{peak.p50:.3g} GiB ({peak.p10:.3g}–{peak.p90:.3g}) of {there:.3g} usable"
 
 
 def _thinned(points: Sequence[Candidate]) -> list[Candidate]:
@@ -151,7 +167,7 @@ def _thinned(points: Sequence[Candidate]) -> list[Candidate]:
 
 def _point(one: Candidate) -> str:
     return (
-        f"{one.nodes} × {one.offer.name.removeprefix('ml.')} {_figure(one.hours.p50 / DAY)} d "
+        f"{one.nodes} × {one.offer.name.removeprefix('ml.')} {figure(one.hours.p50 / DAY)} d "
         f"{dollars(one.usd.p50)}"
     )
 
@@ -162,7 +178,7 @@ def _nothing(advice: Advice) -> Iterator[Text]:
         it = near.setting
         yield Text(
             f"The nearest: {near.nodes} × {near.offer.name}, {layout(it)}, micro-batch "
-            f"{it.micro_batch}, recompute {it.recompute}: {fills(near.memory, it)}"
+            f"{it.micro_batch}, recompute {it.recompute}: {fills(near.memory)}"
         )
     for line in advice.remedies:
         yield Text(f"It would with {line}", "bold")

@@ -1,0 +1,93 @@
+"""``trainyard advise``: what it prints, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainyard.commands.advise import main
+from trainyard.terminal import run
+
+SMALL = ("--model", "llama-2-7b", "--tokens", "20B", "--max-nodes", "2")
+
+
+@pytest.fixture
+def advise(capsys: pytest.CaptureFixture):
+    """Runs the verb; what it printed, what it complained of, and its exit status."""
+
+    def call(*arguments: str) -> tuple[str, str, int]:
+        with pytest.raises(SystemExit) as end:
+            run(main, "trainyard advise", arguments)
+        told = capsys.readouterr()
+        return told.out, told.err, int(end.value.code or 0)
+
+    return call
+
+
+def test_the_answer_is_one_screen_with_reasons_and_sources(advise):
+    out, _, status = advise(*SMALL, "--instances", "ml.p5.48xlarge", "--deadline", "30d")
+    assert status == 0
+    assert len(out.splitlines()) < 45
+    for part in ("6.74 B parameters", "p10–p90", "GiB", "MFU", "memory: ", "the step: ", "arXiv"):
+        assert part in out
+
+
+def test_json_has_the_setting_as_a_row_that_can_be_asked_again(advise):
+    from trainyard.foresight.setting import Setting
+
+    out, _, _ = advise(*SMALL, "--instances", "ml.p5.48xlarge", "--json")
+    told = json.loads(out)
+    best = told["advised"][0]
+    setting = Setting(**best["setting"])
+    assert setting.tokens == told["question"]["global_batch"] * 4096
+    assert best["memory_gib"]["fits"] == "yes"
+    assert best["usd"]["p10"] < best["usd"]["p50"] < best["usd"]["p90"]
+    assert best["why_not"] is None and told["advised"][1]["why_not"]
+
+
+def test_what_nothing_fits_on_has_a_status_of_its_own(advise):
+    out, _, status = advise(
+        *("--model", "llama-3-70b", "--tokens", "1T", "--max-nodes", "1"),
+        *("--instances", "ml.p4d.24xlarge"),
+    )
+    assert status == 3
+    assert "No layout fits." in out and "It would with " in out and "The nearest: " in out
+
+
+def test_fields_of_a_layout_are_chosen_from(advise):
+    out, _, _ = advise(
+        *SMALL, "--instances", "ml.p5.48xlarge", "--set", "tensor=2,4", "--set", "pipeline=1",
+        "--set", "micro_batch=2,1", "--json",
+    )  # fmt: skip
+    told = json.loads(out)
+    settings = [one["setting"] for one in told["advised"] + told["ranked"]]
+    assert {one["tensor"] for one in settings} == {2, 4}
+    assert not any("pipeline" in one for one in settings)
+
+
+def test_the_picture_is_written(advise, tmp_path: Path):
+    place = tmp_path / "cost.png"
+    few = ("--set", "tensor=1", "--set", "pipeline=1")
+    advise(*SMALL, "--instances", "ml.p5.48xlarge", *few, "--plot", str(place))
+    assert place.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--tokens", "3B"), "--layers: is missing"),
+        (("--model", "llama-3-9b"), "nearest valid name: llama-3"),
+        (("--model", "mistral-7b"), "--tokens: is missing"),
+        ((*SMALL, "--set", "vocabu=3"), "--set vocabu: unknown field; nearest valid name: vocab"),
+        ((*SMALL, "--set", "tensor=two"), "--set tensor=two"),
+        ((*SMALL, "--set", "gpus=8"), "--set gpus: follows from --instances"),
+        ((*SMALL, "--instances", "ml.p5.49xlarge"), "nearest valid name: ml.p5.48xlarge"),
+        ((*SMALL, "--shapes", "gone.json"), "--shapes gone.json: cannot be read"),
+        ((*SMALL, "--plot", "/no/where.png"), "there is no folder /no"),
+        ((*SMALL, "--deadline", "soon"), "--deadline soon: expected a time"),
+    ],
+)
+def test_what_is_wrong_is_named(advise, arguments: tuple[str, ...], said: str):
+    rest = () if "--instances" in arguments else ("--instances", "ml.p5.48xlarge")
+    _, err, status = advise(*arguments, *rest)
+    assert status == 1 and said in " ".join(err.split())

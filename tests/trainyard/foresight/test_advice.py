@@ -1,0 +1,127 @@
+"""Advice: what is ranked, and how, and what is said where nothing fits."""
+
+from dataclasses import replace
+
+import pytest
+
+from trainyard.foresight.advice import Candidate, advise, frontier, shown
+from trainyard.foresight.layouts import Machine, Space
+from trainyard.foresight.models import published
+from trainyard.foresight.question import Offer, Question
+from trainyard.foresight.reasons import simpler, why_not
+from trainyard.foresight.setting import Setting
+from trainyard.foresight.spread import Spread
+
+
+def offer(name: str, gpu: str, usd_hour: float, gbps: float = 3200) -> Offer:
+    machine = Machine(gpu=gpu, gpus=8, node_gbps=gbps)
+    return Offer(name=name, machine=machine, usd_hour=usd_hour, estimated=False)
+
+
+P4D, P5 = offer("ml.p4d.24xlarge", "A100-40", 25, 400), offer("ml.p5.48xlarge", "H100-80", 63)
+SMALL = Space(pipeline=(1, 2, 4), interleave=(1,), context=(1,), micro_batch=(1, 2, 4))
+
+
+def question(name: str = "llama-3-8b", **changed) -> Question:
+    model = Setting(gpu="H100-80", compile=True, **published(name).shape)
+    asked = Question(
+        model=model, tokens=1e12, global_batch=512, offers=[P4D, P5], max_nodes=16, space=SMALL
+    )
+    return replace(asked, **changed)
+
+
+@pytest.fixture(scope="module")
+def ranked() -> tuple[Candidate, ...]:
+    return advise(question()).ranked
+
+
+def test_every_candidate_trains_the_same_and_may_fit(ranked: tuple[Candidate, ...]):
+    asked = question()
+    assert len(ranked) > 100
+    for one in ranked:
+        assert one.memory.fits != "no"
+        assert one.setting.tokens == 512 * 8192
+        hours = asked.steps * one.time.step_seconds.p50 / 3600
+        assert one.hours.p50 >= hours * 0.999
+        assert one.usd.p50 == pytest.approx(one.hours.p50 * one.nodes * one.offer.usd_hour)
+
+
+def test_with_a_deadline_the_cheapest_that_keeps_it_nine_times_of_ten_is_first():
+    asked = question(deadline=30 * 24.0)
+    ranked = advise(asked).ranked
+    kept = [o for o in ranked if o.hours.p90 <= 720 and o.memory.fits == "yes"]
+    assert kept and ranked[0] in kept
+    assert ranked[0].usd.p50 <= min(one.usd.p50 for one in kept) * 1.02
+    worse = next(one for one in ranked if one.hours.p90 > 720 and one.memory.fits == "yes")
+    assert "misses the deadline" in why_not(worse, ranked[0], asked)
+
+
+def test_with_a_budget_the_fastest_within_it_is_first(ranked: tuple[Candidate, ...]):
+    cheapest = min(one.usd.p90 for one in ranked if one.memory.fits == "yes")
+    asked = question(budget=cheapest * 1.1)
+    best = advise(asked).ranked[0]
+    assert best.usd.p90 <= asked.budget
+    kept = [o for o in ranked if o.usd.p90 <= cheapest * 1.1 and o.memory.fits == "yes"]
+    assert best.hours.p50 <= min(one.hours.p50 for one in kept) * 1.02
+
+
+def test_of_layouts_that_are_alike_the_simpler_is_first():
+    asked = question(offers=[P5], max_nodes=1, deadline=1e6)
+    best = advise(asked).ranked[0]
+    assert (best.setting.tensor, best.setting.pipeline) == (1, 1)
+
+
+def test_nothing_beats_what_is_on_the_frontier(ranked: tuple[Candidate, ...]):
+    edge = list(frontier(ranked))
+    for one in edge:
+        beaten = [
+            o
+            for o in ranked
+            if o.memory.fits == "yes" and o.hours.p50 < one.hours.p50 and o.usd.p50 < one.usd.p50
+        ]
+        assert not beaten
+    assert [one.hours.p50 for one in edge] == sorted(one.hours.p50 for one in edge)
+
+
+def test_what_is_shown_differs_in_machines_or_in_strategy():
+    best = shown(advise(question()))
+    assert 4 < len(best) <= 8
+    assert len({(one.place, one.strategy) for one in best}) == len(best)
+    assert len({one.place for one in best}) > 2
+
+
+def test_a_slower_layout_is_told_by_the_part_that_slows_it(ranked: tuple[Candidate, ...]):
+    asked = question()
+    best = ranked[0]
+    parts = dict(best.time.parts)
+    step = best.time.step_seconds.p50
+    parts["tensor parallel"] = parts.get("tensor parallel", 0) + step
+    slow = replace(best, time=replace(best.time, step_seconds=_around(2 * step), parts=parts))
+    said = why_not(slow, best, asked)
+    assert "100% slower a step" in said and "of it is tensor parallel" in said
+    close = replace(best, time=replace(best.time, step_seconds=_around(1.05 * step)))
+    assert "too close to say at ±10%" in why_not(close, best, asked)
+    assert why_not(best, best, asked) == "as fast as the first"
+
+
+def _around(seconds: float) -> Spread:
+    return Spread.around(seconds, 0.9, 1.1)
+
+
+def test_the_plain_layouts_are_told_why_they_are_not_first():
+    asked = question("llama-3-70b", max_nodes=8, offers=[P5])
+    advice = advise(asked)
+    said = list(simpler(advice.ranked[0], advice.ranked, asked))
+    assert said[0].startswith("DDP, every GPU a copy: does not fit: ")
+    assert "of 7" in said[0] and "GiB, of which optimizer" in said[0]
+
+
+def test_where_nothing_fits_a_change_is_named_with_which_something_does():
+    asked = question("llama-3-70b", offers=[P4D], elsewhere=[P5], max_nodes=1)
+    advice = advise(asked)
+    assert not advice.ranked and advice.nearest is not None
+    assert advice.nearest.memory.fits == "no"
+    more = next(line for line in advice.remedies if "× ml.p4d.24xlarge" in line)
+    nodes = int(more.split(" ")[0])
+    assert advise(replace(asked, max_nodes=nodes)).ranked
+    assert not any(one.memory.fits == "yes" for one in advise(replace(asked, max_nodes=1)).ranked)
