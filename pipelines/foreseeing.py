@@ -16,9 +16,9 @@ from training.config import TrainConfig
 from training.workloads import read_settings
 from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import ForesightError, TrainingError
-from trainyard.foresight.gpus import GPUS
+from trainyard.foresight.gpus import device_of
 from trainyard.foresight.setting import Setting
-from trainyard.machines import MACHINES, Machine
+from trainyard.machines import MACHINES
 
 BYTES = 257
 """Tokens of the tokenizer ``bytes``: the bytes, and what ends a text."""
@@ -108,28 +108,17 @@ def _cluster(instance_type: str, nodes: int, ranks_per_node: int) -> _Cluster:
         raise ForesightError(f"{instance_type} is not in trainyard/machines.csv")
     if machine.kind == "cpu":
         raise ForesightError(f"{instance_type} has no GPU")
-    gpu, ranks = _gpu(machine), ranks_per_node or machine.accelerators
+    gpu, ranks = device_of(machine), ranks_per_node or machine.accelerators
     if gpu is None:
         raise ForesightError(
-            f"{instance_type} has {machine.accelerator}, of which trainyard/foresight/gpus.csv has "
-            "no figures"
+            f"{instance_type} has {machine.accelerator}, of which foresight has no figures of "
+            "trainings"
         )
     if ranks > machine.accelerators:
         raise ForesightError(
             f"{ranks} ranks share the {machine.accelerators} accelerators of {instance_type}"
         )
-    return _Cluster(gpu, nodes, ranks, machine.network_gbps)
-
-
-def _gpu(machine: Machine) -> str | None:
-    """The device that is in the machine: of that name, and of nearly that memory."""
-    alike = [
-        gpu
-        for gpu in GPUS.values()
-        if gpu.name.partition("-")[0].lower() == machine.accelerator
-        and gpu.memory_gib <= machine.accelerator_memory_gib + 1
-    ]
-    return max(alike, key=lambda gpu: gpu.memory_gib).name if alike else None
+    return _Cluster(gpu.name, nodes, ranks, machine.network_gbps)
 
 
 def _ours(

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainyard.machines import Machine
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
@@ -23,6 +25,13 @@ class Gpu:
 
     name: str
     """``H100-80``; a label's memory, and the power limit where it is not the usual one."""
+
+    accelerator: str
+    """Its name in ``trainyard/machines.csv``; empty for one that no instance type has."""
+
+    driver: str
+    """Its name as NVIDIA's driver, and so PyTorch, gives it; empty where no instance type has it,
+    and of Trainium."""
 
     bf16_tflops: float
     """Dense, in 10¹² operations a second."""
@@ -55,6 +64,8 @@ class Gpu:
 def _gpu(row: Mapping[str, str]) -> Gpu:
     return Gpu(
         name=row["name"],
+        accelerator=row["accelerator"],
+        driver=row["driver"],
         bf16_tflops=float(row["bf16_tflops"]),
         fp8_tflops=float(row["fp8_tflops"]),
         matmul_tflops=float(row["matmul_tflops"]),
@@ -76,3 +87,19 @@ def _read(path: Path) -> dict[str, Gpu]:
 
 GPUS: Mapping[str, Gpu] = _read(Path(__file__).with_suffix(".csv"))
 """Name → device."""
+
+
+def device_of(machine: Machine) -> Gpu | None:
+    """The GPU that an instance type has, told by name and memory.
+
+    None where it has none, one that is not in the table, or Trainium: the table has its peaks, and
+    no training on it was measured here; what those on GPUs take says nothing of it.
+    """
+    if machine.kind != "gpu":
+        return None
+    alike = [gpu for gpu in GPUS.values() if machine.accelerator == gpu.accelerator != ""]
+    return min(
+        alike,
+        key=lambda gpu: abs(gpu.memory_gib - machine.accelerator_memory_gib),
+        default=None,
+    )
