@@ -84,12 +84,14 @@ class Memory:
 CONTEXT_GIB = 0.6
 """CUDA's context and NCCL's buffers, which lie beside torch's allocator."""
 
-LOSS = {"torch": 14.0, "parallel": 18.0, "megatron": 6.0}
-"""Bytes of a logit while its gradient is formed. torch: the product's result in 16 bits, and in
-float32 the logarithms of the probabilities and two gradients (F.cross_entropy on
-logits.float()). parallel: one more, an exponential, over a split vocabulary
-(torch/distributed/tensor/parallel/loss.py). megatron: its own works in place on float32 and leaves
-a 16-bit gradient (megatron/core/tensor_parallel/cross_entropy.py)."""
+LOSS = {"float": 14.0, "parallel": 18.0, "fused": 6.0, "chunked": 5.0}
+"""Bytes of a logit while its gradient is formed. float: F.cross_entropy on logits.float(): the
+product's result in 16 bits, and in float32 the logarithms of the probabilities and two gradients.
+parallel: one more, an exponential, over a split vocabulary
+(torch/distributed/tensor/parallel/loss.py). fused: float32 in place, and a 16-bit gradient
+(megatron/core/tensor_parallel/cross_entropy.py; flash-attn's, which llm-foundry takes). chunked:
+result and gradient in 16 bits, and of an eighth of them float32's (torchtune's
+CEWithChunkedOutputLoss; litgpt's chunked_cross_entropy is much the same)."""
 
 
 def _read(path: Path) -> Constants:
@@ -161,10 +163,9 @@ def _moments(
     logits = model.logits * tokens / setting.tensor if stage.head else 0.0
     width = WIDTH[setting.precision]
     megatron = shapes_of.megatron(setting)
-    loss = LOSS["megatron" if megatron else "torch" if setting.tensor == 1 else "parallel"]
     begun = {
         "activations": kept,
-        "logits": logits * loss,
+        "logits": logits * _loss(setting),
         "gathered": states.gathered_head,
     }
     block, again, anew = _block(setting, stage)
@@ -172,7 +173,7 @@ def _moments(
         "activations": kept + again * tokens,
         "logits": logits * (4.0 if megatron else 0.0),
         "gathered": states.gathered_blocks,
-        "buffers": anew * tokens + states.gradient,
+        "buffers": anew * tokens + states.gradient + _between(setting, stage) * tokens,
     }
     head = {
         "activations": kept,
@@ -184,6 +185,16 @@ def _moments(
     return {"forward": begun, "backward": fullest, "step": {}, "save": saved}
 
 
+def _loss(setting: Setting) -> float:
+    """Which of the ways to the loss the training's library takes: those that fine-tune weights in
+    16 bits have it in chunks, those of GPTs and Megatron fused."""
+    if not setting.master and setting.precision != "fp32":
+        return LOSS["chunked"]
+    if setting.positions == "learned" or shapes_of.megatron(setting):
+        return LOSS["fused"]
+    return LOSS["float" if setting.tensor == 1 else "parallel"]
+
+
 def _kept(setting: Setting, stage: Stage) -> float:
     """Bytes for a token of a micro-batch that the stage's units keep, of all that are begun."""
     total = 0.0
@@ -193,6 +204,15 @@ def _kept(setting: Setting, stage: Stage) -> float:
         )
         total += one * count * (1.0 if unit is stage.head else stage.flight)
     return total
+
+
+def _between(setting: Setting, stage: Stage) -> float:
+    """Bytes for a token that torch's pipeline has of each micro-batch that is begun: what the stage
+    gave, and room for its gradient (torch/distributed/pipelining/stage.py)."""
+    if setting.pipeline == 1 or shapes_of.megatron(setting):
+        return 0.0
+    given = stage.units[0][0].output_bytes
+    return 2 * stage.flight * given / (setting.tensor if setting.sequence_parallel else 1)
 
 
 def _block(setting: Setting, stage: Stage) -> tuple[Any, float, float]:

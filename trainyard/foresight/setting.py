@@ -108,7 +108,7 @@ class Setting(BaseModel):
 
     compile: bool = False
     lora_rank: int = Field(default=0, ge=0)
-    """Rank of LoRA adapters on all linear layers of the blocks; 0 trains all weights."""
+    """Rank of LoRA adapters on queries and values (Hu et al. 2021); 0 trains all weights."""
 
     quantization: Literal["none", "nf4", "int8"] = "none"
     """Of frozen weights, with lora_rank."""

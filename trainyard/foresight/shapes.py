@@ -159,6 +159,7 @@ def of(setting: Setting) -> Shapes:
         2 if setting.compile else 4 - megatron(setting),
         setting.compile,
         setting.lora_rank,
+        setting.quantization != "none",
         setting.experts,
         setting.active_experts,
     )
@@ -182,6 +183,7 @@ class _Widths:
     inner: int
     compiled: bool
     rank: int
+    quantized: bool
     experts: int
     active: int
 
@@ -189,8 +191,17 @@ class _Widths:
     def linears(self) -> list[tuple[int, int]]:
         """Each matrix that a token passes: what goes in, what comes out."""
         h, f = self.hidden, self.ffn
-        attention = [(h, self.queries), (h, self.keys), (h, self.keys), (self.queries, h)]
-        return attention + ([(h, f)] * (1 + self.gated) + [(f, h)]) * self.active
+        return [
+            *self.adapted,
+            (h, self.keys),
+            (self.queries, h),
+            *([(h, f)] * (1 + self.gated) + [(f, h)]) * self.active,
+        ]
+
+    @property
+    def adapted(self) -> list[tuple[int, int]]:
+        """Those that LoRA adds to: queries and values (Hu et al. 2021, section 4.2)."""
+        return [(self.hidden, self.queries), (self.hidden, self.keys)]
 
 
 @lru_cache(maxsize=4096)
@@ -211,6 +222,7 @@ def _of(
     inner: int,
     compiled: bool,
     rank: int,
+    quantized: bool,
     experts: int,
     active: int,
 ) -> Shapes:
@@ -231,6 +243,7 @@ def _of(
         inner=inner if gated else 2,
         compiled=compiled,
         rank=rank,
+        quantized=quantized,
         experts=experts,
         active=max(active, 1) if experts else 1,
     )
@@ -284,7 +297,7 @@ def _block(w: _Widths, layers: int) -> Unit:
     active = sum(into * out for into, out in w.linears)
     idle = (w.experts - w.active) * (2 + w.gated) * w.hidden * w.ffn if w.experts else 0
     router = w.hidden * w.experts
-    adapters = w.rank * sum(into + out for into, out in w.linears)
+    adapters = w.rank * sum(into + out for into, out in w.adapted)
     parameters = active + idle + router + norms + after + inside + adapters
     return Unit(
         name="block",
@@ -346,7 +359,7 @@ def _selected(w: _Widths) -> Kept:
         return _kept(w) + Kept(0, -_scores(w))
     stream = w.bytes * w.hidden * (1 + w.gated)
     inner = w.bytes * (2 * w.queries + w.keys + w.ffn * w.active)
-    return Kept(stream, inner + 4 * w.heads) + _routed(w) + _adapted(w)
+    return Kept(stream, inner + 4 * w.heads) + _routed(w)
 
 
 def _routed(w: _Widths) -> Kept:
@@ -355,8 +368,18 @@ def _routed(w: _Widths) -> Kept:
 
 
 def _adapted(w: _Widths) -> Kept:
-    """Of adapters: what comes out of the first of their two matrices, and dropout's copy."""
+    """What adapters keep more, and frozen weights less.
+
+    More: what comes out of the first of an adapter's two matrices, dropout's copy of what goes in,
+    and RMS norms in float32, as PEFT's and litgpt's models have them. Less: what goes into matrices
+    whose gradient nobody wants, but for quantized ones (bitsandbytes' MatMul4Bit keeps it).
+    """
     if not w.rank:
         return Kept(0, 0)
-    dropped = sum(into for into, _ in w.linears) * (w.bytes + 1) * w.dropout
-    return Kept(len(w.linears) * w.rank * w.bytes + dropped, 0)
+    inside = sum(w.rank * w.bytes + into * (w.bytes + 1) * w.dropout for into, _ in w.adapted)
+    norms = 0 if w.compiled or not w.gated else 2 * (4 - w.bytes) * w.hidden
+    if w.quantized:
+        return Kept(inside + norms, 0)
+    between = 0 if w.compiled else w.bytes * w.hidden  # of the second norm
+    down = 0 if w.compiled and w.gated else w.bytes * w.ffn * w.active
+    return Kept(inside + norms - between, -down)

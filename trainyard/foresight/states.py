@@ -113,5 +113,9 @@ def _gathered(setting: Setting, stage: Stage) -> tuple[float, float, float, floa
         every = sum(size * count for size, _, count in sizes)
         together = every * (frozen + WIDTH[setting.gradients_in] * learns)
         return together, together, gradient, 0.0, largest
-    ends = head * (width + 4.0) * (stage.head is not None and stage.head.trained > 0)
+    ends = (
+        head
+        * (width + WIDTH[setting.gradients_in])
+        * (stage.head is not None and stage.head.trained > 0)
+    )
     return 2 * block * frozen, head * width + block * frozen, gradient, ends, largest
