@@ -260,10 +260,14 @@ def torchtitan_h100() -> Iterator[Row]:
 
 @source
 def torchtitan_other() -> Iterator[Row]:
-    """The same on 64 H200s, and an older FSDP2 on 64 A100s of 80 GB, not compiled."""
+    """The same on 64 H200s, and an older FSDP2 on 64 A100s of 80 GB, not compiled.
+
+    Assumed: torchtitan's default of recomputation (selective) on the H200s, where nothing is said;
+    p4de's network for the A100s.
+    """
     line = lines("torchtitan_h200")[0].removeprefix("8B 8 nodes H200 ")
     layout, _, figures = line.partition(" = ")
-    fields = _titan(layout, {"gpu": "H200", "gpus": 64, **MODELS["Llama3-8B"]})
+    fields = _titan(layout, {"gpu": "H200", "gpus": 64, "recompute": "selective", **MODELS["Llama3-8B"]})
     yield _row(fields, _per_gpu(*figures.split(", ")), {"size": "8B", "gpu": "H200"})
     for line in lines("torchtitan_a100"):
         found = _found(r"(?P<model>\S+) (?P<layout>.*) = (?P<rate>\d+) .*", line)
@@ -276,7 +280,7 @@ def torchtitan_other() -> Iterator[Row]:
 def fms_fsdp() -> Iterator[Row]:
     """fms-fsdp's README: Llama 2, compiled, two samples of 4,096 tokens.
 
-    Assumed: HSDP is taken as full sharding; the A100s' nodes have 1600 Gb/s
+    Assumed: HSDP shards within a node of eight; the A100s' nodes have 1600 Gb/s
     (Vela), the H100s' those of p5.
     """
     pattern = (
@@ -293,6 +297,7 @@ def fms_fsdp() -> Iterator[Row]:
             "sequence": 4096,
             "micro_batch": 2,
             "shard": "full",
+            "shard_degree": 8 if found["shard"] == "HSDP" else 0,
             "recompute": "none" if found["recompute"] == "no-AC" else "selective",
             "compile": True,
         }

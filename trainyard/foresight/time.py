@@ -30,6 +30,9 @@ class Constants:
     """Share of the peak that flash attention reaches on Ampere and Ada."""
 
     flash_hopper: float
+    flash_old: float
+    flash_old_hopper: float
+    blackwell: float
     """And on Hopper and Blackwell."""
 
     scores: float
@@ -92,10 +95,12 @@ class Time:
 
 def seconds(work: Work, c: Constants) -> dict[str, Any]:
     """Seconds of a step by part; ``work`` has numbers, or arrays for as many settings."""
-    compute = (work.matmul + work.narrow * c.narrow) / c.matmul
+    compute = (work.matmul + work.blackwell / c.blackwell + work.narrow * c.narrow) / c.matmul
     attention = (
         work.flash_ampere / c.flash_ampere
         + work.flash_hopper / c.flash_hopper
+        + work.flash_old / c.flash_old
+        + work.flash_old_hopper / c.flash_old_hopper
         + work.scores / c.scores
     )
     moved = work.elementwise * c.elementwise + work.casts * c.casts

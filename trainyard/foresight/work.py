@@ -16,6 +16,9 @@ BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
 OPTIMIZER_BYTES = {"adamw": 30.0, "adamw_8bit": 18.0, "momentum": 22.0, "sgd": 14.0, "none": 0.0}
 """Read and written for a parameter in a step: float32 gradient, weight and state, 16-bit copy."""
 
+import os
+OLD_BACK = float(os.environ.get('OB','2.5'))
+TX = float(os.environ.get('TX','0'))
 FLASH_BACKWARD = 2.5
 """Backward over forward: scores are computed again (Dao 2023, section 3.1)."""
 
@@ -35,6 +38,9 @@ class Work:
 
     flash_ampere: float = 0.0
     flash_hopper: float = 0.0
+    flash_old: float = 0.0
+    flash_old_hopper: float = 0.0
+    blackwell: float = 0.0
     """Flash attention at the 16-bit peak; half of the scores are masked and skipped."""
 
     scores: float = 0.0
@@ -132,8 +138,9 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, again: floa
     rate /= 8 if setting.precision == "fp32" else 1
     trained = unit.trained / unit.parameters if unit.parameters else 1.0
     product = unit.matmul_flops * times * (2 + trained + again) / setting.tensor / rate
-    width = unit.output_bytes / BYTES[setting.precision] if unit.count > 1 else 0.0
-    work.matmul += product
+    width = unit.output_bytes / BYTES[setting.precision] / setting.tensor**TX if unit.count > 1 else 0.0
+    if setting.gpu in ("B200","B300","GB200"): work.blackwell += product
+    else: work.matmul += product
     work.narrow += product / (width / 1000) if width else 0.0
     _attention(work, setting, unit, times)
     kept = unit.kept["none"]
@@ -143,20 +150,23 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, again: floa
     bandwidth = device.bandwidth_tb_s * 1e12
     work.elementwise += unit.elementwise_bytes * times * (3 + again) * share / bandwidth
     if fp8:
-        work.casts += (kept.whole + kept.split) * times * (3 + again) * share / bandwidth
+        work.casts += (kept.whole + kept.split) * times * (2 + trained + again) * share / bandwidth
 
 
 def _attention(work: Work, setting: Setting, unit: Unit, times: float) -> None:
-    peak = setting.device.bf16_tflops * 1e12
+    peak = setting.device.matmul_tflops * 1e12
     forward = unit.attention_flops * times / setting.tensor / peak
     if setting.attention == "full":
         work.scores += forward * (3 + (setting.recompute != "none"))
         return
-    flash = forward / 2 * (1 + FLASH_BACKWARD + (setting.recompute == "full"))
+    back = OLD_BACK if setting.positions=="learned" else FLASH_BACKWARD
+    flash = forward / 2 * (1 + back + (setting.recompute == "full"))
     if setting.gpu in HOPPER:
-        work.flash_hopper += flash
+        if setting.positions == "learned": work.flash_old_hopper += flash
+        else: work.flash_hopper += flash
     else:
-        work.flash_ampere += flash
+        if setting.positions == "learned": work.flash_old += flash
+        else: work.flash_ampere += flash
 
 
 def _link(setting: Setting) -> float:
@@ -177,7 +187,7 @@ def _tensor(work: Work, setting: Setting, block: Unit, path: _Path, tokens: floa
     times = 4 + 2 * (setting.recompute == "full")
     volume = times * 2 * (t - 1) / t * block.output_bytes * tokens * path.blocks
     if t > setting.node_size:
-        work.tensor_nodes = volume / (_network(setting) / setting.node_size)
+        work.tensor_nodes = volume / _network(setting)
     elif setting.async_tp:
         work.tensor_async = volume / _link(setting)
     else:
@@ -217,11 +227,15 @@ def _data(work: Work, setting: Setting, model: Shapes, block: Unit) -> None:
     width = BYTES[setting.precision]
     if setting.shard == "full" or setting.shard == "gradients":
         gathered = held * width * (2 if setting.shard == "full" else 1)
-        volume = (gathered + trained * width) * setting.accumulation
+        times = 1 if setting.pipeline > 1 else setting.accumulation
+        shared = setting.sharded_over
+        volume = (gathered + trained * width) * times
         messages = 3 if setting.shard == "full" else 2
         blocks = block.count / setting.pipeline
-        work.gathers = _collective(setting, volume, ranks)
-        work.hops = messages * blocks * setting.accumulation * (ranks - 1)
+        work.gathers = _collective(setting, volume, shared)
+        work.hops = messages * blocks * times * (shared - 1)
+        if shared < ranks:
+            work.reduction = _collective(setting, 2 * trained * width / shared, ranks)
     else:
         volume = trained * (BYTES[setting.gradients_in] + width)
         work.reduction = _collective(setting, volume, ranks)
