@@ -30,9 +30,13 @@ class Constants:
     """Share of the peak that flash attention reaches on Ampere and Ada."""
 
     flash_hopper: float
+    cudnn: float
     flash_old: float
     flash_old_hopper: float
     blackwell: float
+    hopper: float
+    hopper8: float
+    jitter: float
     """And on Hopper and Blackwell."""
 
     scores: float
@@ -95,11 +99,11 @@ class Time:
 
 def seconds(work: Work, c: Constants) -> dict[str, Any]:
     """Seconds of a step by part; ``work`` has numbers, or arrays for as many settings."""
-    compute = (work.matmul + work.blackwell / c.blackwell + work.narrow * c.narrow) / c.matmul
+    compute = (work.matmul + work.blackwell / c.blackwell + work.hopper/c.hopper+ work.hopper8/c.hopper8+ work.narrow * c.narrow) / c.matmul
     attention = (
         work.flash_ampere / c.flash_ampere
         + work.flash_hopper / c.flash_hopper
-        + work.flash_old / c.flash_old
+        + work.cudnn / c.cudnn + work.flash_old / c.flash_old
         + work.flash_old_hopper / c.flash_old_hopper
         + work.scores / c.scores
     )
@@ -114,7 +118,7 @@ def seconds(work: Work, c: Constants) -> dict[str, Any]:
         "compute": compute,
         "attention": attention,
         "element-wise": moved,
-        "host": host + c.step_ms * 1e-3,
+        "host": host + work.lognodes*c.jitter*busy + c.step_ms * 1e-3,
         "tensor parallel": tensor,
         "data parallel": _exposed(busy, exchanged, c.overlap) + work.reduction / c.network,
         "pipeline": work.boundary / c.network,

@@ -18,6 +18,7 @@ OPTIMIZER_BYTES = {"adamw": 30.0, "adamw_8bit": 18.0, "momentum": 22.0, "sgd": 1
 
 import os
 OLD_BACK = float(os.environ.get('OB','2.5'))
+PX = (5/7)**(1-float(os.environ.get('PX','1')))
 TX = float(os.environ.get('TX','0'))
 FLASH_BACKWARD = 2.5
 """Backward over forward: scores are computed again (Dao 2023, section 3.1)."""
@@ -41,6 +42,10 @@ class Work:
     flash_old: float = 0.0
     flash_old_hopper: float = 0.0
     blackwell: float = 0.0
+    cudnn: float=0.0
+    hopper: float = 0.0
+    hopper8: float = 0.0
+    lognodes: float = 0.0
     """Flash attention at the 16-bit peak; half of the scores are masked and skipped."""
 
     scores: float = 0.0
@@ -121,6 +126,8 @@ def of(setting: Setting, shapes: Shapes | None = None) -> Work:
     _boundary(work, setting, block, tokens)
     _data(work, setting, model, block)
     _optimizer(work, setting, model)
+    import math
+    work.lognodes=math.log(setting.nodes)
     return work
 
 
@@ -140,6 +147,8 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, again: floa
     product = unit.matmul_flops * times * (2 + trained + again) / setting.tensor / rate
     width = unit.output_bytes / BYTES[setting.precision] / setting.tensor**TX if unit.count > 1 else 0.0
     if setting.gpu in ("B200","B300","GB200"): work.blackwell += product
+    elif setting.gpu in HOPPER and fp8: work.hopper8 += product*(1 if '500' not in setting.gpu else PX)
+    elif setting.gpu in HOPPER: work.hopper += product*(1 if '500' not in setting.gpu else PX)
     else: work.matmul += product
     work.narrow += product / (width / 1000) if width else 0.0
     _attention(work, setting, unit, times)
@@ -163,6 +172,7 @@ def _attention(work: Work, setting: Setting, unit: Unit, times: float) -> None:
     flash = forward / 2 * (1 + back + (setting.recompute == "full"))
     if setting.gpu in HOPPER:
         if setting.positions == "learned": work.flash_old_hopper += flash
+        elif not setting.compile and (setting.precision=='fp8' or setting.shard!='full'): work.cudnn += flash
         else: work.flash_hopper += flash
     else:
         if setting.positions == "learned": work.flash_old += flash
@@ -214,7 +224,9 @@ def _boundary(work: Work, setting: Setting, block: Unit, tokens: float) -> None:
     volume = times * block.output_bytes * tokens / setting.tensor
     ranks = setting.tensor * setting.context * setting.data_parallel
     within = ranks < setting.node_size
-    work.boundary = volume / (_link(setting) if within else _network(setting) / setting.node_size)
+    x = volume / (_link(setting) if within else _network(setting) / setting.node_size)
+    if setting.interleave>1: work.context+=x
+    else: work.boundary=x
 
 
 def _data(work: Work, setting: Setting, model: Shapes, block: Unit) -> None:
@@ -237,8 +249,14 @@ def _data(work: Work, setting: Setting, model: Shapes, block: Unit) -> None:
         if shared < ranks:
             work.reduction = _collective(setting, 2 * trained * width / shared, ranks)
     else:
+<<<<<<< HEAD
         volume = trained * (BYTES[setting.gradients_in] + width)
         work.reduction = _collective(setting, volume, ranks)
+=======
+        volume = trained * (BYTES[setting.gradient_dtype] + width)
+        if setting.shard=='optimizer': work.gathers= _collective(setting, volume, ranks)
+        else: work.reduction = _collective(setting, volume, ranks)
+>>>>>>> 6f9483d (Products on Hopper and Blackwell, cuDNN's attention and large clusters have constants of their own)
 
 
 def _collective(setting: Setting, volume: float, ranks: int) -> float:
