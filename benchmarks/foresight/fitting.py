@@ -1,7 +1,8 @@
 """Constants from measurements: least squares of logarithms, over all rows at once."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,47 @@ from trainyard.foresight.time import Constants, seconds
 from trainyard.foresight.work import Work
 
 Floats = NDArray[np.float64]
-SPREADS = ("low", "high")
+
+START = Constants(
+    matmul=0.85,
+    matmul_hopper=0.85,
+    matmul_hopper_fp8=0.85,
+    matmul_blackwell=0.85,
+    narrow=0.4,
+    flash1=0.4,
+    flash1_hopper=0.4,
+    flash1_backward=3.0,
+    flash2=0.7,
+    flash2_hopper=0.4,
+    cudnn=0.6,
+    scores=0.3,
+    elementwise=1.0,
+    casts=1.0,
+    link=0.8,
+    asynchronous=0.5,
+    network=0.8,
+    hop_us=2.0,
+    overlap=0.3,
+    nodes=0.01,
+    launch_us=900.0,
+    step_ms=5.0,
+    low=0.9,
+    high=1.1,
+    low_elsewhere=0.8,
+    high_elsewhere=1.25,
+)
+"""What was believed before any row was looked at. The links' shares are NCCL's (A100 234.9 of 300
+GB/s, H200 367.6 of 450: stas00/ml-engineering), attention's Dao 2023's tables; a block's
+forward pass launches some 70 kernels, each of some 13 µs of eager PyTorch."""
+
+SPREADS = ("low", "high", "low_elsewhere", "high_elsewhere")
 """Constants that follow from errors, and not from least squares."""
+
+HELD = {"link": 1.0, "network": 0.5, "flash2": 0.5, "launch_us": 0.5}
+"""Constants that others have measured, and how firmly they hold: the weight of so many rows."""
+
+LIGHTLY = 0.1
+"""How firmly the others hold."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +77,9 @@ def cases(rows: Mapping[str, Sequence[Row]]) -> list[Case]:
     for source, of_source in rows.items():
         for row in of_source:
             setting = Setting(**row["row"])
-            seconds_ = _seconds(setting, row["measured"])
-            if seconds_ and not row["outlier"]:
-                work = work_of.of(setting)
-                found.append(Case(source, setting, work, seconds_, row["group"]))
+            measured = _seconds(setting, row["measured"])
+            if measured and not row["outlier"]:
+                found.append(Case(source, setting, work_of.of(setting), measured, row["group"]))
     return found
 
 
@@ -53,12 +92,11 @@ def _seconds(setting: Setting, measured: Mapping[str, float]) -> float:
 
 def stacked(of: Sequence[Case]) -> Work:
     """The cases' work as one whose fields are arrays."""
-    return Work(
-        **{
-            field.name: np.array([getattr(case.work, field.name) for case in of])  # type: ignore[misc]
-            for field in fields(Work)
-        }
-    )
+    columns = {
+        field.name: np.array([getattr(case.work, field.name) for case in of])
+        for field in fields(Work)
+    }
+    return Work(**columns)  # type: ignore[arg-type]
 
 
 def predicted(work: Work, constants: Constants) -> Floats:
@@ -66,36 +104,30 @@ def predicted(work: Work, constants: Constants) -> Floats:
     return np.asarray(sum(seconds(work, constants).values()))
 
 
-def fit(of: Sequence[Case], start: Constants) -> Constants:
+def fit(of: Sequence[Case], start: Constants = START) -> Constants:
     """The constants that explain the cases best.
 
     Logarithms of constants are fitted to logarithms of times, so that 10 % too fast counts as much
-    as 10 % too slow; large errors count linearly (soft L1 beyond 10 %), and a source with n rows
-    as √n. Each constant is drawn to where it starts by the weight of a twentieth of a row for a factor of e.
+    as 10 % too slow. Errors beyond 5 % count less and less (soft L1), and a source with n rows as
+    √n. Each constant is drawn to where it starts by ``HELD`` or ``LIGHTLY``.
     """
     names = [field.name for field in fields(Constants) if field.name not in SPREADS]
     work, measured = stacked(of), np.log([case.measured for case in of])
-    counts = {source: sum(case.source == source for case in of) for source in {c.source for c in of}}
+    counts = Counter(case.source for case in of)
     weights = np.array([counts[case.source] ** -0.25 for case in of])
+    pulls = np.array([HELD.get(name, LIGHTLY) for name in names])
     first = np.log([getattr(start, name) for name in names])
 
     def errors(logs: Floats) -> Floats:
-        constants = replace(start, **dict(zip(names, np.exp(logs), strict=True)))
+        constants = replace(start, **dict(zip(names, np.exp(logs).tolist(), strict=True)))
         off = (np.log(predicted(work, constants)) - measured) * weights
-        pri = np.array([{'link': 1.0, 'network': .5, 'flash_ampere': .5, 'jitter': .02,'hopper8':.3}.get(n, 0.1) for n in names])
-        return np.concatenate([off, pri * (logs - first)])
+        return np.concatenate([off, pulls * (logs - first)])
 
-    import os
     found = least_squares(errors, first, loss="soft_l1", f_scale=0.05, max_nfev=200)
-    if os.environ.get('V'): print('COST', found.cost)
-    values = dict(zip(names, np.exp(found.x), strict=True))
+    values = dict(zip(names, np.exp(found.x).tolist(), strict=True))
     return replace(start, **{name: float(f"{value:.4g}") for name, value in values.items()})
 
 
 def errors(of: Sequence[Case], constants: Constants) -> Floats:
     """Predicted over measured, less one."""
     return predicted(stacked(of), constants) / np.array([case.measured for case in of]) - 1
-
-
-def as_dict(constants: Constants) -> dict[str, float]:
-    return asdict(constants)

@@ -104,7 +104,7 @@ def mpt() -> Iterator[Row]:
             yield _row(
                 fields,
                 _per_gpu(found["rate"]),
-                {"size": model, "gpu": gpu, "model": f"{gpu} {model}"},
+                {"size": model, "gpu": gpu, "model": f"{gpu} {model} s{sequence}"},
                 outlier=(gpu, model, scale) in MPT_OUTLIERS,
             )
 
@@ -267,7 +267,9 @@ def torchtitan_other() -> Iterator[Row]:
     """
     line = lines("torchtitan_h200")[0].removeprefix("8B 8 nodes H200 ")
     layout, _, figures = line.partition(" = ")
-    fields = _titan(layout, {"gpu": "H200", "gpus": 64, "recompute": "selective", **MODELS["Llama3-8B"]})
+    fields = _titan(
+        layout, {"gpu": "H200", "gpus": 64, "recompute": "selective", **MODELS["Llama3-8B"]}
+    )
     yield _row(fields, _per_gpu(*figures.split(", ")), {"size": "8B", "gpu": "H200"})
     for line in lines("torchtitan_a100"):
         found = _found(r"(?P<model>\S+) (?P<layout>.*) = (?P<rate>\d+) .*", line)

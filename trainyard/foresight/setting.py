@@ -89,8 +89,9 @@ class Setting(BaseModel):
     """What is computed again in the backward pass. selective, with attention full: the scores
     (Korthikanti et al. 2022); with flash: torchtitan's choice of operators."""
 
-    attention: Literal["flash", "full"] = "flash"
-    """full keeps the scores, sequence × sequence, in memory."""
+    attention: Literal["flash", "flash1", "flash2", "cudnn", "full"] = "flash"
+    """full keeps the scores, sequence × sequence, in memory. The others differ in time alone: the
+    kernels of before mid-2023, FlashAttention 2, cuDNN's; flash: the likely one of them."""
 
     precision: Literal["fp32", "bf16", "fp16", "fp8"] = "bf16"
     """Of the matrix products."""

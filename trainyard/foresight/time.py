@@ -15,38 +15,45 @@ from trainyard.foresight.shapes import Shapes
 from trainyard.foresight.spread import Spread
 from trainyard.foresight.work import Work
 
+OPTIMIZER = 0.8
+"""Share of the memory bandwidth that an optimizer's kernels reach; too short to be fitted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Constants:
     """What is fitted; each holds for all devices and frameworks."""
 
     matmul: float
-    """Share of the best measured rate that products reach, in a model that is wide."""
+    """Share of the best measured rate that products reach on Ampere, in a model that is wide."""
 
+    matmul_hopper: float
+    matmul_hopper_fp8: float
+    matmul_blackwell: float
     narrow: float
     """What a product in a model of width 1,000 takes longer, as a share."""
 
-    flash_ampere: float
-    """Share of the peak that flash attention reaches on Ampere and Ada."""
+    flash1: float
+    """Share of the products' best rate that attention reaches by kernels of before mid-2023."""
 
-    flash_hopper: float
+    flash1_hopper: float
+    flash1_backward: float
+    """How often its forward time its backward pass takes."""
+
+    flash2: float
+    """The share of FlashAttention 2 on Ampere."""
+
+    flash2_hopper: float
     cudnn: float
-    flash_old: float
-    flash_old_hopper: float
-    blackwell: float
-    hopper: float
-    hopper8: float
-    jitter: float
-    """And on Hopper and Blackwell."""
+    """And of cuDNN's on Hopper and Blackwell."""
 
     scores: float
-    """Share of the peak that attention with kept scores reaches."""
+    """And of attention that keeps its scores."""
 
     elementwise: float
     """Seconds of what is no product, over its bytes ÷ memory bandwidth."""
 
     casts: float
-    """Bytes that fp8's casts move, over those of the activations."""
+    """Bytes that casts to fp8 move, over those of the activations."""
 
     link: float
     """Share of NVLink's rate that a collective reaches."""
@@ -63,6 +70,9 @@ class Constants:
     overlap: float
     """Share of the shorter that is lost where exchange and computation overlap."""
 
+    nodes: float
+    """What a node more costs: the share of the step for each e-fold of the number of nodes."""
+
     launch_us: float
     """The host's time for the kernels of one block's forward pass, in microseconds."""
 
@@ -70,15 +80,21 @@ class Constants:
     """What a step takes beside, in milliseconds: clipping, synchronising, logging."""
 
     low: float
-    """p10 over the median."""
+    """p10 over the median, on devices that constants were fitted on."""
 
     high: float
-    """p90 over the median."""
+    low_elsewhere: float
+    """The same on devices that no row was of."""
+
+    high_elsewhere: float
 
 
 def _read(path: Path) -> Constants:
     return Constants(**json.loads(path.read_text(encoding="utf-8"))["time"])
 
+
+FITTED_ON = frozenset({"A100-40", "A100-80", "H100-80", "H100-96-500W", "H200", "B200"})
+"""Devices that the benchmark has rows of; a test compares it with them."""
 
 CONSTANTS = _read(Path(__file__).with_name("constants.json"))
 
@@ -99,12 +115,18 @@ class Time:
 
 def seconds(work: Work, c: Constants) -> dict[str, Any]:
     """Seconds of a step by part; ``work`` has numbers, or arrays for as many settings."""
-    compute = (work.matmul + work.blackwell / c.blackwell + work.hopper/c.hopper+ work.hopper8/c.hopper8+ work.narrow * c.narrow) / c.matmul
+    compute = (
+        (work.matmul + work.narrow * c.narrow) / c.matmul
+        + work.matmul_hopper / c.matmul_hopper
+        + work.matmul_hopper_fp8 / c.matmul_hopper_fp8
+        + work.matmul_blackwell / c.matmul_blackwell
+    )
     attention = (
-        work.flash_ampere / c.flash_ampere
-        + work.flash_hopper / c.flash_hopper
-        + work.cudnn / c.cudnn + work.flash_old / c.flash_old
-        + work.flash_old_hopper / c.flash_old_hopper
+        (work.flash1 + work.flash1_back * c.flash1_backward) / c.flash1
+        + (work.flash1_hopper + work.flash1_hopper_back * c.flash1_backward) / c.flash1_hopper
+        + work.flash2 / c.flash2
+        + work.flash2_hopper / c.flash2_hopper
+        + work.cudnn / c.cudnn
         + work.scores / c.scores
     )
     moved = work.elementwise * c.elementwise + work.casts * c.casts
@@ -113,16 +135,17 @@ def seconds(work: Work, c: Constants) -> dict[str, Any]:
     device = compute + attention + moved
     host = _longer(device, work.passes * c.launch_us * 1e-6) - device
     busy = device + host + tensor
-    exchanged = (work.gathers + work.context) / c.network + work.hops * c.hop_us * 1e-6
+    exchanged = work.exchanged / c.network + work.hops * c.hop_us * 1e-6
     return {
         "compute": compute,
         "attention": attention,
         "element-wise": moved,
-        "host": host + work.lognodes*c.jitter*busy + c.step_ms * 1e-3,
+        "host": host + c.step_ms * 1e-3,
         "tensor parallel": tensor,
         "data parallel": _exposed(busy, exchanged, c.overlap) + work.reduction / c.network,
         "pipeline": work.boundary / c.network,
-        "optimizer": work.optimizer / 0.8,
+        "optimizer": work.optimizer / OPTIMIZER + work.offloaded,
+        "stragglers": busy * work.nodes * c.nodes,
     }
 
 
@@ -152,7 +175,9 @@ def foresee(
     work = work_of.of(setting, shapes)
     parts = seconds(work, c)
     step = sum(parts.values())
-    spread = Spread.around(step, c.low, c.high)
+    known = setting.gpu in FITTED_ON
+    low, high = (c.low, c.high) if known else (c.low_elsewhere, c.high_elsewhere)
+    spread = Spread.around(step, low, high)
     tokens = setting.tokens / setting.gpus
     peak = setting.device.bf16_tflops * 1e12
     return Time(spread, parts, spread.inverse(tokens), work.flops * tokens / step / peak)

@@ -1,30 +1,35 @@
-"""What one rank has to do in an optimizer step, in the seconds that an ideal device would take.
+"""What one rank computes in an optimizer step, in the seconds that an ideal device would take.
 
-``of`` counts operations, bytes and messages along the longest path through a step: m
-micro-batches of the fullest pipeline stage, and each other stage once, 1/v of it where stages are
+``of`` counts operations, bytes and messages (``traffic.py``) along the longest path through a step:
+m micro-batches of the fullest pipeline stage, and each other stage once, 1/v of it where stages are
 interleaved (bubble (p − 1)/(v·m), Narayanan et al. 2021, section 2.2). What share of its ideal a
 device reaches is ``time.py``'s matter.
 """
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 from trainyard.foresight import shapes as shapes_of
+from trainyard.foresight import traffic
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.shapes import Shapes, Unit
+from trainyard.foresight.shapes import WIDTH, Shapes, Unit
 
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
 OPTIMIZER_BYTES = {"adamw": 30.0, "adamw_8bit": 18.0, "momentum": 22.0, "sgd": 14.0, "none": 0.0}
 """Read and written for a parameter in a step: float32 gradient, weight and state, 16-bit copy."""
 
-import os
-OLD_BACK = float(os.environ.get('OB','2.5'))
-PX = (5/7)**(1-float(os.environ.get('PX','1')))
-TX = float(os.environ.get('TX','0'))
 FLASH_BACKWARD = 2.5
 """Backward over forward: scores are computed again (Dao 2023, section 3.1)."""
 
-HOPPER = frozenset({"H100-80", "H100-96-500W", "H200", "B200", "B300", "GB200"})
-"""Devices whose matrix units attention kernels reach a smaller share of."""
+HOST_BYTES = 1e11
+"""What the processors of a node read and write a second. A guess: eight channels of DDR4 have 200
+GB/s, and half of that is reached."""
+
+ARCHITECTURES: dict[str, Literal["hopper", "blackwell"]] = {
+    **dict.fromkeys(("H100-80", "H100-96-500W", "H200"), "hopper"),
+    **dict.fromkeys(("B200", "B300", "GB200"), "blackwell"),
+}
+"""Devices whose products have constants of their own; the others are as Ampere."""
 
 
 @dataclass(slots=True)
@@ -32,30 +37,39 @@ class Work:
     """Seconds of ideal devices and links; counts where it says so. All for one optimizer step."""
 
     matmul: float = 0.0
-    """Products with weights, at the best measured rate."""
+    """Products with weights on Ampere (and what has no constant of its own), at the best measured
+    rate."""
 
+    matmul_hopper: float = 0.0
+    matmul_hopper_fp8: float = 0.0
+    matmul_blackwell: float = 0.0
     narrow: float = 0.0
-    """The same ÷ (width of the model ÷ 1,000): small products reach less."""
+    """All of these ÷ (width of the model ÷ 1,000): small products reach less."""
 
-    flash_ampere: float = 0.0
-    flash_hopper: float = 0.0
-    flash_old: float = 0.0
-    flash_old_hopper: float = 0.0
-    blackwell: float = 0.0
-    cudnn: float=0.0
-    hopper: float = 0.0
-    hopper8: float = 0.0
-    lognodes: float = 0.0
-    """Flash attention at the 16-bit peak; half of the scores are masked and skipped."""
+    flash1: float = 0.0
+    """Attention forward by kernels of before mid-2023, at the best rate of products; half of the
+    scores are masked and skipped."""
+
+    flash1_hopper: float = 0.0
+    flash1_back: float = 0.0
+    """Forward again, as often as a backward pass is made."""
+
+    flash1_hopper_back: float = 0.0
+    flash2: float = 0.0
+    """Both passes of FlashAttention 2."""
+
+    flash2_hopper: float = 0.0
+    cudnn: float = 0.0
+    """Both passes of cuDNN's (or FlashAttention 3's) on Hopper and Blackwell."""
 
     scores: float = 0.0
-    """Attention that keeps its scores, at the 16-bit peak; none is skipped."""
+    """Attention that keeps its scores; none is skipped."""
 
     elementwise: float = 0.0
     """Bytes of all that is no product ÷ memory bandwidth."""
 
     casts: float = 0.0
-    """Bytes of casting to fp8 ÷ memory bandwidth."""
+    """Bytes of activations that are cast to fp8 ÷ memory bandwidth."""
 
     tensor: float = 0.0
     """All-reduces of tensor parallelism over NVLink (or PCIe)."""
@@ -66,24 +80,28 @@ class Work:
     tensor_nodes: float = 0.0
     """The same between nodes."""
 
-    context: float = 0.0
-    """Keys and values that go around."""
-
     boundary: float = 0.0
-    """Activations between pipeline stages."""
+    """Activations between pipeline stages, waited for."""
 
-    gathers: float = 0.0
-    """Weights gathered and gradients scattered in each micro-batch."""
+    exchanged: float = 0.0
+    """What computation hides: weights gathered, gradients scattered, keys and values that go
+    around, boundaries of interleaved stages."""
 
     hops: float = 0.0
-    """Ranks that those messages pass, one after the other: a count."""
+    """Ranks that the gathers' messages pass, one after the other: a count."""
 
     reduction: float = 0.0
-    """Gradients summed once a step."""
+    """Gradients summed once a step, after the last backward pass."""
 
     optimizer: float = 0.0
+    offloaded: float = 0.0
+    """Copies to and from the host's memory, and its optimizer."""
+
     passes: float = 0.0
     """Forward passes of one block whose kernels the host launches (a backward pass counts two)."""
+
+    nodes: float = 0.0
+    """Logarithm of how many there are."""
 
     flops: float = 0.0
     """Of a token, by 6N + 12·L·h·s: for MFU."""
@@ -115,167 +133,136 @@ def of(setting: Setting, shapes: Shapes | None = None) -> Work:
     block = max(model.units, key=lambda unit: unit.count * unit.matmul_flops)
     ends = [unit for unit in model.units if unit is not block]
     path = _path(setting, block, sum(unit.matmul_flops * unit.count for unit in ends))
-    work = Work(flops=6 * model.matmul_flops / 2 + 3 * model.attention_flops)
+    again = _again(setting)
+    work = Work(
+        flops=3 * model.matmul_flops + 3 * model.attention_flops,
+        passes=path.blocks * (3 + again),
+        nodes=math.log(setting.nodes),
+    )
     tokens = setting.micro_batch * model.sequence / setting.context
-    _compute(work, setting, block, path.blocks * tokens, again=_again(setting))
+    _compute(work, setting, block, path.blocks * tokens, again)
     for unit in ends:
-        _compute(work, setting, unit, path.ends * unit.count * tokens, again=0.0)
-    work.passes = path.blocks * (3 + _again(setting))
-    _tensor(work, setting, block, path, tokens)
-    _context(work, setting, block, path.blocks * tokens)
-    _boundary(work, setting, block, tokens)
-    _data(work, setting, model, block)
-    _optimizer(work, setting, model)
-    import math
-    work.lognodes=math.log(setting.nodes)
+        _compute(work, setting, unit, path.ends * unit.count * tokens, 0.0)
+    _communicate(work, setting, model, block, path.blocks * tokens)
+    _update(work, setting, model)
     return work
 
 
 def _again(setting: Setting) -> float:
-    """Forward passes of products that the backward pass repeats."""
+    """Forward passes of products that the backward pass repeats; torchtitan's selective policy
+    keeps every other product."""
     if setting.recompute == "selective":
         return 0.0 if setting.attention == "full" else 0.5
     return 1.0 if setting.recompute == "full" else 0.0
 
 
 def _compute(work: Work, setting: Setting, unit: Unit, times: float, again: float) -> None:
-    device = setting.device
-    fp8 = setting.precision == "fp8" and unit.count > 1 and device.matmul_fp8_tflops > 0
-    rate = 1e12 * (device.matmul_fp8_tflops if fp8 else device.matmul_tflops)
-    rate /= 8 if setting.precision == "fp32" else 1
+    """Add ``times`` tokens through the unit, forward, backward and ``again``."""
     trained = unit.trained / unit.parameters if unit.parameters else 1.0
-    product = unit.matmul_flops * times * (2 + trained + again) / setting.tensor / rate
-    width = unit.output_bytes / BYTES[setting.precision] / setting.tensor**TX if unit.count > 1 else 0.0
-    if setting.gpu in ("B200","B300","GB200"): work.blackwell += product
-    elif setting.gpu in HOPPER and fp8: work.hopper8 += product*(1 if '500' not in setting.gpu else PX)
-    elif setting.gpu in HOPPER: work.hopper += product*(1 if '500' not in setting.gpu else PX)
-    else: work.matmul += product
-    work.narrow += product / (width / 1000) if width else 0.0
-    _attention(work, setting, unit, times)
+    passes = 2 + trained + again
+    fp8 = setting.precision == "fp8" and unit.count > 1 and setting.device.matmul_fp8_tflops > 0
+    _multiply(work, setting, unit, times * passes, fp8=fp8)
+    _attend(work, setting, unit, times)
+    bandwidth = setting.device.bandwidth_tb_s * 1e12
     kept = unit.kept["none"]
     whole = kept.whole / (kept.whole + kept.split)
     share = whole / (setting.tensor if setting.sequence_parallel else 1)
     share += (1 - whole) / setting.tensor
-    bandwidth = device.bandwidth_tb_s * 1e12
     work.elementwise += unit.elementwise_bytes * times * (3 + again) * share / bandwidth
     if fp8:
-        work.casts += (kept.whole + kept.split) * times * (2 + trained + again) * share / bandwidth
+        work.casts += (kept.whole + kept.split) * times * passes * share / bandwidth
+    if setting.quantization != "none":
+        tokens = setting.micro_batch * setting.sequence
+        moved = 4.5 * unit.parameters * times / tokens / setting.tensor
+        work.elementwise += moved * passes / bandwidth  # written out in 16 bits before each product
 
 
-def _attention(work: Work, setting: Setting, unit: Unit, times: float) -> None:
-    peak = setting.device.matmul_tflops * 1e12
-    forward = unit.attention_flops * times / setting.tensor / peak
-    if setting.attention == "full":
+def _multiply(work: Work, setting: Setting, unit: Unit, times: float, *, fp8: bool) -> None:
+    device = setting.device
+    rate = 1e12 * (device.matmul_fp8_tflops if fp8 else device.matmul_tflops)
+    rate /= 8 if setting.precision == "fp32" else 1  # without TF32
+    product = unit.matmul_flops * times / setting.tensor / rate
+    architecture = ARCHITECTURES.get(setting.gpu)
+    if architecture == "blackwell":
+        work.matmul_blackwell += product
+    elif architecture == "hopper" and fp8:
+        work.matmul_hopper_fp8 += product
+    elif architecture == "hopper":
+        work.matmul_hopper += product
+    else:
+        work.matmul += product
+    if unit.count > 1:
+        work.narrow += product / (unit.output_bytes / WIDTH[setting.precision] / 1000)
+
+
+def attention_kernel(setting: Setting) -> Literal["flash1", "flash2", "cudnn", "full"]:
+    """What computes the attention, where the setting says "flash" and no more.
+
+    GPT's shape with learned positions: the Triton kernel of the GPTs of before mid-2023. Else
+    cuDNN's where Transformer Engine is likely (fp8 that is not compiled, or Megatron's ways of
+    sharing), and PyTorch's FlashAttention 2 where it isn't, and before Hopper.
+    """
+    if setting.attention != "flash":
+        return setting.attention
+    if setting.positions == "learned":
+        return "flash1"
+    megatron = setting.precision == "fp8" or setting.shard != "full"
+    modern = setting.gpu in ARCHITECTURES and megatron and not setting.compile
+    return "cudnn" if modern else "flash2"
+
+
+def _attend(work: Work, setting: Setting, unit: Unit, times: float) -> None:
+    forward = unit.attention_flops * times / setting.tensor
+    forward /= setting.device.matmul_tflops * 1e12
+    kernel = attention_kernel(setting)
+    if kernel == "full":
         work.scores += forward * (3 + (setting.recompute != "none"))
         return
-    back = OLD_BACK if setting.positions=="learned" else FLASH_BACKWARD
-    flash = forward / 2 * (1 + back + (setting.recompute == "full"))
-    if setting.gpu in HOPPER:
-        if setting.positions == "learned": work.flash_old_hopper += flash
-        elif not setting.compile and (setting.precision=='fp8' or setting.shard!='full'): work.cudnn += flash
-        else: work.flash_hopper += flash
+    forward /= 2  # what is masked is skipped
+    first = 1 + (setting.recompute == "full")
+    hopper = setting.gpu in ARCHITECTURES
+    if kernel == "cudnn":
+        work.cudnn += forward * (first + FLASH_BACKWARD)
+    elif kernel == "flash2" and hopper:
+        work.flash2_hopper += forward * (first + FLASH_BACKWARD)
+    elif kernel == "flash2":
+        work.flash2 += forward * (first + FLASH_BACKWARD)
+    elif hopper:
+        work.flash1_hopper += forward * first
+        work.flash1_hopper_back += forward
     else:
-        if setting.positions == "learned": work.flash_old += flash
-        else: work.flash_ampere += flash
+        work.flash1 += forward * first
+        work.flash1_back += forward
 
 
-def _link(setting: Setting) -> float:
-    """Bytes a second of a rank to others of its node; PCIe 4's 25 GB/s where there's no NVLink."""
-    return (setting.device.link_gb_s or 25.0) * 1e9
-
-
-def _network(setting: Setting) -> float:
-    """Bytes a second of a node to others."""
-    return (setting.node_gbps or setting.device.node_gbps) / 8 * 1e9
-
-
-def _tensor(work: Work, setting: Setting, block: Unit, path: _Path, tokens: float) -> None:
-    """Two all-reduces forward and two backward, and two more where the pass is repeated whole."""
-    t = setting.tensor
-    if t == 1:
-        return
-    times = 4 + 2 * (setting.recompute == "full")
-    volume = times * 2 * (t - 1) / t * block.output_bytes * tokens * path.blocks
-    if t > setting.node_size:
-        work.tensor_nodes = volume / _network(setting)
+def _communicate(work: Work, setting: Setting, model: Shapes, block: Unit, times: float) -> None:
+    """``times``: tokens that pass a block, over all blocks of the path."""
+    if setting.tensor > setting.node_size:
+        work.tensor_nodes = traffic.tensor(setting, block, times)
     elif setting.async_tp:
-        work.tensor_async = volume / _link(setting)
+        work.tensor_async = traffic.tensor(setting, block, times)
     else:
-        work.tensor = volume / _link(setting)
+        work.tensor = traffic.tensor(setting, block, times)
+    boundary = traffic.boundary(setting, block, model.sequence)
+    if setting.interleave == 1:
+        work.boundary = boundary
+        boundary = 0.0
+    data = traffic.data(setting, model, block)
+    work.exchanged = data.hidden + boundary + traffic.context(setting, block, times)
+    work.reduction, work.hops = data.waited, data.hops
 
 
-def _context(work: Work, setting: Setting, block: Unit, times: float) -> None:
-    """Every rank gets all others' keys and values: once forward, twice backward."""
-    c = setting.context
-    if c == 1:
-        return
-    heads = setting.heads or max(1, setting.hidden // 128)
-    shared = (setting.kv_heads or heads) / heads
-    volume = 3 * (c - 1) * 2 * shared * block.output_bytes * times / setting.tensor
-    within = setting.tensor * c <= setting.node_size
-    work.context = volume / (_link(setting) if within else _network(setting) / setting.node_size)
-
-
-def _boundary(work: Work, setting: Setting, block: Unit, tokens: float) -> None:
-    p = setting.pipeline
-    if p == 1:
-        return
-    times = 2 * (setting.accumulation + p - 1) * setting.interleave
-    volume = times * block.output_bytes * tokens / setting.tensor
-    ranks = setting.tensor * setting.context * setting.data_parallel
-    within = ranks < setting.node_size
-    x = volume / (_link(setting) if within else _network(setting) / setting.node_size)
-    if setting.interleave>1: work.context+=x
-    else: work.boundary=x
-
-
-def _data(work: Work, setting: Setting, model: Shapes, block: Unit) -> None:
-    """Ranks are laid out tensor first, then context and data, then pipeline, as Megatron's are."""
-    ranks = setting.data_parallel * setting.context
-    if ranks == 1:
-        return
-    held = model.parameters / (setting.tensor * setting.pipeline)
-    trained = model.trained / (setting.tensor * setting.pipeline)
-    width = BYTES[setting.precision]
-    if setting.shard == "full" or setting.shard == "gradients":
-        gathered = held * width * (2 if setting.shard == "full" else 1)
-        times = 1 if setting.pipeline > 1 else setting.accumulation
-        shared = setting.sharded_over
-        volume = (gathered + trained * width) * times
-        messages = 3 if setting.shard == "full" else 2
-        blocks = block.count / setting.pipeline
-        work.gathers = _collective(setting, volume, shared)
-        work.hops = messages * blocks * times * (shared - 1)
-        if shared < ranks:
-            work.reduction = _collective(setting, 2 * trained * width / shared, ranks)
-    else:
-<<<<<<< HEAD
-        volume = trained * (BYTES[setting.gradients_in] + width)
-        work.reduction = _collective(setting, volume, ranks)
-=======
-        volume = trained * (BYTES[setting.gradient_dtype] + width)
-        if setting.shard=='optimizer': work.gathers= _collective(setting, volume, ranks)
-        else: work.reduction = _collective(setting, volume, ranks)
->>>>>>> 6f9483d (Products on Hopper and Blackwell, cuDNN's attention and large clusters have constants of their own)
-
-
-def _collective(setting: Setting, volume: float, ranks: int) -> float:
-    """Seconds in which ``ranks`` gather (or reduce and scatter) ``volume`` bytes.
-
-    A ring passes each link once: NVLink within a node, and between nodes the node's network, which
-    the rings of all the node's groups share.
-    """
-    inside = min(ranks, max(1, setting.node_size // setting.tensor))
-    volume *= (ranks - 1) / ranks
-    seconds = volume / _link(setting) if inside > 1 else 0.0
-    if ranks > inside:
-        rings = setting.node_size / inside
-        seconds = max(seconds, rings * volume / _network(setting))
-    return seconds
-
-
-def _optimizer(work: Work, setting: Setting, model: Shapes) -> None:
-    shared = setting.data_parallel * setting.context if setting.shard != "none" else 1
+def _update(work: Work, setting: Setting, model: Shapes) -> None:
+    """Optimizer, on the device or on the host, and what goes between them."""
+    shared = setting.sharded_over if setting.shard != "none" else 1
     trained = model.trained / (setting.tensor * setting.pipeline * shared)
     moved = trained * OPTIMIZER_BYTES[setting.optimizer]
-    work.optimizer = moved / (setting.device.bandwidth_tb_s * 1e12)
+    if setting.offload == "none":
+        work.optimizer = moved / (setting.device.bandwidth_tb_s * 1e12)
+        return
+    width = WIDTH[setting.precision]
+    copied = 2 * width * trained
+    if setting.offload == "all":
+        held = model.parameters / (setting.tensor * setting.pipeline * shared)
+        copied += 2 * width * held * setting.accumulation
+    work.offloaded = copied / traffic.PCIE + moved / (HOST_BYTES / setting.node_size)
