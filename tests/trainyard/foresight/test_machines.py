@@ -17,7 +17,7 @@ from trainyard.plan.prices import load
 def test_every_figure_has_a_source_with_a_date():
     table = json.loads(Path(interruptions.__file__).with_suffix(".json").read_text())
     lists = [table["failures"], table["losses"], table["shares"], [*table["waits"].values()]]
-    entries = [*sum(lists, []), table["probes"], table["starts"]]
+    entries = [*sum(lists, []), table["probes"], table["starts"], table["checkpoints"]]
     assert {one["source"] for one in entries} == set(table["sources"])
     for source in table["sources"].values():
         assert source["date"][:2] == "20" and {"what", "guess"} <= source.keys()
