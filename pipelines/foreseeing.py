@@ -18,7 +18,9 @@ from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import ForesightError, TrainingError
 from trainyard.foresight.gpus import device_of
 from trainyard.foresight.setting import Setting
+from trainyard.language.evaluation import unknowns
 from trainyard.machines import MACHINES
+from trainyard.validate.rules.jobs import Job
 
 BYTES = 257
 """Tokens of the tokenizer ``bytes``: the bytes, and what ends a text."""
@@ -33,14 +35,14 @@ class Ours:
     """A training of our loop, as it can be foreseen."""
 
     setting: Setting
-    steps: int
-    """Optimizer steps of the whole training."""
-
-    checkpoint_interval: int
-    """Optimizer steps between two checkpoints."""
-
+    loop: TrainConfig
     assumed: tuple[str, ...] = ()
     """What neither recipe nor job says, and what was taken for it."""
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole training."""
+        return self.loop.max_steps
 
 
 def of_recipe(recipe: Recipe) -> Ours:
@@ -86,6 +88,19 @@ def of_job(
         raise ForesightError(f"its hyperparameters are none of our loop's: {error}") from None
     cluster = _cluster(instance_type, instance_count, ranks_per_node or 0)
     return _ours(loop, workload, tuning, cluster)
+
+
+def of_request(job: Job) -> Ours:
+    """The training of a job whose request stands in a definition, parameters at their defaults.
+
+    Raises:
+        ForesightError: it cannot be foreseen; says why.
+    """
+    told = job.hyperparameters
+    if any(unknowns(told)) or not job.instance_type or not job.nodes:
+        raise ForesightError("its machines or hyperparameters are known in a run alone")
+    texts = {name: str(value) for name, value in told.items()}
+    return of_job(texts, job.instance_type, job.nodes, job.ranks_per_node)
 
 
 def _language_model(workload: str, config: Mapping[str, Any]) -> LanguageModelConfig:
@@ -140,12 +155,7 @@ def _ours(
         )
     except ValueError as error:  # pydantic's are, too
         raise ForesightError(f"the layout is impossible: {error}") from None
-    return Ours(
-        setting=setting,
-        steps=loop.max_steps,
-        checkpoint_interval=loop.checkpoint_interval,
-        assumed=assumed,
-    )
+    return Ours(setting=setting, loop=loop, assumed=assumed)
 
 
 def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -15,6 +15,7 @@ from pipelines.approval.ledger import Look
 from pipelines.compiling.compiled import CompiledPipeline
 from pipelines.compiling.starting import told
 from pipelines.deploying import records
+from pipelines.deploying.foreseen import foresee
 from pipelines.deploying.lock import Lock
 from pipelines.deploying.spending import check_budget
 from pipelines.deploying.storage import listing, same
@@ -49,7 +50,8 @@ def make(definition: CompiledPipeline) -> Plan:
         look = _look(s3, wanted.document, given)
         given |= {ledger.PARAMETER: str(look.number)} if look else {}
         history, prices = History(sagemaker, there and wanted.name), load(definition.region)
-        plan = complete(wanted, there, history, prices, given, _CodeNotes(s3, definition))
+        notes = _CodeNotes(s3, definition)
+        plan = complete(wanted, there, history, prices, given, notes, foresee)
         document = started_with(wanted.document, given)
         found = tuple(overwritten(s3, document, plan.outcomes, NEW_DATA))
         drift = _drift(s3, definition, there) if there and plan.diff else plan.drift

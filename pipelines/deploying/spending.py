@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pipelines.approval.ledger import FOUND
+from pipelines.deploying.foreseen import foresee
 from pipelines.recipe.config import Budget
 from trainyard.plan.caching import Outcome, predict
 from trainyard.plan.cost import Cost, Verdict, all_of, estimate
@@ -53,14 +54,14 @@ def ahead(
 def verdict(run: Ahead, budget: Budget) -> Verdict:
     """Whether the run keeps the budget.
 
-    Of a run with other parameters than the recipe's, the limit counts and not what earlier runs
-    took: twice the steps take longer. What ``start`` finds out changes no step's time.
+    Of a run with other parameters than the recipe's, what earlier runs took does not count: twice
+    the steps take longer. What ``start`` finds out changes no step's time.
     """
-    if budget.bound == "seen" and run.given.keys() - FOUND:
-        budget = budget.model_copy(update={"bound": "limit"})
+    alike = not run.given.keys() - FOUND
+    history = run.history if alike else History(None, None)
     prices = load(run.region)
-    costs = estimate(run.document, run.outcomes, run.history, prices)
-    return check_budget(budget, costs, prices)
+    costs = estimate(run.document, run.outcomes, history, prices, foresee(run.document))
+    return check_budget(budget, costs, prices, seen=alike)
 
 
 def budget_in(recipe: Mapping[str, Any]) -> Budget:
@@ -68,8 +69,13 @@ def budget_in(recipe: Mapping[str, Any]) -> Budget:
     return Budget.model_validate(recipe.get("budget", {}))
 
 
-def check_budget(budget: Budget, costs: Sequence[Cost], prices: Prices) -> Verdict:
-    """A budget that cannot be checked does not hold: silence would read as consent."""
+def check_budget(
+    budget: Budget, costs: Sequence[Cost], prices: Prices, *, seen: bool = True
+) -> Verdict:
+    """A budget that cannot be checked does not hold: silence would read as consent.
+
+    ``seen``: whether earlier runs are a ground.
+    """
     if budget.usd_per_run is None:
         return Verdict(True)
     missing = sorted({cost.unpriced for cost in costs if cost.unpriced})
@@ -87,7 +93,7 @@ def check_budget(budget: Budget, costs: Sequence[Cost], prices: Prices) -> Verdi
             "cannot be checked: a step has no time limit or is of a type without known prices; "
             "give it a MaxRuntimeInSeconds, or take budget.usd_per_run out of the recipe",
         )
-    grounds, allowed = GROUNDS[budget.bound], f"${budget.usd_per_run:,.2f}"
+    grounds, allowed = _grounds(budget, costs, seen), f"${budget.usd_per_run:,.2f}"
     if bound <= budget.usd_per_run:
         return Verdict(True, f"{allowed} a run; at most ${bound:,.2f} ({grounds})")
     return Verdict(
@@ -105,10 +111,29 @@ GROUNDS = {
 }
 
 
+def _grounds(budget: Budget, costs: Sequence[Cost], seen: bool) -> str:
+    """What the sum counts, and what of it is only foreseen."""
+    grounds = GROUNDS["limit" if budget.bound == "seen" and not seen else budget.bound]
+    foreseen = ", ".join(cost.step for cost in costs if cost.is_foreseen)
+    if not foreseen:
+        return grounds
+    if budget.bound == "seen":
+        return f"{grounds}; {foreseen} as long as is foreseen nine times of ten"
+    likely = all_of(map(_likely, costs))
+    with_it = f"; ${likely:,.2f} where {foreseen} takes as long as is foreseen nine times of ten"
+    return grounds + ("" if likely is None else with_it)
+
+
 def _bound(budget: Budget, costs: Sequence[Cost]) -> float | None:
     if budget.bound == "uncached":
         return all_of(cost.usd_uncached for cost in costs)
     if budget.bound == "limit":
         return all_of(cost.usd_limit for cost in costs)
-    highest = [(cost.usd_seen.high, cost.usd_limit) for cost in costs]
-    return all_of(limit if seen is None else seen for seen, limit in highest)
+    return all_of(map(_likely, costs))
+
+
+def _likely(cost: Cost) -> float | None:
+    """USD for the longest run that was seen, else the ninth decile of what is foreseen, else for
+    the longest that there may be."""
+    highest = cost.usd_expected.high
+    return cost.usd_limit if highest is None else highest

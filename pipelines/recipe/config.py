@@ -177,7 +177,8 @@ class Budget(Section):
     bound: Literal["limit", "seen", "uncached"] = "limit"
     """What is compared with it. limit: every step that the cache does not answer takes its
     max_runtime_minutes, on demand. uncached: every step does. seen: its longest earlier run on the
-    same machines, and the limit where there is none."""
+    same machines; where there is none, what is foreseen of it nine times of ten; and the limit
+    where there is neither."""
 
 
 class Recipe(Section):

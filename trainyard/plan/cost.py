@@ -1,15 +1,18 @@
 """What the next execution may take and cost: ranges with their grounds, never one number.
 
-A step that ran before on the same machines is told by its shortest and its longest run, every step
-that runs by its limit: its MaxRuntimeInSeconds, for which it may run and no longer. Not counted are
+A step that ran before on the same machines is told by its shortest and its longest run, one that
+did not by what is foreseen of it (from the first decile to the last), every step that runs by its
+limit: its MaxRuntimeInSeconds, for which it may run and no longer. Not counted are
 S3, logs, data transfer, FSx, and attempts that a retry policy starts again. A tuning step is as
 many training jobs as it may start; what stops them early makes it cheaper, and is not counted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
+from trainyard.foresight.spread import Spread
 from trainyard.language.evaluation import Start, Unknown, evaluate, unknowns
 from trainyard.language.expressions import ExpressionError
 from trainyard.language.parameters import values
@@ -18,6 +21,7 @@ from trainyard.language.step_types.jobs import TRAINING_JOB
 from trainyard.language.steps import steps_of
 from trainyard.plan.caching import Outcome
 from trainyard.plan.fields import steps
+from trainyard.plan.foreseen import Foreseen, Foresight
 from trainyard.plan.history import History, Run, step_of
 from trainyard.plan.prices import HOURS_A_MONTH, SPOT_LOW, Kind, Price, Prices
 from trainyard.plan.tuning import CONFIG, Jobs, jobs_of
@@ -55,11 +59,17 @@ class Cost:
     seen: Range = UNKNOWN
     """Seconds that it took before on the same machines."""
 
+    foreseen: Spread | None = None
+    """Seconds that it will take as far as that is foreseen."""
+
     limit: float | None = 0.0
     """Seconds that it may take at most."""
 
     usd_seen: Range = UNKNOWN
     """USD for what was seen."""
+
+    usd_foreseen: Range = UNKNOWN
+    """USD for what is foreseen, from its first decile to its last, or to the limit."""
 
     usd_limit: float | None = 0.0
     """USD when it takes as long as it may, on demand."""
@@ -73,6 +83,24 @@ class Cost:
     unpriced: str = ""
     """The instance type that has no price."""
 
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether what is foreseen counts: nobody has seen the step run."""
+        return self.foreseen is not None and self.seen == UNKNOWN
+
+    @property
+    def expected(self) -> Range:
+        """Seconds as they were seen, or else foreseen; both unknown where neither is there."""
+        if not self.is_foreseen or self.foreseen is None:
+            return self.seen
+        most = self.foreseen.p90 if self.limit is None else min(self.foreseen.p90, self.limit)
+        return Range(min(self.foreseen.p10, most), most)
+
+    @property
+    def usd_expected(self) -> Range:
+        """USD for ``expected``."""
+        return self.usd_foreseen if self.is_foreseen else self.usd_seen
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
@@ -85,9 +113,19 @@ class Total:
     usd_uncached: float | None
     """``usd_limit``, had the cache no answer."""
 
+    expected: Range = UNKNOWN
+    """``seen``, with what is foreseen of steps that nobody has seen."""
+
+    usd_expected: Range = UNKNOWN
+    """The same of ``usd_seen``."""
+
 
 def estimate(
-    document: Mapping[str, Any], outcomes: Sequence[Outcome], history: History, prices: Prices
+    document: Mapping[str, Any],
+    outcomes: Sequence[Outcome],
+    history: History,
+    prices: Prices,
+    foresight: Foresight = MappingProxyType({}),
 ) -> list[Cost]:
     """The cost of every step, in the order of ``outcomes``."""
     everything, defaults = steps(document), values(document, {})
@@ -101,9 +139,19 @@ def estimate(
                 step=outcome.step, machines="", limit=None, usd_limit=None, usd_uncached=None
             )
         else:
-            cost = _cost(outcome.step, job, history, prices)
+            found = foresight.get(outcome.step)
+            seconds = found.seconds if isinstance(found, Foreseen) else None
+            cost = _cost(outcome.step, job, history, prices, seconds)
         if outcome.answer == "cached":
-            cost = replace(cost, seen=NOTHING, usd_seen=NOTHING, limit=0.0, usd_limit=0.0)
+            cost = replace(
+                cost,
+                seen=NOTHING,
+                usd_seen=NOTHING,
+                foreseen=None,
+                usd_foreseen=UNKNOWN,
+                limit=0.0,
+                usd_limit=0.0,
+            )
         costs.append(cost)
     return costs
 
@@ -164,7 +212,7 @@ def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
     )
 
 
-def _cost(step: str, job: _Job, history: History, prices: Prices) -> Cost:
+def _cost(step: str, job: _Job, history: History, prices: Prices, foreseen: Spread | None) -> Cost:
     hourly, storage = prices.hourly(job.kind, job.instance_type), prices.storage(job.kind)
     seconds = _seen(step, job, history)
     seen = Range(min(seconds), max(seconds)) if seconds else UNKNOWN
@@ -178,14 +226,18 @@ def _cost(step: str, job: _Job, history: History, prices: Prices) -> Cost:
     longest = None if job.limit is None else job.jobs.together(job.limit + job.keep_alive)
     all_at_once = None if seen.high is None else seen.high * job.jobs.parallel
     cheapest = SPOT_LOW if job.spot else 1.0
+    slow = None if foreseen is None else min(foreseen.p90, job.limit or foreseen.p90)
+    fast = None if foreseen is None or slow is None else min(foreseen.p10, slow)
     return Cost(
         step=step,
         machines=job.machines,
         spot=job.spot,
         runs_seen=len(seconds),
         seen=seen,
+        foreseen=foreseen,
         limit=None if job.limit is None else job.jobs.longest(job.limit),
         usd_seen=Range(usd(seen.low, cheapest), usd(all_at_once)),
+        usd_foreseen=Range(usd(fast, cheapest), usd(slow)),
         usd_limit=usd(longest),
         usd_uncached=usd(longest),
         estimated=estimated,
@@ -217,15 +269,15 @@ def _same_machines(run: Run, name: str, job: _Job) -> bool:
 
 def total(document: Mapping[str, Any], costs: Sequence[Cost]) -> Total:
     """Costs add up; of the times, the longest way through the steps counts."""
-    usd = NOTHING
-    for cost in costs:
-        usd += cost.usd_seen
+    seen, expected = ([cost.seen for cost in costs], [cost.expected for cost in costs])
     return Total(
-        seen=Range(_path(document, costs, "low"), _path(document, costs, "high")),
-        limit=_path(document, costs, "limit"),
-        usd_seen=usd,
+        seen=_range(document, costs, seen),
+        limit=_path(document, costs, [cost.limit for cost in costs]),
+        usd_seen=sum((cost.usd_seen for cost in costs), NOTHING),
         usd_limit=all_of(cost.usd_limit for cost in costs),
         usd_uncached=all_of(cost.usd_uncached for cost in costs),
+        expected=_range(document, costs, expected),
+        usd_expected=sum((cost.usd_expected for cost in costs), NOTHING),
     )
 
 
@@ -239,11 +291,18 @@ def all_of(amounts: Iterable[float | None]) -> float | None:
     return total
 
 
-def _path(document: Mapping[str, Any], costs: Sequence[Cost], which: str) -> float | None:
+def _range(document: Mapping[str, Any], costs: Sequence[Cost], each: Sequence[Range]) -> Range:
+    low, high = ([getattr(one, end) for one in each] for end in ("low", "high"))
+    return Range(_path(document, costs, low), _path(document, costs, high))
+
+
+def _path(
+    document: Mapping[str, Any], costs: Sequence[Cost], durations: Sequence[float | None]
+) -> float | None:
+    """The longest way through the steps, which take ``durations`` seconds."""
     waits = {step.name: step.waits_for for step in steps_of(document["Steps"])}
     ends: dict[str, float] = {}
-    for cost in costs:  # each after those that it needs
-        seconds = cost.limit if which == "limit" else getattr(cost.seen, which)
+    for cost, seconds in zip(costs, durations, strict=True):  # each after those that it needs
         if seconds is None:
             return None
         before = (ends[name] for name in waits[cost.step] if name in ends)

@@ -12,6 +12,7 @@ from trainyard.plan.caching import Outcome, code_name, in_key
 from trainyard.plan.cost import Cost, Range
 from trainyard.plan.diff import Change, Diff, StepChange, label
 from trainyard.plan.fields import CODE
+from trainyard.plan.foreseen import Foreseen
 from trainyard.plan.plan import Drift, Plan
 from trainyard.runs.table import duration
 from trainyard.terminal import console
@@ -202,8 +203,8 @@ def _in_all(plan: Plan) -> list[Cell]:
         ("in all", "bold"),
         ("", ""),
         ("", ""),
-        (_times(total.seen), ""),
-        (_money(total.usd_seen, some), ""),
+        (_foreseen(_times(total.expected), any(cost.is_foreseen for cost in run)), ""),
+        (_money(total.usd_expected, some), ""),
         (_time_limit(total.limit), ""),
         (_usd(total.usd_limit, some), "bold"),
         (f"at most {without} without the cache" if cached else "", "dim"),
@@ -236,8 +237,8 @@ def _row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
         (outcome.step, ""),
         (what, "yellow"),
         (machines, ""),
-        (_times(cost.seen), ""),
-        (_money(cost.usd_seen, cost.estimated), ""),
+        (_foreseen(_times(cost.expected), cost.is_foreseen), ""),
+        (_money(cost.usd_expected, cost.estimated), ""),
         (_time_limit(cost.limit), ""),
         (_usd(cost.usd_limit, cost.estimated), ""),
         (f"{outcome.why}{no_price}", "yellow"),
@@ -265,6 +266,10 @@ def _times(seen: Range) -> str:
         return ""
     low, high = duration(seen.low), duration(seen.high)
     return low if low == high else f"{low} – {high}"
+
+
+def _foreseen(times: str, is_foreseen: bool) -> str:
+    return f"foreseen {times}" if is_foreseen and times != "–" else times
 
 
 def _money(usd: Range, estimated: bool) -> str:
@@ -308,6 +313,7 @@ def _grounds(plan: Plan) -> Iterator[Text]:
         yield Text(
             f"seen: earlier runs of the step on the same machines (up to {max(seen)})", "dim"
         )
+    yield from _foresight(plan)
     if any(cost.spot and cost.usd_limit for cost in plan.costs):
         yield Text(
             "spot: from a tenth of the on-demand price to all of it; at most: on demand", "dim"
@@ -318,6 +324,25 @@ def _grounds(plan: Plan) -> Iterator[Text]:
     if plan.budget.text:
         style = "green" if plan.budget.holds else "bold red"
         yield Text(f"budget: {plan.budget.text}", style)
+
+
+def _foresight(plan: Plan) -> Iterator[Text]:
+    """What is foreseen of the steps that run, or why nothing is."""
+    for outcome in plan.outcomes:
+        found = plan.foresight.get(outcome.step)
+        if found is None or outcome.answer == "cached":
+            continue
+        if not isinstance(found, Foreseen):
+            yield Text(f"not foreseen: {outcome.step}: {found.why}", "dim")
+            continue
+        seconds = found.seconds
+        around = f"{duration(seconds.p10)} – {duration(seconds.p90)}"
+        said = f"{outcome.step} {duration(seconds.p50)} (8 of 10 times {around})"
+        yield Text(f"foreseen: {said}: {found.grounds}", "dim")
+        for remark in found.remarks:
+            yield Text(f"foreseen: {outcome.step} {remark}", "dim")
+        for warning in found.warnings:
+            yield Text(f"! {outcome.step} {warning}", COLOURS["!"])
 
 
 def _prices(plan: Plan) -> str:

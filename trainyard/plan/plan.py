@@ -15,6 +15,7 @@ from trainyard.plan.caching import Outcome, predict
 from trainyard.plan.cost import Cost, Total, Verdict, estimate, total
 from trainyard.plan.deployed import Deployed, State
 from trainyard.plan.diff import Diff, compare
+from trainyard.plan.foreseen import Foresight
 from trainyard.plan.history import History
 from trainyard.plan.overwritten import Overwritten
 from trainyard.plan.prices import Prices
@@ -60,6 +61,9 @@ class Plan:
     remarks: tuple[str, ...] = ()
     """What else there is to know of the next run, a line each."""
 
+    foresight: Foresight = field(default_factory=dict)
+    """What is foreseen of steps."""
+
     budget: Verdict = Verdict(True)
 
     def as_json(self) -> dict[str, Any]:
@@ -75,6 +79,7 @@ class Plan:
             "drift": drift | {"since": self.drift.since and self.drift.since.isoformat()},
             "steps": [_step(outcome) for outcome in self.outcomes],
             "begins": dict(self.begins),
+            "foreseen": {name: asdict(found) for name, found in self.foresight.items()},
             "cost": {"steps": [asdict(cost) for cost in self.costs], "total": asdict(self.total)},
             "prices": {"region": self.prices.region, "date": self.prices.date},
             "budget": asdict(self.budget),
@@ -95,16 +100,19 @@ def complete(
     prices: Prices,
     given: Mapping[str, str] = MappingProxyType({}),
     note: Callable[[str, str], str] = lambda old, new: "",
+    foresee: Callable[[Mapping[str, Any]], Foresight] = lambda document: {},
 ) -> Plan:
     """What changes from ``there`` to ``wanted``, what the next run does, and its cost.
 
     Args:
         given: parameters with which that run starts; the others have their defaults.
         note: what to say of a folder of code that changes from one URI to another.
+        foresee: the definition, with that run's parameters → what is foreseen of its steps.
     """
     now, document = datetime.now(UTC), started_with(wanted.document, given)
     outcomes = predict(document, wanted.name, history, now)
-    costs = estimate(document, outcomes, history, prices)
+    foresight = foresee(document)
+    costs = estimate(document, outcomes, history, prices, foresight)
     return Plan(
         wanted=wanted,
         region=prices.region,
@@ -115,6 +123,7 @@ def complete(
         total=total(document, costs),
         prices=prices,
         made=now,
+        foresight=foresight,
     )
 
 

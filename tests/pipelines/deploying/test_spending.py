@@ -7,7 +7,9 @@ from pipelines.deploying.spending import ahead, check_budget, verdict
 from pipelines.recipe.config import Budget
 from tests.trainyard.plan.pictures import HERE, Change, Studio
 from tests.trainyard.plan.test_cost import PRICES, costs
-from trainyard.plan.cost import Verdict
+from trainyard.foresight.spread import Spread
+from trainyard.plan.cost import Verdict, all_of
+from trainyard.plan.foreseen import Foreseen
 from trainyard.plan.prices import load
 
 
@@ -28,7 +30,7 @@ def said(sagemaker, document: dict, budget: Budget, given: dict) -> Verdict:
         ({"TrainInstanceType": "ml.p4d.24xlarge"}, ("train.instance_type=ml.p4d.24xlarge",)),
         ({"ShardInstanceCount": "32"}, ("shard.instance_count=32",)),
         ({"TrainInstanceType": "ml.no.such"}, ("train.instance_type=ml.no.such",)),
-        ({"MaxSteps": "1"}, ()),  # a limit is a limit, whatever is done within it
+        ({"MaxSteps": "1"}, ("train.loop.max_steps=1",)),
     ],
 )
 @pytest.mark.parametrize("bound", ["limit", "seen", "uncached"])
@@ -91,3 +93,30 @@ def test_a_budget_needs_a_limit_of_every_job(studio: Studio):
 
     _, _, every = costs(studio, body=unlimited)
     assert "no time limit" in check_budget(Budget(usd_per_run=1), every, PRICES).text
+
+
+def test_a_limit_is_a_limit_whatever_is_done_within_it(studio: Studio, sagemaker):
+    document = studio.base.state.document
+    for bound in ("limit", "uncached"):
+        budget = Budget(usd_per_run=1000, bound=bound)
+        short, long = (
+            said(sagemaker, document, budget, given) for given in ({"MaxSteps": "1"}, {})
+        )
+        assert short.text.partition(" (")[0] == long.text.partition(" (")[0]
+
+
+def test_where_nobody_saw_a_step_its_foreseen_ninth_decile_counts(studio: Studio):
+    """And is told beside a limit; the longest run that was seen goes before it."""
+    foresight = {"Train": Foreseen(seconds=Spread(3600, 7200, 14400), grounds="so many steps")}
+    _, whole, new = costs(studio, foresight=foresight)
+    [train] = [cost for cost in new if cost.step == "Train"]
+    assert whole.usd_expected.high is None and train.usd_expected.high is not None
+    rest = all_of(cost.usd_limit for cost in new if cost is not train)
+    verdict = check_budget(Budget(usd_per_run=80, bound="seen"), new, PRICES)
+    assert verdict.holds and f"at most ${rest + train.usd_expected.high:,.2f}" in verdict.text
+    assert verdict.text.endswith("Train as long as is foreseen nine times of ten)")
+    beside = check_budget(Budget(usd_per_run=400), new, PRICES).text
+    assert f"; ${rest + train.usd_expected.high:,.2f} where Train takes" in beside
+    changed = ("train.loop.learning_rate=0.001",)
+    _, _, seen = costs(studio, *changed, seconds=(36000,), foresight=foresight)
+    assert "foreseen" not in check_budget(Budget(usd_per_run=400, bound="seen"), seen, PRICES).text

@@ -3,19 +3,29 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 import pytest
 
 from tests.trainyard.plan.pictures import HERE, SECONDS, Change, Studio, _run
+from trainyard.foresight.spread import Spread
 from trainyard.plan.caching import predict
-from trainyard.plan.cost import NOTHING, UNKNOWN, estimate, total
+from trainyard.plan.cost import NOTHING, UNKNOWN, Range, estimate, total
+from trainyard.plan.foreseen import Foreseen, NotForeseen
 from trainyard.plan.history import History
 from trainyard.plan.prices import HOURS_A_MONTH, load
 
 PRICES = load("us-east-1", HERE / "prices.json")
 
 
-def costs(studio: Studio, *overrides: str, body=lambda body: None, seconds=(), prices=PRICES):
+def costs(
+    studio: Studio,
+    *overrides: str,
+    body=lambda body: None,
+    seconds=(),
+    prices=PRICES,
+    foresight=MappingProxyType({}),
+):
     """(step → cost, total, list) of a change; ``seconds``: Train's earlier runs."""
     made = studio.compiled(Change(overrides, body=body)).state
     history = History(None, None)
@@ -26,7 +36,7 @@ def costs(studio: Studio, *overrides: str, body=lambda body: None, seconds=(), p
         steps = {**run.steps, "Train": longer}
         history.runs.append(replace(run, arn=f"{run.arn}{number}", steps=steps))
     outcomes = predict(made.document, made.name, history, datetime.now(UTC))
-    found = estimate(made.document, outcomes, history, prices)
+    found = estimate(made.document, outcomes, history, prices, foresight)
     return {cost.step: cost for cost in found}, total(made.document, found), found
 
 
@@ -118,3 +128,39 @@ def test_what_only_a_run_knows_is_not_known_of_a_cost(field, machines, studio: S
     found, whole, _ = costs(studio, body=later)
     assert found["Shard"].machines == machines
     assert found["Shard"].limit is None and whole.limit is None and whole.usd_limit is None
+
+
+HOURS = Foreseen(seconds=Spread(3600, 7200, 14400), grounds="20,000 steps of 0.36 s")
+
+
+def test_what_is_foreseen_counts_where_nobody_saw_the_step(studio: Studio):
+    found, _, _ = costs(studio, foresight={"Train": HOURS})
+    train = found["Train"]
+    assert train.is_foreseen and train.expected == Range(3600, 14400)
+    assert train.usd_expected.low == pytest.approx(2 * 7.09 + 2 * 200 * 0.14 / HOURS_A_MONTH)
+    assert train.usd_expected.high == pytest.approx(4 * train.usd_expected.low)
+    assert train.seen == UNKNOWN  # it was not seen for that
+    assert not found["Shard"].is_foreseen and found["Shard"].expected == UNKNOWN
+
+
+def test_what_was_seen_goes_before_what_is_foreseen(studio: Studio):
+    changed = ("train.loop.learning_rate=0.001",)
+    found, whole, _ = costs(studio, *changed, seconds=(5000,), foresight={"Train": HOURS})
+    train = found["Train"]
+    assert train.expected == Range(5000, 5000) and train.usd_expected == train.usd_seen
+    assert train.foreseen == HOURS.seconds  # and stands beside
+    assert whole.expected == whole.seen
+
+
+def test_nothing_takes_longer_than_it_may_though_it_is_foreseen_to(studio: Studio):
+    year = Foreseen(seconds=Spread(3e6, 4e6, 5e6), grounds="too many steps")
+    train = costs(studio, foresight={"Train": year})[0]["Train"]
+    assert train.expected == Range(12 * 3600, 12 * 3600)
+    assert train.usd_expected.high == pytest.approx(train.usd_limit)
+
+
+def test_of_a_step_from_the_cache_and_of_what_cannot_be_foreseen_nothing_is(studio: Studio):
+    cached = costs(studio, seconds=(3600,), foresight={"Train": HOURS})[0]["Train"]
+    assert cached.foreseen is None and cached.expected == NOTHING
+    unknown = costs(studio, foresight={"Train": NotForeseen("it has no GPU")})[0]["Train"]
+    assert unknown.foreseen is None and unknown.expected == UNKNOWN
