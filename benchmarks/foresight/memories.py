@@ -61,7 +61,7 @@ def fit(rows: Sequence[Peak]) -> Constants:
     """
     weights = {one.source: 1 / sum(o.source == one.source for o in rows) for one in rows}
     reserve = min(SHARES, key=lambda share: _loss(rows, weights, share))
-    tried = Constants(reserve, 1, 1, 0)
+    tried = Constants(reserve, 1, 1, 1, 0)
     ratios, parts = [], []
     for one in rows:
         found = memory.foresee(one.setting, constants=tried)
@@ -69,11 +69,18 @@ def fit(rows: Sequence[Peak]) -> Constants:
         ratios.append((one.measured - stays) / (found.peak.p50 - stays))
         parts.append(weights[one.source])
     low, high = (_quantile(ratios, parts, share) for share in (0.1, 0.9))
-    return Constants(reserve, round(min(low, 0.95), 3), round(max(high, 1.05), 3), CONSTANTS.states)
+    high = max(high, 1.05)
+    return Constants(
+        reserve=reserve,
+        low=round(min(low, 0.95), 3),
+        high=round(high, 3),
+        worst=round(max(high, *ratios), 3),
+        states=CONSTANTS.states,
+    )
 
 
 def _loss(rows: Sequence[Peak], weights: Mapping[str, float], reserve: float) -> float:
-    constants = Constants(reserve, 1, 1, 0)
+    constants = Constants(reserve, 1, 1, 1, 0)
     errors = [abs(_error(one, memory.foresee(one.setting, constants=constants))) for one in rows]
     return sum(min(e, 0.2) * weights[one.source] for e, one in zip(errors, rows, strict=True))
 

@@ -105,7 +105,8 @@ class Setting(BaseModel):
 
     optimizer: Optimizer = "adamw"
     offload: Literal["none", "optimizer", "all"] = "none"
-    """What lies in the host's memory between its uses."""
+    """What lies in the host's memory between its uses; with the optimizer's state its gradients. A
+    paged optimizer (bitsandbytes) is an offloaded one."""
 
     compile: bool = False
     lora_rank: int = Field(default=0, ge=0)

@@ -35,7 +35,7 @@ def of(setting: Setting, model: Shapes) -> list[Stage]:
     stages = []
     for number in numbers:
         ends = [(first, 1.0)] * (number == 0) + [(last, 1.0)] * (number == ranks - 1)
-        share = _share(setting, sum(unit.count for unit in inner), len(ends))
+        share = _share(setting, sum(unit.count for unit in inner), last=number == ranks - 1)
         blocks = tuple((unit, unit.count * share) for unit in inner)
         head = last if number == ranks - 1 else None
         shared = _embedded(model) if head and model.tied else 0
@@ -43,16 +43,15 @@ def of(setting: Setting, model: Shapes) -> list[Stage]:
     return stages
 
 
-def _share(setting: Setting, blocks: int, ends: int) -> float:
-    """Of the blocks, on a stage that also has ``ends``.
-
-    Blocks that the stages cannot share evenly are shared as torchtitan does it: embedding and head
-    count as a block each (torchtitan/distributed/pipeline_parallel.py).
-    """
+def _share(setting: Setting, blocks: int, *, last: bool) -> float:
+    """Of the blocks, on a stage. What cannot be shared evenly is rounded up, and the last stage,
+    which has the head, gets what is left."""
     chunks = setting.pipeline * setting.interleave
-    if blocks % chunks == 0:
+    each = -(-blocks // chunks) * setting.interleave
+    left = blocks - each * (setting.pipeline - 1)
+    if left < 0:
         return 1 / setting.pipeline
-    return max(0.0, (blocks + 2) / setting.pipeline - ends) / blocks
+    return (left if last else each) / blocks
 
 
 def _flight(setting: Setting, number: int) -> float:

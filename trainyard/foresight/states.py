@@ -89,10 +89,16 @@ def _weights(setting: Setting, stage: Stage, stored: float) -> tuple[float, floa
     for unit, count in stage.units:
         here = on_rank(setting, unit) * count
         learns = here * unit.trained / max(1, unit.parameters)
-        frozen = FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
+        frozen = width if unit is stage.head else _frozen(setting, unit)
         total += learns * stored + (here - learns) * frozen
         trained += learns
     return total, trained
+
+
+def _frozen(setting: Setting, unit: Unit) -> float:
+    """Bytes of a frozen weight; libraries quantize what multiplies, but for the head."""
+    width = float(WIDTH[setting.precision])
+    return FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
 
 
 def _gathered(setting: Setting, stage: Stage) -> tuple[float, float, float, float, float]:
@@ -100,15 +106,17 @@ def _gathered(setting: Setting, stage: Stage) -> tuple[float, float, float, floa
     sizes = [(on_rank(setting, unit), unit, count) for unit, count in stage.units]
     block, unit, _ = max(sizes, key=lambda one: one[1].matmul_flops * one[2])
     head = on_rank(setting, stage.head) if stage.head else 0.0
-    frozen = FROZEN.get(setting.quantization, width) if setting.lora_rank else width
+    frozen = _frozen(setting, unit) if setting.lora_rank else width
     learns = unit.trained / max(1, unit.parameters)
     largest = max(size for size, _, _ in sizes)
     shared = setting.shard in ("gradients", "full")
     # Of a shared gradient the 16-bit one and the float32 one that is reduced; else of one matrix.
     whole = block if shared else unit.widest / setting.tensor
     gradient = whole * learns * (width + (WIDTH[setting.gradients_in] if width < 4 else 0))
+    # A quantized matrix is put into 16 bits for its product.
+    wide = width * unit.widest / setting.tensor if frozen < width else 0.0
     if setting.shard != "full":
-        return 0.0, 0.0, gradient, 0.0, largest
+        return wide, 0.0, gradient, 0.0, largest
     if setting.pipeline > 1:  # weights stay together for all micro-batches, gradients add up
         every = sum(size * count for size, _, count in sizes)
         together = every * (frozen + WIDTH[setting.gradients_in] * learns)
@@ -118,4 +126,4 @@ def _gathered(setting: Setting, stage: Stage) -> tuple[float, float, float, floa
         * (width + WIDTH[setting.gradients_in])
         * (stage.head is not None and stage.head.trained > 0)
     )
-    return 2 * block * frozen, head * width + block * frozen, gradient, ends, largest
+    return 2 * block * frozen + wide, head * width + block * frozen, gradient, ends, largest
