@@ -96,7 +96,7 @@ def layouts() -> Iterator[Layout]:
     yield _fsdp("FSDP × 4", 8, 4, micro_batch=_samples(4))
     yield _fsdp("FSDP full", 8, micro_batch=_samples(4), recompute=_again("full"))
     yield _fsdp("FSDP selective", 64, micro_batch=_samples(4), recompute=_again("selective"))
-    tensor = {
+    tensor: dict[str, Any] = {
         "tensor": _ranks("tensor", 4),
         "sequence_parallel": ("sequence_parallel", True, True),
         "micro_batch": _samples(8),
@@ -104,7 +104,7 @@ def layouts() -> Iterator[Layout]:
     yield _fsdp("FSDP TP", 32, **tensor)
     yield _fsdp("FSDP TP full", 32, **tensor, recompute=_again("full"))
     yield _fsdp("FSDP CP", 16, context=_ranks("context", 2), micro_batch=_samples(4))
-    pipeline = {"pipeline": _ranks("pipeline", 4), "micro_batch": _samples(2)}
+    pipeline: dict[str, Any] = {"pipeline": _ranks("pipeline", 4), "micro_batch": _samples(2)}
     yield _fsdp("FSDP PP × 8", 16, 8, **pipeline)
     yield _fsdp("FSDP PP full × 8", 16, 8, **pipeline, recompute=_again("full"))
 
