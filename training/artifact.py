@@ -82,7 +82,8 @@ def add_code(folder: Path, workload: str) -> str:
         target = folder / "code" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
-    found = {f"{d.metadata['Name'].lower()}=={d.version}" for d in distributions()}
+    packages = (each.metadata for each in distributions())
+    found = {f"{each['Name'].lower()}=={each['Version']}" for each in packages}
     python = ".".join(map(str, sys.version_info[:3]))
     lines = "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(found)])
     whole_file.write(folder / "packages.txt", lines)

@@ -78,11 +78,13 @@ def simulate(
     ``moments`` is what is alive after each event (``simulation.peak.timeline``). Each rank has a
     process of its own, since torch keeps process groups' names beyond their end.
     """
+    context = get_context("forkserver")
+    context.set_forkserver_preload([simulated.__module__])  # torch is imported once
     found: list[dict[str, Any]] = []
     stream: Described = []
     for stage in range(config.pipeline_parallel):
         rank = stage * (world // config.pipeline_parallel)
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+        with ProcessPoolExecutor(1, mp_context=context) as alone:
             given = (config, workload, workload_config, rank, world, stream)
             one, stream = alone.submit(_simulate, *given).result()
         found.append({"rank": rank, "stage": stage, "world": world} | one)

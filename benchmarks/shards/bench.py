@@ -57,7 +57,7 @@ QUICK = Sizes(
     files=1,
     memory_mb=(0.5,),
     rows=5_000,
-    steps=4,
+    steps=2,
     order=20_000,
 )
 

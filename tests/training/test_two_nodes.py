@@ -20,8 +20,8 @@ from tests.trainyard.emulator.harness import Cloud, cloud, training, until
 
 pytestmark = pytest.mark.slow
 
-LOOP = SETTINGS | {"strategy": "ddp", "micro_batch": 4, "max_steps": 500, "checkpoint_interval": 20,
-                   "validation_interval": 500}  # fmt: skip
+LOOP = SETTINGS | {"strategy": "ddp", "micro_batch": 4, "max_steps": 240, "checkpoint_interval": 10,
+                   "validation_interval": 240}  # fmt: skip
 DRIVERS = Path(find_spec("sagemaker.train").origin).parent / "container_drivers"
 
 
@@ -80,10 +80,10 @@ def seen(aws: Cloud, job: str, text: str) -> bool:
 
 def test_a_rank_killed_on_either_node_costs_a_restart_and_not_the_job(aws: Cloud, root: Path):
     start(aws, root, "killed")
-    until(lambda: seen(aws, "killed", "step=60 "), 120)
+    until(lambda: seen(aws, "killed", "step=20 "), 120)
     rank_of(aws, "killed", 1).kill()
     until(lambda: seen(aws, "killed", "restart 1 of 3"), 120)
-    until(lambda: seen(aws, "killed", "step=200 "), 120)
+    until(lambda: seen(aws, "killed", "step=100 "), 120)
     rank_of(aws, "killed", 0).kill()
     done = aws.trained("killed")
     text = log(aws, "killed")

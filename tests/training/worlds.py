@@ -16,6 +16,12 @@ from torch.distributed import TCPStore
 from tests.training.trainings import CHECKOUT, TOYS, arguments
 
 SECONDS = 120
+PRELOADED = [
+    *("steps.train.job", "training.loop", "training.artifact", "training.strategies.mesh"),
+    *("training.workloads.language_model.workload", "torch.distributed.pipelining"),
+    "torch.distributed.checkpoint",  # FSDP2 imports it when it shards
+]
+"""What the ranks would import one by one: seconds of a processor for each of them."""
 
 
 def free_port() -> int:
@@ -33,7 +39,7 @@ def start(
     of ``run_rank``.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["steps.train.job", "training.loop", "training.strategies.mesh"])
+    context.set_forkserver_preload(PRELOADED)
     port = free_port()
     processes = []
     for rank in range(world):
@@ -99,7 +105,7 @@ def train_and_resume(
     left as model/ is in first/ afterwards. Each process calls ``before`` first.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["steps.train.job", "training.loop", "training.strategies.mesh"])
+    context.set_forkserver_preload(PRELOADED)
     jobs = [(str(root), arguments(root, settings)) for root, settings in cases.items()]
     # Served from here, as torchrun's agent does: a port that is only chosen may be taken by then.
     stores = [TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) for _ in jobs * 2]

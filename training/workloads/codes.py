@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pandas.util import hash_array
 
 MISSING = 0  # stands for the hash of a missing value
 
@@ -55,4 +54,6 @@ class Codes:
 
 def value_hashes(values: list[str]) -> np.ndarray:
     """What stands for each value in the samples: SipHash-2-4 under pandas' fixed key, as int64."""
+    from pandas.util import hash_array  # pandas costs a rank of a training half a second
+
     return hash_array(np.array(values, dtype=object), categorize=False).view(np.int64)
