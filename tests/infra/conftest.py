@@ -41,7 +41,7 @@ def codebuild(source: Path, emulator, tmp_path_factory) -> Callable:
             "HOME": str(trace.parent),
             # `make test` in here must not run this very test again: one quick folder stands for
             # all. The variables of the pytest around us are not the build's.
-            "PYTEST_ADDOPTS": "tests/conditions --maxprocesses=1 -p no:cacheprovider",
+            "PYTEST_ADDOPTS": "tests/trainyard/common --maxprocesses=1 -p no:cacheprovider",
             "MYPY_CACHE_DIR": str(CHECKOUT / ".mypy_cache"),  # types are not read anew
             "TRACE": str(trace),
             "EXPORTED": str(trace.with_name("exported")),

@@ -58,7 +58,7 @@ def test_a_plan_over_budget_ends_the_build(codebuild, sagemaker, source: Path):
     text = (source / "recipes/laptop.yaml").read_text(encoding="utf-8")
     recipe.write_text(text.replace("name: trainyard-laptop", "name: dear", 1)
                       + "\nbudget: {usd_per_run: 0.01}\n")  # fmt: skip
-    quick = "tests/conditions --collect-only -p no:cacheprovider"
+    quick = "tests/trainyard/common --collect-only -p no:cacheprovider"
     status, ran, _, output = codebuild("buildspec.yml", RECIPE="dear.yaml", PYTEST_ADDOPTS=quick)
     recipe.unlink()
     assert (status, ran) == (1, ["install 0", "pre_build 0", "build 1"]), output
