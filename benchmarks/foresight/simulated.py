@@ -91,7 +91,8 @@ def layouts() -> Iterator[Layout]:
     """One of each kind, and some of two or three."""
     alone = {"strategy": "single", "micro_batch": 2}
     yield Layout("one GPU", 1, alone, {"micro_batch": 2})
-    yield Layout("DDP", 8, {"strategy": "ddp", "micro_batch": 2}, {"micro_batch": 2})
+    ddp = {"strategy": "ddp", "micro_batch": 2}
+    yield Layout("DDP × 2", 8, ddp, {"micro_batch": 2, "accumulation": 2}, 2)
     yield _fsdp("FSDP", 8, micro_batch=_samples(4))
     yield _fsdp("FSDP × 4", 8, 4, micro_batch=_samples(4))
     yield _fsdp("FSDP full", 8, micro_batch=_samples(4), recompute=_again("full"))

@@ -153,7 +153,9 @@ def _held(
     held = {"parameters": states.parameters, "optimizer": states.optimizer, **moving}
     held.setdefault("gradients", states.gradients)
     comes = sum(size for name, size in moving.items() if name != "gradients")
-    return held | {"reserve": c.reserve * comes}
+    # A shared gradient's pieces are too small for activations to be put where they were.
+    apart = states.gradients - held["gradients"] if setting.shard == "full" else 0.0
+    return held | {"reserve": c.reserve * comes + apart}
 
 
 def _moments(
@@ -184,8 +186,10 @@ def _moments(
     }
     fullest = max((back, head), key=lambda one: sum(one.values()))
     saved = {"gathered": 4.0 * states.largest}
-    if not megatron and setting.accumulation * setting.data_parallel == 1:
-        # Nobody has gradients then before the backward pass, which frees more than it makes.
+    alone = setting.data_parallel == 1 or setting.shard == "full"
+    if not megatron and alone and setting.accumulation == 1:
+        # Nobody has gradients then before the backward pass, which frees more than it makes; DDP's
+        # buckets stay.
         begun, fullest = begun | {"gradients": 0.0}, fullest | {"gradients": 0.0}
     return {"forward": begun, "backward": fullest, "step": {}, "save": saved}
 

@@ -33,12 +33,17 @@ class Kept:
     split: float
     """What tensor-parallel ranks share."""
 
+    gathered: float = 0.0
+    """What each has all of, although they share the sequence."""
+
     def __add__(self, other: "Kept") -> "Kept":
-        return Kept(self.whole + other.whole, self.split + other.split)
+        gathered = self.gathered + other.gathered
+        return Kept(self.whole + other.whole, self.split + other.split, gathered)
 
     def on(self, tensor: int, *, sequence_parallel: bool) -> float:
         """Bytes for a token on each of ``tensor`` ranks."""
-        return self.whole / (tensor if sequence_parallel else 1) + self.split / tensor
+        shared = self.whole / (tensor if sequence_parallel else 1)
+        return shared + self.split / tensor + self.gathered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +161,9 @@ def of(setting: Setting) -> Shapes:
         setting.sequence,
         setting.attention == "full",
         WIDTH[setting.precision],
-        2 if setting.compile else 4 - megatron(setting),
+        megatron(setting),
+        setting.sequence_parallel and setting.tensor > 1,
+        setting.master and setting.shard == "none",
         setting.compile,
         setting.lora_rank,
         setting.quantization != "none",
@@ -180,7 +187,9 @@ class _Widths:
     full_attention: bool
     sequence: int
     bytes: int
-    inner: int
+    megatron: bool
+    shared_sequence: bool
+    autocast: bool
     compiled: bool
     rank: int
     quantized: bool
@@ -219,7 +228,9 @@ def _of(
     sequence: int,
     full_attention: bool,
     width: int,
-    inner: int,
+    fused: bool,
+    shared_sequence: bool,
+    master: bool,
     compiled: bool,
     rank: int,
     quantized: bool,
@@ -240,7 +251,9 @@ def _of(
         full_attention=full_attention,
         sequence=sequence,
         bytes=width,
-        inner=inner if gated else 2,
+        megatron=fused,
+        shared_sequence=shared_sequence,
+        autocast=master and not fused and not compiled and width == 2,
         compiled=compiled,
         rank=rank,
         quantized=quantized,
@@ -332,12 +345,19 @@ def _kept(w: _Widths) -> Kept:
     the attention's output, the feed-forward part's inner values. Of those GPT's GELU keeps two,
     Llama's gate four (both products, SiLU's result, what goes down), three where Megatron fuses it
     (megatron/core/fusions/fused_bias_swiglu.py). Compiled, norms and what goes down are computed
-    again.
+    again. Torch's own models repeat keys and values for each head of queries, and where ranks share
+    the sequence they keep what they have gathered of it; Megatron does neither. Under autocast
+    the stream is float32.
     """
-    stream = (2 if w.compiled else 4) * w.bytes * w.hidden + 2 * w.dropout * w.hidden
-    fed = w.inner * w.bytes * w.ffn * w.active
-    attention = w.bytes * (2 * w.queries + 2 * w.keys)
-    kept = Kept(stream, attention + fed + _scores(w))
+    given = 2 * (4 if w.autocast else w.bytes) * w.hidden + 2 * w.dropout * w.hidden
+    normed = 2 * w.bytes * w.hidden
+    together = w.shared_sequence and not w.megatron
+    inner = 2 if w.compiled or not w.gated else 4 - w.megatron
+    fed = inner * w.bytes * w.ffn * w.active
+    keys = w.keys if w.megatron else w.queries
+    attention = w.bytes * (2 * w.queries + 2 * keys)
+    whole = given + (0 if w.compiled or together else normed)
+    kept = Kept(whole, attention + fed + _scores(w), normed if together else 0)
     return kept + _routed(w) + _adapted(w)
 
 

@@ -60,6 +60,19 @@ def test_a_gpt_block_keeps_what_korthikanti_counts(hidden: int, heads: int, sequ
     assert full.on(1, sequence_parallel=False) == 2 * hidden
 
 
+def test_torch_keeps_what_it_has_gathered_of_a_shared_sequence():
+    """By 4 ranks: the output of both norms whole, and keys and values for every head."""
+    given = LLAMA | model(2, 4096, kv_heads=8, ffn=14336) | {"gpus": 4, "tensor": 4}
+    shared = {"sequence_parallel": True, "shard": "full"}
+    kept = shapes.of(Setting.model_validate(given | shared)).units[1].kept["none"]
+    assert kept.gathered == 2 * 2 * 4096
+    fused = shared | {"shard": "optimizer"}
+    megatron = shapes.of(Setting.model_validate(given | fused)).units[1].kept["none"]
+    assert megatron.gathered == 0
+    repeated = 2 * 2 * (4096 - 1024)  # keys and values in 16 bits
+    assert kept.split - megatron.split == repeated + 2 * 14336  # and SiLU's result
+
+
 def test_work_is_that_of_the_weights_and_of_the_sequence():
     """PaLM's count (Chowdhery et al. 2022, appendix B): forward, 2N + 4Lhs."""
     of = shapes.of(Setting.model_validate(LLAMA | model(32, 4096, kv_heads=8, ffn=14336)))
