@@ -170,7 +170,7 @@ def test_what_is_far_from_the_edge_is_said(layers: int, fits: str):
 
 
 def test_what_lies_in_the_hosts_memory_is_not_in_the_gpus():
-    given = LLAMA | {"layers": 32, "hidden": 4096, "gpus": 8, "shard": "full"}
+    given = LLAMA | {"layers": 32, "hidden": 4096, "gpus": 8, "shard": "full", "accumulation": 2}
     here = memory.foresee(Setting.model_validate(given))
     away = memory.foresee(Setting.model_validate(given | {"offload": "all"}))
     assert here.host_gib == 0

@@ -50,6 +50,7 @@ def test_mpt_has_its_own_formula(hidden: int, layers: int, sequence: int):
 def test_a_gpt_block_keeps_what_korthikanti_counts(hidden: int, heads: int, sequence: int):
     """Table 2 of the paper, bytes for a token: 34h + 5as, and its other rows."""
     given = model(2, hidden, heads=heads, attention="full", dropout=0.1, sequence=sequence)
+    given |= {"gpus": 8, "tensor": 8}
     kept = shapes.of(Setting.model_validate(GPT | given)).units[1].kept
     scores = 5 * heads * sequence
     none, selective, full = kept["none"], kept["selective"], kept["full"]
