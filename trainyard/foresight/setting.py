@@ -1,14 +1,16 @@
 """A training to foresee: the model's shape, the machines, and how the work is laid out on them.
 
 A setting is what a row of ``trainyard advise --rows`` holds; what a row leaves out has the default
-that its field states.
+that its field states. Other words for fields and values are in ``aliases.py``.
 """
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from trainyard.common.nearest import nearest
+from trainyard.foresight import aliases
 from trainyard.foresight.gpus import GPUS, Gpu
 
 Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
@@ -20,10 +22,10 @@ class Setting(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     gpu: str
-    """Name of the device in ``gpus.csv``."""
+    """Name of the device in ``gpus.csv``; also "H100", "A100 40GB", "NVIDIA A10G", "RTX 4090"."""
 
     gpus: int = Field(default=1, ge=1)
-    """Devices of the whole training: its world size."""
+    """Devices of the whole training: its world size; left out, what the degrees multiply to."""
 
     gpus_per_node: int = Field(default=0, ge=0)
     """Devices of a node; 0 for as many as the device's usual node has, or all of ``gpus``."""
@@ -57,6 +59,8 @@ class Setting(BaseModel):
     """Whether the head shares the embedding's weights."""
 
     positions: Literal["learned", "rotary"] = "rotary"
+    """rotary also for none at all: what has no parameters ("rope", "alibi")."""
+
     dropout: float = Field(default=0.0, ge=0, lt=1)
     sequence: int = Field(default=2048, ge=1)
     """Tokens of a sample."""
@@ -79,7 +83,8 @@ class Setting(BaseModel):
     """Data-parallel ranks; 0 for gpus / (tensor × pipeline × context)."""
 
     shard: Literal["none", "optimizer", "gradients", "full"] = "none"
-    """What data-parallel ranks share instead of copying: ZeRO 0, 1, 2, 3 (FSDP is full)."""
+    """What data-parallel ranks share instead of copying: ZeRO 0, 1, 2, 3 (FSDP is full);
+    also "ddp", "zero1" to "zero3", "fsdp", 0 to 3."""
 
     shard_degree: int = Field(default=0, ge=0)
     """Data-parallel ranks that share one copy of what ``shard`` names (hybrid: groups of them hold
@@ -87,39 +92,50 @@ class Setting(BaseModel):
 
     recompute: Literal["none", "selective", "full"] = "none"
     """What is computed again in the backward pass. selective, with attention full: the scores
-    (Korthikanti et al. 2022); with flash: torchtitan's choice of operators."""
+    (Korthikanti et al. 2022); with flash: torchtitan's choice of operators. Also
+    false and true (full), "sac"."""
 
     attention: Literal["flash", "flash1", "flash2", "cudnn", "full"] = "flash"
     """full keeps the scores, sequence × sequence, in memory. The others differ in time alone: the
-    kernels of before mid-2023, FlashAttention 2, cuDNN's; flash: the likely one of them."""
+    kernels of before mid-2023, FlashAttention 2, cuDNN's; flash: the likely one of them.
+    Also "sdpa" (flash), "flash_attention_2", "eager" (full)."""
 
     precision: Literal["fp32", "bf16", "fp16", "fp8"] = "bf16"
-    """Of the matrix products."""
+    """Of the matrix products; also "bfloat16", "float8" …"""
 
     gradient_dtype: Literal["fp32", "bf16", "fp16"] | None = None
     """In which gradients are kept. Left out: float32, or 16 bits with weights that are kept in
     nothing else."""
 
     master: bool = True
-    """Whether weights are kept in float32 beside, or instead of, 16 bits."""
+    """Whether weights are kept in float32 beside, or instead of, 16 bits; also "fp32" (true) and
+    "bf16", "none" (false)."""
 
     optimizer: Optimizer = "adamw"
+    """adamw for all with two states ("adam"), adamw_8bit for bitsandbytes' ("paged_adamw_8bit"),
+    momentum for those with one ("lion")."""
+
     offload: Literal["none", "optimizer", "all"] = "none"
     """What lies in the host's memory between its uses; with the optimizer's state its gradients. A
-    paged optimizer (bitsandbytes) is an offloaded one."""
+    paged optimizer (bitsandbytes) is an offloaded one. true and "cpu" are "optimizer"."""
 
     compile: bool = False
     lora_rank: int = Field(default=0, ge=0)
     """Rank of LoRA adapters on queries and values (Hu et al. 2021); 0 trains all weights."""
 
     quantization: Literal["none", "nf4", "int8"] = "none"
-    """Of frozen weights, with lora_rank."""
+    """Of frozen weights, with lora_rank; also "4bit" and "8bit"."""
 
     experts: int = Field(default=0, ge=0)
     """Experts of each feed-forward part; 0 for a dense model."""
 
     active_experts: int = Field(default=0, ge=0)
     """Experts that a token passes through."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_our_words(cls, fields: Any) -> Any:
+        return aliases.translated(fields) if isinstance(fields, Mapping) else fields
 
     @field_validator("gpu")
     @classmethod
