@@ -3,11 +3,13 @@
 trainyard advise --model llama-3-70b --tokens 1T --deadline 30d --instances ml.p5.48xlarge
 trainyard advise --layers 32 --hidden 4096 --set vocab=32000 --tokens 140B --budget 100000
 trainyard advise --shapes shapes.json --tokens 20B     # as python -m training.shapes prints them
+trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
 
-Asks nobody and starts nothing. Exit status 0; 3: no layout fits; 1: an error.
+Asks nobody and starts nothing. Exit status 0; 3: no layout fits; 1: an error, in a row, too.
 """
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from math import log2
 from pathlib import Path
@@ -23,6 +25,7 @@ from trainyard.foresight.advice import advise
 from trainyard.foresight.amounts import number
 from trainyard.foresight.models import MODELS, Model, published
 from trainyard.foresight.question import Question
+from trainyard.foresight.rows import answer_file
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Shapes
 from trainyard.terminal import pairs, refuse_place
@@ -64,8 +67,17 @@ def main(
     region: Annotated[str, typer.Option(help="Whose prices.")] = "us-east-1",
     as_json: JsonOption = False,
     plot: asking.PlotOption = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead: a training on each line, as JSON; its time, rate and memory, as JSON.",
+        ),
+    ] = None,
 ) -> None:
     """Advise machines and a layout for a training."""
+    if rows is not None:
+        raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
     if plot is not None:
         refuse_place(plot)
     known, read = published(model) if model else None, _shapes(shapes)

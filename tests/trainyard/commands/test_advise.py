@@ -91,3 +91,13 @@ def test_what_is_wrong_is_named(advise, arguments: tuple[str, ...], said: str):
     rest = () if "--instances" in arguments else ("--instances", "ml.p5.48xlarge")
     _, err, status = advise(*arguments, *rest)
     assert status == 1 and said in " ".join(err.split())
+
+
+def test_rows_are_answered_and_the_status_says_whether_all_could_be(advise, tmp_path: Path):
+    row = {"gpu": "H100", "gpus": 8, "layers": 16, "hidden": 2048, "shard": "full"}
+    path = tmp_path / "rows.jsonl"
+    for rows, expected in (([row], 0), ([row, {}], 1)):
+        path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+        out, _, status = advise("--rows", str(path), "--json")
+        assert status == expected
+        assert len(out.splitlines()) == len(rows)
