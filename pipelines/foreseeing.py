@@ -62,6 +62,20 @@ def of_recipe(recipe: Recipe) -> Ours:
     )
 
 
+def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields of a setting that say what a recipe trains and in which numbers, not where and how
+    it is laid out; and what of it was assumed.
+
+    Raises:
+        ForesightError: it cannot be foreseen; says why.
+    """
+    if recipe.train.loop is None:
+        raise ForesightError(f"nobody knows what the script {recipe.train.script} computes")
+    model, assumed = _model(_language_model(recipe.workload.name, recipe.workload.config))
+    numbers = _numbers(recipe.train.loop, recipe.train.tuning)
+    return {**model, **numbers, "compile": recipe.train.loop.compile}, assumed
+
+
 def of_job(
     hyperparameters: Mapping[str, str],
     instance_type: str,

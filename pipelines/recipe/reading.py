@@ -28,8 +28,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Recipe:
             missing or wrong. One line a problem: field path, value, what was expected.
     """
     tree = extending.read(path, read_file)
-    for override in overrides:
-        _override(tree, override)
+    for given in overrides:
+        override(tree, given)
     _make_importable(path, tree)
     try:
         recipe = _typed(Recipe, tree)
@@ -157,25 +157,27 @@ class _StrictLoader(BoundedLoader):
         return super().construct_mapping(node, deep)
 
 
-def _override(tree: dict[str, Any], override: str) -> None:
-    """Apply one ``field.path=value`` to the tree; the value is read as YAML."""
-    path, equals, text = override.partition("=")
+def override(tree: dict[str, Any], given: str) -> None:
+    """Apply one ``field.path=value`` to a recipe's tree; the value is read as YAML.
+
+    Raises:
+        RecipeError: it is not of that form.
+    """
+    path, equals, text = given.partition("=")
     fields = path.split(".")
     if not equals or not all(fields) or len(fields) > DEEPEST:
-        raise RecipeError(f"--set {override:.200}: must be field.path=value, e.g. gate.margin=0.1")
+        raise RecipeError(f"--set {given:.200}: must be field.path=value, e.g. gate.margin=0.1")
     section = tree
     for depth, field in enumerate(fields[:-1]):
         section = section.setdefault(field, {})
         if not isinstance(section, dict):
             holder = ".".join(fields[: depth + 1])
-            raise RecipeError(f"--set {override}: {holder} is a value, not a section")
+            raise RecipeError(f"--set {given}: {holder} is a value, not a section")
     try:
         section[fields[-1]] = load_yaml(text, _StrictLoader)
     except yaml.YAMLError as error:
         why = " ".join(str(error).split())
-        raise RecipeError(
-            f"--set {override:.200}: the value is no YAML; quote it ({why})"
-        ) from None
+        raise RecipeError(f"--set {given:.200}: the value is no YAML; quote it ({why})") from None
 
 
 def _describe(problem: dict[str, Any], model: type[BaseModel], where: tuple[str, ...]) -> str:

@@ -124,19 +124,12 @@ def _trained(
     Raises:
         RecipeError: a field is missing, unknown or wrong.
     """
-    base = dict(known.shape) if known else widths(read) if read else {}
+    base = dict(known.shape) if known else asking.widths(read) if read else {}
     said = {name: value for name, value in fields.items() if value is not None}
     try:
         return Setting.model_validate({"gpu": gpu, "compile": True, **base, **said})
     except ValidationError as error:
         raise RecipeError(asking.first_problem(error, [*Setting.model_fields])) from None
-
-
-def widths(read: Shapes) -> dict[str, Any]:
-    """Of a model that was traced, what its layouts depend on."""
-    block = max(read.units, key=lambda unit: unit.count)
-    width = max(1, round(block.output_bytes / shapes_of.WIDTH["bf16"]))
-    return {"layers": block.count, "hidden": width, "sequence": read.sequence}
 
 
 def _shapes(place: Path | None) -> Shapes | None:

@@ -82,7 +82,7 @@ def advise(question: Question) -> Advice:
     """Foresee and rank all layouts that fit."""
     count, nearest = Count(), _Nearest(question)
     found = [
-        _candidate(question, offer, nodes, setting, needs)
+        candidate(question, offer, nodes, setting, needs)
         for offer in question.offers
         for nodes in node_counts(question.max_nodes)
         for setting, needs in fitting(
@@ -164,9 +164,10 @@ def shown(advice: Advice, most: int = 8) -> list[Candidate]:
     return best
 
 
-def _candidate(
+def candidate(
     question: Question, offer: Offer, nodes: int, setting: Setting, needs: Memory
 ) -> Candidate:
+    """What is foreseen of a layout whose memory is known."""
     foreseen = question.time(setting, question.shapes)
     hours = foreseen.step_seconds.times(question.steps / HOUR)
     return Candidate(

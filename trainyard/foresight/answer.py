@@ -21,8 +21,11 @@ def as_json(advice: Advice, most: int = RANKED) -> dict[str, Any]:
     others = [one for one in advice.ranked[:most] if one not in best]
     return {
         "question": _asked(question),
-        "layouts": {"looked_at": advice.count.layouts, "fit": advice.count.fit},
-        "refused": advice.count.refusals,
+        "layouts": {
+            "looked_at": advice.count.layouts,
+            "fit": advice.count.fit,
+            "refused": advice.count.refused,
+        },
         "advised": [_told(one, best[0], question) for one in best],
         "ranked": [_told(one, best[0], question) for one in others],
         "frontier": [_point(one) for one in advice.frontier],

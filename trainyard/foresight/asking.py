@@ -18,6 +18,7 @@ from trainyard.foresight.layouts import Space
 from trainyard.foresight.offers import offers
 from trainyard.foresight.question import Offer
 from trainyard.foresight.screen import picture
+from trainyard.foresight.shapes import WIDTH, Shapes
 from trainyard.terminal import console
 
 NOTHING_FITS = 3
@@ -42,8 +43,11 @@ def deadline_hours(text: str | None) -> float | None:
     return None if text is None else hours("--deadline", text)
 
 
-def allowed(text: str, region: str) -> tuple[list[Offer], list[Offer]]:
+def allowed(text: str, region: str, where: str = "--instances") -> tuple[list[Offer], list[Offer]]:
     """The instance types that may be taken, and all others.
+
+    Args:
+        where: the option or field that has the text, for the message.
 
     Raises:
         RecipeError: one is unknown, or has no GPU or no price in the region.
@@ -53,8 +57,9 @@ def allowed(text: str, region: str) -> tuple[list[Offer], list[Offer]]:
     for name in names:
         if name not in there:
             raise RecipeError(
-                f"--instances {name}: no training on it can be foreseen in {region}: no such type, "
+                f"{where} {name}: no training on it can be foreseen in {region}: no such type, "
                 f"no GPU of trainyard/foresight/gpus.csv, or no price; {nearest(name, [*there])}"
+                + ("" if where == "--instances" else "; name types with --instances")
             )
     return [there[name] for name in names], [o for o in there.values() if o.name not in names]
 
@@ -75,6 +80,13 @@ def space(given: Mapping[str, str], within: Space = Space()) -> Space:  # noqa: 
         value = getattr(read, name)
         chosen[name] = sorted(value, key=order[name].index if name in order else None)
     return replace(within, **chosen)
+
+
+def widths(read: Shapes) -> dict[str, Any]:
+    """Of a model that was traced, what its layouts depend on."""
+    block = max(read.units, key=lambda unit: unit.count)
+    width = max(1, round(block.output_bytes / WIDTH["bf16"]))
+    return {"layers": block.count, "hidden": width, "sequence": read.sequence}
 
 
 def first_problem(error: ValidationError, known: Sequence[str] | frozenset[str]) -> str:

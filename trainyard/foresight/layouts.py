@@ -7,7 +7,7 @@ shrinks with recomputation, so most layouts are answered by one of their neighbo
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 from trainyard.foresight.setting import Setting
@@ -81,8 +81,11 @@ class Count:
     """Of those, how many memory was asked about; the others are answered by a neighbour."""
 
     fit: int = 0
-    refusals: dict[str, int] = field(default_factory=dict)
-    """Why → how many layouts of the rest :attr:`Space.refuse` refused."""
+    refused: int = 0
+    """Layouts that :attr:`Space.refuse` refused."""
+
+    refusal: str = ""
+    """The first of its reasons."""
 
 
 def node_counts(most: int) -> list[int]:
@@ -226,7 +229,8 @@ def _stairs(
                 }
             )
             if why := space.refuse(setting):
-                count.refusals[why] = count.refusals.get(why, 0) + 1
+                count.refused += 1
+                count.refusal = count.refusal or why
                 continue
             count.asked += 1
             answer = remember(setting)

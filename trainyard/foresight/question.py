@@ -52,6 +52,9 @@ class Question:
     """Instance types that are not allowed, but may be named where nothing fits."""
 
     space: Space = Space()
+    learning_rate: float | None = None
+    """The peak, where one is meant to be used."""
+
     shapes: Shapes | None = None
     """None: by formula from the model's fields."""
 

@@ -6,6 +6,7 @@ from typing import Any
 from trainyard.foresight.advice import Candidate
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Question
+from trainyard.foresight.rules import figure
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.spread import Spread
 
@@ -27,8 +28,8 @@ def why_not(other: Candidate, best: Candidate, question: Question) -> str:
 
 def _misses(other: Candidate, question: Question) -> str | None:
     if question.deadline is not None and other.hours.p90 > question.deadline:
-        days, asked = other.hours.p90 / 24, question.deadline / 24
-        return f"misses the deadline: {days:.3g} days at p90, for {asked:.3g}"
+        late, asked = lasting(other.hours.p90), lasting(question.deadline)
+        return f"misses the deadline: {late} at p90, for {asked}"
     if question.budget is not None and other.usd.p90 > question.budget:
         return f"over the budget: {dollars(other.usd.p90)} at p90, for {dollars(question.budget)}"
     return None
@@ -89,7 +90,10 @@ def fills(needs: Memory) -> str:
     """``92 of 79 GiB, of which activations 40``: the peak, and its largest category."""
     largest = max(needs.categories, key=lambda name: needs.categories[name].p50)
     share = needs.categories[largest].p50
-    return f"{needs.peak.p50:.0f} of {needs.usable_gib:.0f} GiB, of which {largest} {share:.0f}"
+    return (
+        f"{figure(needs.peak.p50)} of {needs.usable_gib:.0f} GiB, of which {largest} "
+        f"{figure(share)}"
+    )
 
 
 PLAIN: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -102,16 +106,23 @@ PLAIN: tuple[tuple[str, dict[str, Any]], ...] = (
 _ALONE = {"tensor": 1, "pipeline": 1, "interleave": 1, "context": 1, "shard_degree": 0}
 
 
-def simpler(best: Candidate, ranked: Sequence[Candidate], question: Question) -> Iterator[str]:
-    """Of the layouts that one would try first, on the best one's machines: what they lose."""
+def simpler(
+    best: Candidate, ranked: Sequence[Candidate], question: Question, told: Sequence[Candidate] = ()
+) -> Iterator[str]:
+    """Of the layouts that one would try first, on the best one's machines: what they lose.
+
+    Args:
+        told: candidates that are told of anyway.
+    """
     for name, fields in PLAIN:
         layout = {**_ALONE, **fields}
         if all(getattr(best.setting, field) == value for field, value in layout.items()):
             continue
         there = (one for one in ranked if one.place == best.place and _is(one.setting, layout))
-        if one := next(there, None):
+        one = next(there, None)
+        if one is not None and one not in told:
             yield f"{name}: {why_not(one, best, question)}"
-        elif short := _lacks(best, layout, question):
+        elif one is None and (short := _lacks(best, layout, question)):
             yield f"{name}: {short}"
 
 
@@ -135,6 +146,21 @@ def dollars(usd: float) -> str:
     return f"${usd:.2f}"
 
 
-def figure(value: float) -> str:
-    """Three digits, without an exponent."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+SPANS = (
+    ("days", 24.0, 48.0),
+    ("hours", 1.0, 2.0),
+    ("minutes", 1 / 60, 1 / 30),
+    ("seconds", 1 / 3600, 0.0),
+)
+"""Unit, its hours, and from how many hours on it is used."""
+
+
+def span(hours: float) -> tuple[str, float]:
+    """The unit that so many hours are read in, and its hours."""
+    return next((unit, size) for unit, size, least in SPANS if hours >= least)
+
+
+def lasting(hours: float) -> str:
+    """``18.2 days``, ``5 hours``."""
+    unit, size = span(hours)
+    return f"{figure(hours / size)} {unit}"

@@ -14,42 +14,55 @@ def on_tokens(parameters: float, tokens: float) -> str:
     """Tokens a parameter, beside what is optimal for computing alone and what Llama 3 had."""
     ratio = tokens / parameters
     return (
-        f"{ratio:.3g} tokens a parameter. For the least computing to a loss it is about "
-        f"{CHINCHILLA} ({count(CHINCHILLA * parameters)} tokens; Hoffmann et al. 2022, arXiv "
-        f"2203.15556); {_trained()}, more, for a model that is cheaper to serve"
+        f"{figure(ratio)} tokens a parameter. About {CHINCHILLA} "
+        f"({count(CHINCHILLA * parameters)}) take the least computing to a loss (Hoffmann et al. "
+        f"2022, arXiv 2203.15556). {_trained()} (arXiv 2307.09288, 2407.21783), for a "
+        "model that is cheaper to serve"
     )
 
 
 def _trained() -> str:
     """What some models had."""
-    named = {"llama-2-70b": 70e9, "llama-3-8b": 8e9, "llama-3-70b": 70e9, "llama-3-405b": 405e9}
-    said = [f"{MODELS[name].tokens / n:.3g}" for name, n in named.items()]  # type: ignore[operator]
-    return f"Llama 2 70B had {said[0]}, Llama 3 8B {said[1]}, 70B {said[2]}, 405B {said[3]}"
+    sizes = {"llama-2-70b": 70e9, "llama-3-8b": 8e9, "llama-3-70b": 70e9, "llama-3-405b": 405e9}
+    had = {name: (MODELS[name].tokens or 0.0) / size for name, size in sizes.items()}
+    old, small, large, largest = map(figure, had.values())
+    return f"Llama 2 70B had {old}, Llama 3 8B {small}, 70B {large}, 405B {largest}"
+
+
+NEAR = 16.0
+"""Batches that differ by more say nothing of each other's learning rate: beyond some size more of a
+batch is no gain (McCandlish et al. 2018, arXiv 1812.06162)."""
 
 
 def on_learning_rate(
     hidden: int, batch_tokens: float, learning_rate: float | None = None
 ) -> Iterator[str]:
-    """What published models of nearly that width learned with, and how that goes with the batch.
+    """What a published model of nearly that width learned with, and how that goes with the batch.
 
     Args:
         batch_tokens: of an optimizer step.
         learning_rate: the peak that is meant to be used, where one is.
     """
     model = _nearest(hidden)
-    assert model.learning_rate is not None and model.batch_tokens is not None
+    assert model.learning_rate is not None and model.batch_tokens is not None  # noqa: S101
     factor = batch_tokens / model.batch_tokens
-    scaled = model.learning_rate * sqrt(factor)
-    yield (
-        f"learning rate: {model.name} had {model.learning_rate:.1e} at {count(model.batch_tokens)} "
-        f"tokens a step ({model.source}); with Adam, the square root of the batch's ratio makes "
-        f"that {scaled:.1e} at {count(batch_tokens)} (Malladi et al. 2022, arXiv 2205.10287)"
+    said = (
+        f"Learning rate: {model.name} had {model.learning_rate:.1e} at {count(model.batch_tokens)} "
+        f"tokens a step ({model.source})"
     )
+    if 1 / NEAR <= factor <= NEAR:
+        said += (
+            f"; by the square root of the batches' ratio, with Adam, {count(batch_tokens)} would "
+            f"have {model.learning_rate * sqrt(factor):.1e} (Malladi et al. 2022, arXiv 2205.10287)"
+        )
+    else:
+        said += f"; {count(batch_tokens)} are too far from that to say"
+    yield said
     if learning_rate is not None:
         yield (
-            f"yours is {learning_rate:.1e}; if you change global_batch, multiply it by the square "
-            "root of the change with Adam, and by the change itself with SGD (Goyal et al. 2017, "
-            "arXiv 1706.02677)"
+            f"Yours is {learning_rate:.1e}. Where global_batch changes, change it by the square "
+            "root of the ratio with Adam, and by the ratio with SGD (Goyal et al. 2017, arXiv "
+            "1706.02677)"
         )
 
 
@@ -57,6 +70,11 @@ def _nearest(hidden: int) -> Model:
     """Of the models whose batch and rate are known, the one nearest in width."""
     known = [model for model in MODELS.values() if model.batch_tokens and model.learning_rate]
     return min(known, key=lambda model: abs(model.shape["hidden"] / hidden - 1))
+
+
+def figure(value: float) -> str:
+    """Three digits, without an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def count(number: float) -> str:

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from trainyard.foresight import rules
 from trainyard.foresight.advice import Advice, Candidate, Question, shown
-from trainyard.foresight.reasons import dollars, figure, fills, simpler, why_not
+from trainyard.foresight.reasons import dollars, fills, lasting, simpler, span, why_not
+from trainyard.foresight.rules import figure
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.spread import Spread
 
-DAY = 24.0
 WHEN = {
     "forward": "forward pass",
     "backward": "backward pass",
@@ -55,7 +55,7 @@ def _asked(advice: Advice) -> Iterator[str]:
 def aim(question: Question) -> str:
     """By what the layouts are ranked."""
     if question.deadline is not None:
-        within = f"that keep {question.deadline / DAY:.3g} days"
+        within = f"that keep {lasting(question.deadline)}"
         within += f" and {dollars(question.budget)}" if question.budget is not None else ""
         return f"First the cheapest of those {within} at p90."
     if question.budget is not None:
@@ -67,16 +67,18 @@ def _table(best: Sequence[Candidate]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for name in ("", "machines", "layout", "batch", "recompute"):
         table.add_column(name, no_wrap=True)
-    for name in ("GiB", "step s", "MFU", "days (p10–p90)", "USD (p10–p90)"):
+    unit, size = span(best[0].hours.p50)
+    for name in ("GiB", "step s", "MFU", f"{unit} (p10–p90)", "USD (p10–p90)"):
         table.add_column(name, justify="right", no_wrap=True)
     for number, one in enumerate(best, 1):
-        table.add_row(str(number), *_row(one), style="bold" if number == 1 else "")
+        table.add_row(str(number), *_row(one, size), style="bold" if number == 1 else "")
     return table
 
 
-def _row(one: Candidate) -> tuple[str, ...]:
+def _row(one: Candidate, unit: float) -> tuple[str, ...]:
     it = one.setting
-    there = f"{one.memory.peak.p50:.0f} of {one.memory.usable_gib:.0f}"
+    peak = one.memory.peak.p50
+    there = f"{peak:.{0 if peak > 2 else 1}f} of {one.memory.usable_gib:.0f}"
     mark = "~" if one.offer.estimated else ""
     return (
         f"{one.nodes} × {one.offer.name.removeprefix('ml.')}",
@@ -86,9 +88,15 @@ def _row(one: Candidate) -> tuple[str, ...]:
         there + ("" if one.memory.fits == "yes" else "?"),
         figure(one.time.step_seconds.p50),
         f"{one.time.mfu:.0%}",
-        _range(one.hours.times(1 / DAY)),
+        _range(one.hours.times(1 / unit)),
         mark + _money(one.usd),
     )
+
+
+def days(one: Candidate) -> str:
+    """``18 (16–20) days, $3.4 M (3.0–3.7)``."""
+    unit, size = span(one.hours.p50)
+    return f"{_range(one.hours.times(1 / size))} {unit}, {_money(one.usd)}"
 
 
 NAMES = {"none": "DDP", "optimizer": "ZeRO-1", "gradients": "ZeRO-2", "full": "FSDP"}
@@ -131,7 +139,7 @@ def _grounds(advice: Advice, best: Sequence[Candidate]) -> list[Text]:
         Text(f"{number}  {why_not(other, first, question)}")
         for number, other in enumerate(best[1:], 2)
     ]
-    lines += [Text(f"–  {line}") for line in simpler(first, advice.ranked, question)]
+    lines += [Text(f"–  {line}") for line in simpler(first, advice.ranked, question, best)]
     points = _thinned(advice.frontier)
     if len(points) > 1:
         lines += [
@@ -143,7 +151,11 @@ def _grounds(advice: Advice, best: Sequence[Candidate]) -> list[Text]:
 
 def _detail(one: Candidate) -> Iterator[str]:
     sizes = sorted(one.memory.categories.items(), key=lambda item: -item[1].p50)
-    held = ", ".join(f"{name} {size.p50:.3g}" for name, size in sizes if size.p50 >= 0.1)
+    held = ", ".join(
+        f"{name} {figure(size.p50)}"
+        for name, size in sizes
+        if size.p50 >= one.memory.peak.p50 / 100
+    )
     where = f" on stage {one.memory.stage}" if one.setting.pipeline > 1 else ""
     yield f"memory: {fills_range(one)}, at its peak in the {WHEN[one.memory.when]}{where}: {held}"
     step = one.time.step_seconds.p50
@@ -154,7 +166,7 @@ def _detail(one: Candidate) -> Iterator[str]:
 def fills_range(one: Candidate) -> str:
     """The peak with its interval, of what there is."""
     peak, there = one.memory.peak, one.memory.usable_gib
-    return f"{peak.p50:.3g} GiB ({peak.p10:.3g}–{peak.p90:.3g}) of {there:.3g} usable"
+    return f"{figure(peak.p50)} GiB ({figure(peak.p10)}–{figure(peak.p90)}) of {there:.3g} usable"
 
 
 def _thinned(points: Sequence[Candidate]) -> list[Candidate]:
@@ -167,7 +179,7 @@ def _thinned(points: Sequence[Candidate]) -> list[Candidate]:
 
 def _point(one: Candidate) -> str:
     return (
-        f"{one.nodes} × {one.offer.name.removeprefix('ml.')} {figure(one.hours.p50 / DAY)} d "
+        f"{one.nodes} × {one.offer.name.removeprefix('ml.')} {lasting(one.hours.p50)} "
         f"{dollars(one.usd.p50)}"
     )
 
@@ -188,4 +200,4 @@ def _rules(question: Question) -> Iterator[str]:
     parameters = question.parameters
     yield rules.on_tokens(parameters, question.tokens)
     batch = question.global_batch * question.model.sequence
-    yield from rules.on_learning_rate(question.model.hidden, batch)
+    yield from rules.on_learning_rate(question.model.hidden, batch, question.learning_rate)

@@ -1,0 +1,164 @@
+"""Advise machines and a layout for a recipe's training, and write the recipe that takes them.
+
+python -m pipelines.advise --recipe recipes/prod.yaml --instances ml.p4d.24xlarge,ml.p5.48xlarge \\
+    --max-nodes 16 --deadline 10d [--apply recipes/advised.yaml]
+
+The global batch, the steps and all that shapes the weights stay as the recipe has them. Asks nobody
+and starts nothing. Exit status 0; 3: no layout fits; 1: an error.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines.advising import engine, overlay
+from pipelines.advising.trained import trained
+from pipelines.cli import RecipeOption, SetOption
+from pipelines.foreseeing import of_recipe
+from pipelines.recipe.config import Recipe
+from pipelines.recipe.reading import load
+from trainyard.common.errors import ForesightError
+from trainyard.foresight import asking
+from trainyard.foresight.advice import Advice, Candidate, advise, candidate
+from trainyard.foresight.question import Question
+from trainyard.foresight.reasons import fills, why_not
+from trainyard.foresight.screen import days, layout
+from trainyard.foresight.setting import Setting
+from trainyard.terminal import console, refuse_place, run
+from trainyard.validate.show import JsonOption
+
+OWN = "train.instance_type"
+REGION = "us-east-1"
+"""Whose prices are taken where the recipe names no region."""
+
+
+def main(
+    recipe: RecipeOption,
+    overrides: SetOption = [],  # noqa: B006
+    instances: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE,…", help="Instance types; else the recipe's own."),
+    ] = None,
+    max_nodes: asking.MaxNodesOption = 16,
+    deadline: asking.DeadlineOption = None,
+    budget: asking.BudgetOption = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Shards of a workload that must see some to be traced.")
+    ] = None,
+    apply: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the recipe that takes the first.")
+    ] = None,
+    as_json: JsonOption = False,
+    plot: asking.PlotOption = None,
+) -> None:
+    """Advise machines and a layout for a recipe's training."""
+    for place in (apply, plot):
+        if place is not None:
+            refuse_place(place)
+    loaded = load(recipe, overrides)
+    known = trained(loaded, recipe, data)
+    names = (instances, "--instances") if instances else (loaded.train.instance_type, OWN)
+    offers, elsewhere = asking.allowed(names[0], loaded.aws.region or REGION, names[1])
+    loop = loaded.train.loop
+    assert loop is not None  # noqa: S101 (what is trained was known)
+    model = Setting(gpu=offers[0].machine.gpu, **known.fields)
+    question = Question(
+        model=model,
+        tokens=float(loop.max_steps) * loop.global_batch * model.sequence,
+        global_batch=loop.global_batch,
+        offers=offers,
+        elsewhere=elsewhere,
+        max_nodes=max_nodes,
+        deadline=asking.deadline_hours(deadline),
+        budget=budget or loaded.budget.usd_per_run,
+        spot=loaded.train.spot,
+        learning_rate=loop.learning_rate,
+        space=engine.space(loaded, model.precision),
+        shapes=known.shapes,
+    )
+    advice = advise(question)
+    asking.tell(advice, as_json, plot)
+    if not as_json:
+        _remark(advice, loaded, known.assumed)
+    if advice.ranked and apply is not None:
+        _apply(advice.ranked[0], apply, loaded, recipe, overrides, said=not as_json)
+    raise typer.Exit(0 if advice.ranked else asking.NOTHING_FITS)
+
+
+def _remark(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> None:
+    """What the recipe has to do with it."""
+    for line in remarks(advice, recipe, assumed):
+        console.print(line, highlight=False, markup=False)
+
+
+def remarks(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> Iterator[str]:
+    """How the recipe's own layout compares, what its batch allows, its time limit, and what was
+    assumed."""
+    loop = recipe.train.loop
+    assert loop is not None  # noqa: S101
+    if advice.count.refused:
+        yield f"{advice.count.refused:,} layouts our loop refuses, as: {advice.count.refusal}"
+    if advice.ranked:
+        first = advice.ranked[0]
+        yield from _today(advice, recipe)
+        it = first.setting
+        yield (
+            f"train.loop.global_batch {loop.global_batch} stays, whatever the number of GPUs: here "
+            f"data-parallel ranks ({it.data_parallel}) × micro-batches ({it.accumulation}) × their "
+            f"size ({it.micro_batch}); more GPUs leave a rank fewer, and a pipeline more idle"
+        )
+        minutes = first.hours.p90 * 60
+        if minutes > recipe.train.max_runtime_minutes:
+            yield (
+                f"train.max_runtime_minutes {recipe.train.max_runtime_minutes:,} would end it "
+                f"before its end: p90 is {minutes:,.0f}"
+            )
+    yield from (f"assumed: {one}" for one in assumed)
+
+
+def _today(advice: Advice, recipe: Recipe) -> Iterator[str]:
+    """The layout that the recipe has now, beside the first."""
+    try:
+        now = of_recipe(recipe).setting
+    except ForesightError as error:
+        yield f"the recipe as it is: {error}"
+        return
+    question = advice.question
+    offers = {offer.name: offer for offer in (*question.offers, *question.elsewhere)}
+    offer, count = offers[recipe.train.instance_type], recipe.train.instance_count
+    needs = question.ask(now)
+    if needs.fits == "no":
+        yield f"the recipe as it is, {layout(now)}, does not fit: {fills(needs)}"
+        return
+    one = candidate(question, offer, count, now, needs)
+    yield (
+        f"the recipe as it is, {count} × {offer.name} {layout(now)}, {now.micro_batch} × "
+        f"{now.accumulation}, recompute {now.recompute}: {days(one)}; "
+        f"{why_not(one, advice.ranked[0], question)}"
+    )
+
+
+def _apply(
+    first: Candidate,
+    place: Path,
+    recipe: Recipe,
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    said: bool,
+) -> None:
+    changed = overlay.changes(recipe, first)
+    told = [
+        f"By python -m pipelines.advise --recipe {path}: foreseen, not measured.",
+        f"{first.nodes} × {first.offer.name}, {layout(first.setting)}: {days(first)}; "
+        f"{fills(first.memory)}.",
+    ]
+    overlay.write(place, path, overrides, changed, told)
+    if said:
+        console.print(f"written: {place}; python -m pipelines.plan --recipe {place}", markup=False)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,74 @@
+"""What a recipe trains, as foresight is asked about it: its sizes by formula, or traced."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.foreseeing import PRECISIONS, model_of
+from pipelines.recipe.config import Recipe
+from trainyard.common.errors import ForesightError
+from trainyard.foresight import shapes as shapes_of
+from trainyard.foresight.asking import widths
+from trainyard.foresight.shapes import Shapes
+
+SHOWN = 300  # characters of what a process complained of
+LANGUAGE = "language_model"
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What is trained, whichever machines do it."""
+
+    fields: dict[str, Any]
+    """Of a setting."""
+
+    shapes: Shapes | None
+    """None: by formula from the fields."""
+
+    assumed: tuple[str, ...]
+
+
+def trained(recipe: Recipe, path: Path, data: Path | None) -> Trained:
+    """What the recipe in ``path`` trains.
+
+    Args:
+        data: a folder of shards of the train split, for a workload that must see some.
+
+    Raises:
+        ForesightError: it cannot be foreseen; says why.
+    """
+    if recipe.train.loop is None or recipe.workload.name == LANGUAGE:
+        fields, assumed = model_of(recipe)
+        return Trained(fields, None, assumed)
+    loop = recipe.train.loop
+    if loop.precision not in PRECISIONS:
+        raise ForesightError(f"precision {loop.precision} is for comparing curves, not modelled")
+    precision = PRECISIONS[loop.precision]
+    read = shapes_of.read(_traced(recipe, path, precision, data))
+    fields = {**widths(read), "precision": precision, "compile": loop.compile}
+    return Trained(fields, read, ())
+
+
+def _traced(recipe: Recipe, path: Path, precision: str, data: Path | None) -> dict[str, Any]:
+    """What ``python -m training.shapes`` prints: in a process of its own, since it needs torch."""
+    command = [sys.executable, "-m", "training.shapes", "--workload", recipe.workload.name]
+    command += ["--workload-config", json.dumps(recipe.workload.config), "--precision", precision]
+    command += ["--data", str(data)] if data else []
+    source = recipe.workload.source
+    places = [str((path.parent / source).resolve())] if source else []
+    search = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
+    ended = subprocess.run(  # noqa: S603 (our own module; no shell)
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": search},
+    )
+    if ended.returncode:
+        why = " ".join(ended.stderr.split())[-SHOWN:]
+        raise ForesightError(f"python -m training.shapes could not trace the model: {why}")
+    return json.loads(ended.stdout)

@@ -1,0 +1,73 @@
+"""``python -m pipelines.advise``: a recipe's training, and the recipe that takes the advice."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.advise import main
+from pipelines.foreseeing import of_recipe
+from pipelines.recipe.reading import load
+from pipelines.validate import of_recipe as validated
+from trainyard.terminal import run
+
+PROD = Path("recipes/prod.yaml")
+
+
+@pytest.fixture
+def advise(capsys: pytest.CaptureFixture):
+    """Runs the verb; what it printed, what it complained of, and its exit status."""
+
+    def call(*arguments: str) -> tuple[str, str, int]:
+        with pytest.raises(SystemExit) as end:
+            run(main, "pipelines.advise", arguments)
+        told = capsys.readouterr()
+        return told.out, told.err, int(end.value.code or 0)
+
+    return call
+
+
+def test_the_written_recipe_is_valid_and_makes_what_was_advised(advise, tmp_path: Path):
+    place = tmp_path / "advised.yaml"
+    arguments = ("--recipe", str(PROD), "--max-nodes", "8", "--set", "gate.min_examples=9")
+    out, _, _ = advise(*arguments, "--apply", str(place), "--json")
+    best = json.loads(out)["advised"][0]
+    recipe = load(place)
+    assert recipe.gate.min_examples == 9
+    assert recipe.train.instance_count == best["instances"]
+    setting = of_recipe(recipe).setting
+    assert setting.model_dump(exclude_defaults=True) == best["setting"]
+    assert [f for f in validated(place, ())[1] if f.severity == "error"] == []
+    assert set(yaml.safe_load(place.read_text())) == {"extends", "gate", "train"}
+    assert place.read_text().startswith("# By python -m pipelines.advise --recipe recipes/prod")
+
+
+def test_what_the_recipe_has_to_do_with_it_is_said(advise):
+    out, _, status = advise("--recipe", str(PROD), "--max-nodes", "4", "--deadline", "1h")
+    assert status == 0
+    for part in (
+        "misses the deadline",
+        "the recipe as it is, 4 × ml.p4d.24xlarge FSDP/8, 8 × 4, recompute full",
+        "train.loop.global_batch 1024 stays",
+        "layouts our loop refuses, as: ",
+        "Yours is 3.0e-04",
+        "assumed: a vocabulary of 50,304",
+    ):
+        assert part in out
+
+
+def test_a_recipe_of_a_laptop_is_advised_for_machines_that_are_named(advise, tmp_path: Path):
+    _, err, status = advise("--recipe", "recipes/laptop.yaml")
+    assert status == 1 and "train.instance_type ml.m5.large" in err
+    assert "--instances" in " ".join(err.split())
+    place = tmp_path / "gpu.yaml"
+    named = ("--instances", "ml.g5.12xlarge", "--max-nodes", "2", "--apply", str(place))
+    out, _, status = advise("--recipe", "recipes/laptop.yaml", *named)
+    assert status == 0 and "the recipe as it is: ml.m5.large has no GPU" in out
+    assert load(place).train.instance_type == "ml.g5.12xlarge"
+
+
+def test_a_script_cannot_be_foreseen(advise, tmp_path: Path):
+    _, err, status = advise("--recipe", "examples/trainer.yaml")
+    assert status == 1 and "nobody knows what the script" in " ".join(err.split())
