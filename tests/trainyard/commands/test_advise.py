@@ -81,7 +81,7 @@ def test_the_picture_is_written(advise, tmp_path: Path):
         ((*SMALL, "--set", "vocabu=3"), "--set vocabu: unknown field; nearest valid name: vocab"),
         ((*SMALL, "--set", "tensor=two"), "--set tensor=two"),
         ((*SMALL, "--set", "gpus=8"), "--set gpus: follows from --instances"),
-        ((*SMALL, "--instances", "ml.p5.49xlarge"), "nearest valid name: ml.p5.48xlarge"),
+        ((*SMALL, "--instances", "ml.p5.49xlarge"), "nearest valid name: ml.p5"),
         ((*SMALL, "--shapes", "gone.json"), "--shapes gone.json: cannot be read"),
         ((*SMALL, "--plot", "/no/where.png"), "there is no folder /no"),
         ((*SMALL, "--deadline", "soon"), "--deadline soon: expected a time"),
