@@ -93,7 +93,7 @@ def steps(folder: Path, name: str = NAME) -> list[int]:
 def unfinished(folder: Path) -> list[int]:
     """Steps of the checkpoints in ``folder`` that have shards, or a part of one, and no marker."""
     found = _numbered(path.parent for path in folder.glob(f"{PREFIX}*/*shard-*"))
-    return [step for step in found if not (folder_of(folder, step) / NAME).exists()]
+    return [step for step in found if not (folder_of(folder, step) / NAME).is_file()]
 
 
 def _numbered(folders: Iterator[Path]) -> list[int]:

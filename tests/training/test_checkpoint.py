@@ -4,6 +4,8 @@ import hashlib
 import json
 import logging
 import os
+import re
+import shutil
 from pathlib import Path
 
 import psutil
@@ -44,13 +46,21 @@ def resumed(target: Checkpoints) -> int | None:
     return step
 
 
+@pytest.fixture(scope="module")
+def three(tmp_path_factory) -> Path:
+    """Steps 1, 2 and 3, which nobody changes."""
+    folder = tmp_path_factory.mktemp("three")
+    with checkpoints(folder) as target:
+        for step in (1, 2, 3):
+            save(target, step)
+    return folder
+
+
 @pytest.fixture
-def saved(tmp_path: Path) -> Checkpoints:
+def saved(tmp_path: Path, three: Path) -> Checkpoints:
     """Steps 1, 2 and 3."""
-    target = checkpoints(tmp_path)
-    for step in (1, 2, 3):
-        save(target, step)
-    return target
+    shutil.copytree(three / "run", tmp_path / "run")
+    return checkpoints(tmp_path)
 
 
 def folder(tmp_path: Path, step: int) -> Path:
@@ -90,33 +100,91 @@ def replace(path: Path, make) -> None:
     make(path)
 
 
+def flip(path: Path, at: int = -1) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def swap(folder: Path, pattern: str) -> None:
+    """Files of the step before under this step's name, as a wrong copy from S3 leaves them."""
+    for path in (folder.parent / "step-00000002").glob(pattern):
+        shutil.copy(path, folder)
+
+
+def hashes(folder: Path) -> Path:
+    return part(folder).with_suffix(".sha256")
+
+
+def move_a_piece(marker: Path) -> None:
+    """The table says that a tensor begins elsewhere in its whole."""
+    said = json.loads(marker.read_text())
+    said["table"]["layouts"][0]["pieces"][0][0] += 1
+    marker.write_text(json.dumps(said))
+
+
+SHARD = "shard-00001-model-00001-of-00001"
 TEARS = {
-    "cut off": lambda f: os.truncate(part(f), part(f).stat().st_size - 1),
-    "byte flipped": lambda f: part(f).write_bytes(part(f).read_bytes()[:-1] + b"!"),
-    "no part": lambda f: part(f).unlink(),
-    "no marker": lambda f: (f / "complete.json").unlink(),
-    "empty marker": lambda f: (f / "complete.json").write_bytes(b""),
-    "half a marker": lambda f: (f / "complete.json").write_bytes(b'{"step": 3'),
-    "marker without files": lambda f: (f / "complete.json").write_bytes(b"{}"),
-    "marker of another kind": lambda f: (f / "complete.json").write_bytes(b"[]"),
-    "marker no UTF-8": lambda f: (f / "complete.json").write_bytes(b"\xff"),
-    "marker of files in a list": lambda f: edit(f / "complete.json", files=["a.safetensors"]),
-    "marker with words for a loss": lambda f: edit(f / "complete.json", validation_loss="low"),
-    "marker is a folder": lambda f: replace(f / "complete.json", Path.mkdir),
-    "part is a folder": lambda f: replace(part(f), Path.mkdir),
-    "marker of another step": lambda f: edit(f / "complete.json", step=4),
-    "marker that points elsewhere": lambda f: edit(
-        f / "complete.json", files={"../x.safetensors": "0"}
+    "cut off": (lambda f: os.truncate(part(f), 7), rf"{SHARD}\.safetensors has 7 bytes, \d+ were"),
+    "byte flipped": (lambda f: flip(part(f)), "bytes 0 to .* have another hash"),
+    "no part": (lambda f: part(f).unlink(), rf"{SHARD}\.safetensors is missing"),
+    "no hashes": (lambda f: hashes(f).unlink(), rf"{SHARD}\.sha256 is missing"),
+    "hashes cut off": (lambda f: os.truncate(hashes(f), 31), r"\.sha256 has 31 bytes, 32 were"),
+    "hashes flipped": (lambda f: flip(hashes(f)), rf"{SHARD}\.sha256 is not as it was written"),
+    "files of another step": (lambda f: swap(f, "shard-*"), r"\.sha256 is not as it was written"),
+    "part of another step": (lambda f: swap(f, "*.safetensors"), "have another hash"),
+    "all of another step": (lambda f: swap(f, "*"), "complete.json is of step 2"),
+    "no marker": (lambda f: (f / "complete.json").unlink(), "has no complete.json: it was not"),
+    "empty marker": (lambda f: (f / "complete.json").write_bytes(b""), "complete.json is damaged"),
+    "half a marker": (lambda f: (f / "complete.json").write_bytes(b'{"step": 3'), "is damaged"),
+    "marker without files": (
+        lambda f: (f / "complete.json").write_bytes(b"{}"),
+        "complete.json is damaged: step: Field required",
+    ),
+    "marker of another kind": (lambda f: (f / "complete.json").write_bytes(b"[]"), "is damaged"),
+    "marker no UTF-8": (lambda f: (f / "complete.json").write_bytes(b"\xff"), "is damaged"),
+    "marker of files in a list": (
+        lambda f: edit(f / "complete.json", files=["a.safetensors"]),
+        "complete.json is damaged: files: ",
+    ),
+    "marker with words for a loss": (
+        lambda f: edit(f / "complete.json", validation_loss="low"),
+        "complete.json is damaged: validation_loss: ",
+    ),
+    "marker with another table": (
+        lambda f: move_a_piece(f / "complete.json"),
+        "complete.json is not as it was written: what it says of the files has another hash",
+    ),
+    "marker of a form to come": (
+        lambda f: edit(f / "complete.json", format=99),
+        "complete.json is of form 99",
+    ),
+    "marker is a folder": (
+        lambda f: replace(f / "complete.json", Path.mkdir),
+        "has no complete.json: it was not finished",
+    ),
+    "part is a folder": (
+        lambda f: replace(part(f), Path.mkdir),
+        rf"{SHARD}\.safetensors is no file",
+    ),
+    "marker of another step": (
+        lambda f: edit(f / "complete.json", step=4),
+        "complete.json is of step 4",
+    ),
+    "marker that points elsewhere": (
+        lambda f: edit(f / "complete.json", files={"../x.safetensors": "0"}),
+        "complete.json names a file that is no shard",
     ),
 }
+"""What befell the newest checkpoint, and what the log says of it."""
 
 
-@pytest.mark.parametrize("tear", TEARS.values(), ids=TEARS.keys())
-def test_a_torn_checkpoint_is_skipped_for_an_older_whole_one(tmp_path, saved, tear, caplog):
+@pytest.mark.parametrize(("tear", "said"), TEARS.values(), ids=TEARS.keys())
+def test_a_torn_checkpoint_is_skipped_for_an_older_whole_one(tmp_path, saved, tear, said, caplog):
     tear(folder(tmp_path, 3))
     with caplog.at_level(logging.WARNING):
         assert resumed(saved) == 2
-    assert "torn" in caplog.text or not (folder(tmp_path, 3) / "complete.json").is_file()
+    assert re.search(f"checkpoint {folder(tmp_path, 3)} is torn: .*{said}", caplog.text)
     save(saved, 3)
     assert resumed(saved) == 3
 
@@ -196,22 +264,23 @@ def test_a_save_that_fails_is_told_at_the_next(tmp_path: Path, saved: Checkpoint
 STRAYS = ("step-xyz", "step-12.tmp", "step-", "step-3", "step-00000004 copy", "step-٤", "other")
 
 
-@pytest.mark.parametrize("name", STRAYS)
 @pytest.mark.parametrize("kind", ["a file", "a folder", "a folder with a marker", "a link"])
-def test_what_else_lies_beside_the_checkpoints_stops_nobody(tmp_path, saved, name, kind):
-    stray = tmp_path / "run" / name
-    if kind == "a file":
-        stray.write_text("stray")
-    elif kind == "a link":
-        stray.symlink_to(tmp_path / "nowhere")
-    else:
-        stray.mkdir()
-    if kind == "a folder with a marker":
-        (stray / "complete.json").write_bytes((folder(tmp_path, 3) / "complete.json").read_bytes())
+def test_what_else_lies_beside_the_checkpoints_stops_nobody(tmp_path, saved, kind):
+    strays = [tmp_path / "run" / name for name in STRAYS]
+    for stray in strays:
+        if kind == "a file":
+            stray.write_text("stray")
+        elif kind == "a link":
+            stray.symlink_to(tmp_path / "nowhere")
+        else:
+            stray.mkdir()
+        if kind == "a folder with a marker":
+            shutil.copy(folder(tmp_path, 3) / "complete.json", stray)
     assert resumed(saved) == 3
     save(saved, 4)
     assert resumed(saved) == 4
-    assert stray.is_symlink() or stray.exists()  # not ours to delete
+    for stray in strays:
+        assert stray.is_symlink() or stray.exists()  # not ours to delete
 
 
 @pytest.mark.parametrize("name", ["step-00000004", "step-00000004/complete.json"])

@@ -163,8 +163,8 @@ def located(
 
 def _codes(folder: Path, said: Marker, advance: Callable[[int], None]) -> dict[str, Any]:
     """What of a checkpoint is on this machine; of the first form after a look at all of it."""
-    codes, contents, why = "", {}, ""
-    for name in said.names:
+    codes, contents, why = "", {}, {}
+    for number, name in enumerate(said.names):
         written, wrong = said.files[name], None
         if isinstance(written, Written):
             wrong = marker.problem(folder, name, written)
@@ -173,17 +173,21 @@ def _codes(folder: Path, said: Marker, advance: Callable[[int], None]) -> dict[s
         else:
             wrong = f"{name} is missing, or not as it was written"
         codes += ABSENT if wrong else THERE
-        why = why or wrong or ""
+        if wrong and wrong != _missing(name):  # that is the rule where each machine has its own
+            why[str(number)] = wrong
     return {"codes": codes, "contents": contents, "why": why}
+
+
+def _missing(name: str) -> str:
+    return f"{name} is missing"
 
 
 def _placed(said: Marker, told: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
     codes = {rank: one["codes"] for rank, one in enumerate(told) if one}
     for number, name in enumerate(said.names):
         if all(one[number] == ABSENT for one in codes.values()):
-            stem = name.removesuffix("safetensors")
-            why = [one["why"] for one in told if one and one["why"].startswith(stem)]
-            return {"torn": next(iter(why), f"{name} is missing")}
+            why = (one["why"].get(str(number)) for one in told if one)
+            return {"torn": next(filter(None, why), _missing(name))}
     answer: dict[str, Any] = {"codes": codes, "word": peers.word()}
     if said.table is None:
         table = former.tabled(said, (one["contents"] for one in told if one))

@@ -1,7 +1,7 @@
 """What the ranks tell each other about a checkpoint: through the job's store, and not in its time.
 
-A round: every rank says something, rank 0 answers once. For ``world`` ranks these are two messages
-a rank to the store, one for its answer, and world + 4 of rank 0; nobody gets what all others said.
+A round: every rank says something, rank 0 answers once. A rank asks the store some five times, and
+while it waits twice a second; rank 0 once more for each rank. Nobody gets what all others said.
 
 A collective fails when one rank comes two minutes later than the others. Here a rank may read for
 an hour: whoever gets on says so (``pulse``), and the others wait while anybody does. The patience
@@ -11,8 +11,8 @@ counts from the last sign of anyone, so of what hangs the others notice when all
 import json
 import time
 import zlib
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import torch.distributed as dist
@@ -20,6 +20,9 @@ import torch.distributed as dist
 from trainyard.common.errors import LostRankError, TrainingError
 
 LOOK = 5.0  # seconds between two looks at whether anybody gets on
+SOON, LATER = 0.005, 0.5
+"""Seconds between two looks for an answer, at first and when it is long in coming. The store's own
+wait would log two lines at each end of its time, on every rank."""
 WELL, FAILED = b"+", b"-"
 NAMED = 8  # ranks, in a message
 
@@ -40,8 +43,9 @@ class Alone:
 
     rank, world = 0, 1
 
-    def decide(self, mine: Any, choose: Choice) -> Any:
-        return choose([mine])
+    def decide(self, mine: Any, choose: Choice, *, wanted: bool = True) -> Any:
+        chosen = choose([mine])
+        return chosen if wanted else None
 
     def deal(self, mine: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
         return choose([mine])[0]
@@ -76,8 +80,11 @@ class Meeting:
         self._heard_by_all: list[str] = []
         self._given_up = False
 
-    def decide(self, mine: Any, choose: Choice) -> Any:
+    def decide(self, mine: Any, choose: Choice, *, wanted: bool = True) -> Any:
         """What rank 0 chooses, on every rank, knowing what each of them says.
+
+        Args:
+            wanted: whether this rank wants to know it; else None is returned.
 
         Raises:
             TrainingError: rank 0 cannot choose; with its reason.
@@ -86,7 +93,7 @@ class Meeting:
         name = self._said(mine)
         if self.rank == 0:
             self._answer(name, lambda said: {f"{name}/answer": choose(said)})
-        return self._heard(name, f"{name}/answer")
+        return self._heard(name, f"{name}/answer" if wanted else None)
 
     def deal(self, mine: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
         """This rank's part of what rank 0 chooses, knowing what each rank says; as ``decide``."""
@@ -146,36 +153,48 @@ class Meeting:
             self._store.delete_key(key)
         self._heard_by_all = [*answers, f"{name}/done"]
 
-    def _heard(self, name: str, key: str) -> Any:
+    def _heard(self, name: str, key: str | None) -> Any:
         self._wait(f"{name}/done", name)
         done = self._store.get(f"{name}/done")
         if done.startswith(FAILED):
             raise TrainingError(done[1:].decode())
-        return unpacked(self._store.get(key))
+        return unpacked(self._store.get(key)) if key else None
 
     def _wait(self, key: str, name: str) -> None:
         """Until a key is there, while anybody gets on."""
-        since, last = time.monotonic(), -1
-        while not self._waited(key):
+        since = looked = time.monotonic()
+        pause, last = SOON, -1
+        while not self._store.check([key]):
             if self._given_up:
                 raise LostRankError(f"{self._missing(name)} did not come for a checkpoint")
-            pulses = self._store.add("pulse", 0)
+            time.sleep(min(pause, self._look))
+            pause, now = min(2 * pause, LATER), time.monotonic()
+            if now - looked < self._look:
+                continue
+            pulses, looked = self._store.add("pulse", 0), now
             if pulses != last:
-                since, last = time.monotonic(), pulses
-            elif time.monotonic() - since > self._patience:
+                since, last = now, pulses
+            elif now - since > self._patience:
                 raise LostRankError(
                     f"{self._missing(name)} did not come for a checkpoint, and nobody has got on "
                     f"for {self._patience:g} s (collective_timeout_seconds)"
                 )
 
-    def _waited(self, key: str) -> bool:
-        try:
-            self._store.wait([key], timedelta(seconds=self._look))
-        except dist.DistStoreError:  # the time is over
-            return False
-        return True
-
     def _missing(self, name: str) -> str:
-        missing = [n for n in range(self.world) if not self._store.check([f"{name}/{n}"])]
-        others = f" and {len(missing) - NAMED} others" if len(missing) > NAMED else ""
-        return f"rank {', '.join(map(str, missing[:NAMED]))}{others}" if missing else "rank 0"
+        first = [*islice(self._absent(name, range(self.world)), NAMED)]
+        if not first:
+            return "rank 0"
+        more = self.world - self._store.add(f"{name}/count", 0) - len(first)
+        others = f" and {more} others" if more > 0 else ""
+        return f"rank {', '.join(map(str, first))}{others}"
+
+    def _absent(self, name: str, ranks: range) -> Iterator[int]:
+        """Those that have said nothing; asked for by halves, since every rank asks at once."""
+        if self._store.check([f"{name}/{rank}" for rank in ranks]):
+            return
+        if len(ranks) == 1:
+            yield ranks[0]
+            return
+        half = len(ranks) // 2
+        yield from self._absent(name, ranks[:half])
+        yield from self._absent(name, ranks[half:])

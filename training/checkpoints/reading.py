@@ -1,12 +1,13 @@
 """This rank's slices of a checkpoint: read and verified, then written into the tensors at once.
 
-Which parts of which files a slice needs is torch's own resharding (``planner_helpers``), asked once
-for tensors that lie alike. What is read waits in memory, as much as this rank holds, until every
-rank has found its part whole: one that is torn leaves no trace in anybody's weights.
+Which parts of which files it needs is computed once for tensors that lie alike. What is read waits
+in memory, as much as this rank holds, until every rank has found its part whole: one that is torn
+leaves no trace in anybody's weights.
 """
 
 import hashlib
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -47,19 +48,21 @@ class Slice:
     into: tuple[int, ...]
 
 
-def slices(state: Mapping[str, Tensor], table: Table, where: str) -> list[Slice]:
-    """What this rank needs.
+def slices(parts: Mapping[str, Part], table: Table, where: str) -> list[Slice]:
+    """What this rank needs to read.
+
+    Args:
+        parts: name → what this rank holds.
 
     Raises:
         TrainingError: a tensor is not in the checkpoint, or has another shape there.
     """
     found: list[Slice] = []
     alike: dict[tuple[int, Part], list[tuple]] = {}
-    for name, tensor in state.items():
+    for name, part in parts.items():
         if name not in table.tensors:
             raise TrainingError(f"{where}: holds no {name}, which this training has")
         layout = table.layouts[table.tensors[name][1]]
-        part = part_of(name, tensor)
         if part.shape != layout.shape:
             raise TrainingError(
                 f"{where}: {name} has shape {list(layout.shape)} there, and {list(part.shape)} here"
@@ -72,27 +75,17 @@ def slices(state: Mapping[str, Tensor], table: Table, where: str) -> list[Slice]
 
 
 def _overlaps(layout: Layout, part: Part) -> Iterator[tuple]:
-    from torch.distributed.checkpoint.metadata import (
-        ChunkStorageMetadata,
-        TensorProperties,
-        TensorStorageMetadata,
-    )
-    from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
-
-    def chunk(offsets: tuple[int, ...], sizes: tuple[int, ...]) -> ChunkStorageMetadata:
-        return ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
-
+    """What of each file's piece lies in ``part``: a slice's fields but its name."""
     if not math.prod(part.sizes):
         return
-    saved = [chunk(offsets, sizes) for _, offsets, sizes in layout.pieces]
-    said = TensorStorageMetadata(TensorProperties(), torch.Size(layout.shape), saved)
-    mine = [chunk(part.offsets, part.sizes)]
-    for item in create_read_items_for_chunk_list("", said, mine):
-        file, _, sizes = layout.pieces[item.storage_index.index]
-        yield (
-            *(file, sizes, tuple(item.storage_offsets), tuple(item.lengths)),
-            tuple(item.dest_offsets),
-        )
+    ends = [begin + size for begin, size in zip(part.offsets, part.sizes, strict=True)]
+    for file, offsets, sizes in layout.pieces:
+        first = tuple(map(max, offsets, part.offsets))
+        lengths = tuple(min(o + s, end) - f for o, s, end, f in
+                        zip(offsets, sizes, ends, first, strict=True))  # fmt: skip
+        if all(length > 0 for length in lengths):
+            begin = tuple(map(operator.sub, first, offsets))
+            yield file, sizes, begin, lengths, tuple(map(operator.sub, first, part.offsets))
 
 
 def read(
@@ -112,7 +105,8 @@ def read(
     said, table = files.said, files.said.table
     assert table is not None  # noqa: S101
     needed: dict[int, list[Slice]] = defaultdict(list)
-    for one in slices(state, table, str(files.folder)):
+    parts = {name: part_of(name, tensor) for name, tensor in state.items()}
+    for one in slices(parts, table, str(files.folder)):
         needed[one.file].append(one)
     read = {name: torch.empty_like(local(tensor), device="cpu") for name, tensor in state.items()}
     numbers = sorted(needed)

@@ -31,17 +31,8 @@ class Share:
     """
 
     def __init__(self, meeting: Meeting | Alone, parts: Mapping[str, Part], device: torch.device):
-        self.parts, self.table = parts, Table(layouts=(), tensors={})
-        told = Told.of(parts)
-        meeting.offer(f"names/{told.digest}", told.names)
-
-        def shared(said: Sequence[Any]) -> list[list[str]]:
-            names = {digest: meeting.offered(f"names/{digest}") for digest in {d for d, _ in said}}
-            shares = share_out(names, said)
-            self.table = shares.table
-            return [sorted(shares.not_written[rank]) for rank in range(len(said))]
-
-        left_out = set(meeting.deal((told.digest, told.layouts), shared))
+        self.parts = parts
+        left_out, self.table = agreed(meeting, parts)
         mine = {name: part for name, part in parts.items() if name not in left_out and part.bytes}
         self.image = Image(mine, device) if mine else None
         self._writer: Writer | None = None
@@ -68,6 +59,24 @@ class Share:
         self.rest()
         if self.image is not None:
             self.image.close()
+
+
+def agreed(meeting: Meeting | Alone, parts: Mapping[str, Part]) -> tuple[set[str], Table]:
+    """(names of what this rank holds and another one writes, who writes what); all ranks call it.
+
+    The table is on rank 0 only; it is empty elsewhere.
+    """
+    told, table = Told.of(parts), Table(layouts=(), tensors={})
+    meeting.offer(f"names/{told.digest}", told.names)
+
+    def shared(said: Sequence[Any]) -> list[list[str]]:
+        nonlocal table
+        names = {digest: meeting.offered(f"names/{digest}") for digest in {d for d, _ in said}}
+        shares = share_out(names, said)
+        table = shares.table
+        return [sorted(shares.not_written[rank]) for rank in range(len(said))]
+
+    return set(meeting.deal((told.digest, told.layouts), shared)), table
 
 
 def parts_of(state: Mapping[str, Tensor]) -> dict[str, Part]:
@@ -114,14 +123,21 @@ def write(
             prune(target.parent, keep)
 
     _together(meeting, cleared, lambda every: None)
-    text = _together(meeting, written, lambda every: _marker(said, share.table, every))
+    text = _together(meeting, written, lambda every: _marker(said, share.table, every), leads)
     _together(meeting, marked, lambda every: None)
 
 
 def _together(
-    meeting: Meeting | Alone, act: Callable[[], Any], choose: Callable[[list[Any]], Any]
+    meeting: Meeting | Alone,
+    act: Callable[[], Any],
+    choose: Callable[[list[Any]], Any],
+    wanted: bool = False,
 ) -> Any:
-    """Do something on every rank, and choose by what came of it; fails on all if on one."""
+    """Do something on every rank, and choose by what came of it; fails on all if on one.
+
+    Args:
+        wanted: whether this rank wants to know what is chosen.
+    """
     try:
         mine = {"is": act()}
     except (OSError, TrainingError) as error:
@@ -134,7 +150,7 @@ def _together(
                 raise TrainingError(f"{who}{one['error']}")
         return choose([one["is"] for one in said])
 
-    return meeting.decide(mine, chosen)
+    return meeting.decide(mine, chosen, wanted=wanted)
 
 
 def _marker(said: Marker, table: Table, written: Sequence[Any]) -> str:

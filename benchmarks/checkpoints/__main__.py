@@ -1,0 +1,160 @@
+"""Checkpoints of gigabytes on several processes, beside torch's DCP; and what 1,024 ranks say.
+
+python -m benchmarks.checkpoints [--gb 1,2,4] [--ranks 2,4,8] [--rounds 1] [--small] [--json F]
+python -m benchmarks.checkpoints --control [--worlds 128,256,512,1024] [--json F]
+
+Real processes (gloo) save and resume the state of FSDP-sharded weights with AdamW's moments: bytes
+read, CPU, memory, and how long the loop stands still. With ``--control`` there are no tensors: as
+many light clients as ranks at a real store, what they send, and who waits for it. Exits with 1 when
+a tensor came back wrong, or a rank of ours read more than 1.1 times its shard beside the metadata.
+"""
+
+import json
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.checkpoints import control, figures
+from benchmarks.checkpoints.figures import GB, NEAR
+from benchmarks.checkpoints.session import Act, session
+
+MB = 1e6
+SAVES = {"ours": 2, "DCP": 1, "DCP async": 2}
+RESHARDED = ((4, 2), (2, 8))
+"""Ranks that save and ranks that resume."""
+
+
+def main(
+    gb: str = "1,2,4",
+    ranks: str = "2,4,8",
+    rounds: int = 1,
+    weight_mb: float = 32,
+    small: bool = False,
+    control_plane: Annotated[bool, typer.Option("--control")] = False,
+    worlds: str = "128,256,512,1024",
+    layers: int = 80,
+    scratch: Path | None = None,
+    json_file: Annotated[Path | None, typer.Option("--json")] = None,
+) -> None:
+    console = Console(width=160)
+    if control_plane:
+        told: Any = control.main(console, [*map(int, worlds.split(","))], layers)
+        wrong = False
+    else:
+        sizes = [float(one) for one in ("0.01,0.02" if small else gb).split(",")]
+        counts = [*map(int, ("1,2" if small else ranks).split(","))]
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            told = measure(Path(folder), sizes, counts, rounds, 0.5 if small else weight_mb,
+                           ((2, 1),) if small else RESHARDED)  # fmt: skip
+        show(console, told)
+        wrong = is_wrong(told)
+    if json_file:
+        json_file.write_text(json.dumps(told, indent=1))
+    raise typer.Exit(wrong)
+
+
+def measure(
+    scratch: Path,
+    sizes: list[float],
+    counts: list[int],
+    rounds: int,
+    weight_mb: float,
+    resharded: tuple[tuple[int, int], ...],
+) -> dict[str, list]:
+    """Rows for each contender: ``same``, on as many ranks; ``other``, on others."""
+    same: list[dict[str, Any]] = []
+    cases = [(size, world) for size in sizes for world in counts for _ in range(rounds)]
+    for number, (size, world) in enumerate(track(cases, "checkpoints", transient=True)):
+        order = [*SAVES][number % len(SAVES) :] + [*SAVES][: number % len(SAVES)]
+        acts = [
+            Act(one, scratch / one, size * GB, weight_mb * MB, SAVES[one], loads=True, removes=True)
+            for one in order
+        ]
+        same += figures.rows(acts, _session(scratch, world, acts))
+    other = []
+    for before, after in resharded:
+        names = [name for name in SAVES if name != "DCP async"]  # reads what DCP writes
+        size = min(sizes) * GB
+        acts = [Act(one, scratch / one, size, weight_mb * MB, 1) for one in names]
+        _session(scratch, before, acts)
+        acts = [Act(one, scratch / one, size, weight_mb * MB, loads=True, removes=True)
+                for one in names]  # fmt: skip
+        rows = figures.rows(acts, _session(scratch, after, acts))
+        other += [row | {"before": before} for row in rows]
+    return {"same": same, "other": other}
+
+
+def _session(scratch: Path, world: int, acts: list[Act]) -> list[list[dict[str, Any]]]:
+    """As ``session``, after each contender has done the same with next to nothing."""
+    warm = scratch / "warm"
+    first = [Act(name, warm / name, 1e6, 1e5, 1, loads=True) for name in SAVES]
+    found = session(scratch, world, [*first, *acts])[len(first) :]
+    shutil.rmtree(warm)
+    return found
+
+
+def is_wrong(told: dict[str, list]) -> bool:
+    rows = [*told["same"], *told["other"]]
+    ours = [figures.read_over_shard(row) for row in rows if row["contender"] == "ours"]
+    return not all(row["right"] for row in rows) or max(ours) > NEAR
+
+
+def show(console: Console, told: dict[str, list]) -> None:
+    table = Table("GB", "ranks", "whose", "read ÷ shard", "metadata MB", "resume CPU s",
+                  "resume memory ÷ shard", "save CPU s", "save memory ÷ shard", "stall s",
+                  "stall CPU s", "first stall s", "same")  # fmt: skip
+    for row in [*told["same"], *told["other"]]:
+        saved = f"{row['before']} → {row['ranks']}" if "before" in row else str(row["ranks"])
+        save = ["–"] * 5
+        if "save_cpu" in row:
+            save = [f"{row['save_cpu']:.2f}", f"{row['first_peak'] / row['shard']:.2f}",
+                    f"{row['save_stall']:.3f}", f"{row['save_stall_cpu']:.3f}",
+                    f"{row['first_stall']:.3f}"]  # fmt: skip
+        table.add_row(f"{row['model'] / GB:.2f}", saved, row["contender"],
+                      f"{figures.read_over_shard(row):.3f}", f"{row['metadata'] / MB:.2f}",
+                      f"{row['load_cpu']:.2f}", f"{row['load_peak'] / row['shard']:.2f}", *save,
+                      "yes" if row["right"] else "NO")  # fmt: skip
+    console.print(table)
+    _show_slopes(console, told["same"])
+    _show_ratios(console, told["same"])
+
+
+def _show_slopes(console: Console, rows: list[dict[str, Any]]) -> None:
+    table = Table("grows, ± its standard error", "whose", "a GB of the shard", "a GB of the model")
+    costs = {"resume, CPU s": ("load_cpu", 1.0), "resume, memory GB": ("load_peak", GB),
+             "save, CPU s": ("save_cpu", 1.0), "save, memory GB": ("first_peak", GB),
+             "stall, CPU s": ("save_stall_cpu", 1.0)}  # fmt: skip
+    for title, (what, unit) in costs.items():
+        for name in SAVES:
+            found = figures.slopes([row for row in rows if row["contender"] == name], what)
+            if found:
+                cells = [f"{found[one][0] / unit:.3f} ± {found[one][1] / unit:.3f}"
+                         for one in ("shard", "model")]  # fmt: skip
+                table.add_row(title, name, *cells)
+    if table.row_count:
+        console.print(table)
+
+
+def _show_ratios(console: Console, rows: list[dict[str, Any]]) -> None:
+    table = Table("ours ÷ theirs: median (smallest to largest)", "DCP", "DCP async")
+    costs = {"bytes read on resume": "load_read", "CPU of a resume": "load_cpu",
+             "CPU of a save": "save_cpu", "stall, wall": "save_stall",
+             "stall, CPU": "save_stall_cpu"}  # fmt: skip
+    for title, what in costs.items():
+        cells = []
+        for peer in ("DCP", "DCP async"):
+            found = figures.ratios(rows, what, peer)
+            cells.append(f"{statistics.median(found):.2f} ({found[0]:.2f}–{found[-1]:.2f})")
+        table.add_row(title, *cells)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
