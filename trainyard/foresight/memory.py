@@ -185,7 +185,7 @@ def _moments(
         "gathered": states.gathered_head + states.gradient_head,
     }
     fullest = max((back, head), key=lambda one: sum(one.values()))
-    saved = {"gathered": 4.0 * states.largest}
+    saved = {"gathered": states.gathered_saved}
     alone = setting.data_parallel == 1 or setting.shard == "full"
     if not megatron and alone and setting.accumulation == 1:
         # Nobody has gradients then before the backward pass, which frees more than it makes; DDP's

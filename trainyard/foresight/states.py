@@ -41,8 +41,8 @@ class States:
     """A block's weight gradient before it is shared or added."""
 
     gradient_head: float
-    largest: float
-    """Parameters of the largest unit on a tensor-parallel rank."""
+    gathered_saved: float
+    """The largest unit's float32 weights, put together to be saved."""
 
     host: float
 
@@ -108,7 +108,6 @@ def _gathered(setting: Setting, stage: Stage) -> tuple[float, float, float, floa
     head = on_rank(setting, stage.head) if stage.head else 0.0
     frozen = _frozen(setting, unit) if setting.lora_rank else width
     learns = unit.trained / max(1, unit.parameters)
-    largest = max(size for size, _, _ in sizes)
     shared = setting.shard in ("gradients", "full")
     # Of a shared gradient the 16-bit one and the float32 one that is reduced; else of one matrix.
     whole = block if shared else unit.widest / setting.tensor
@@ -116,14 +115,15 @@ def _gathered(setting: Setting, stage: Stage) -> tuple[float, float, float, floa
     # A quantized matrix is put into 16 bits for its product.
     wide = width * unit.widest / setting.tensor if frozen < width else 0.0
     if setting.shard != "full":
-        return wide, 0.0, gradient, 0.0, largest
+        return wide, 0.0, gradient, 0.0, 0.0
+    saved = 4.0 * max(size * one.trained / max(1, one.parameters) for size, one, _ in sizes)
     if setting.pipeline > 1:  # weights stay together for all micro-batches, gradients add up
         every = sum(size * count for size, _, count in sizes)
         together = every * (frozen + WIDTH[setting.gradients_in] * learns)
-        return together, together, gradient, 0.0, largest
+        return together, together, gradient, 0.0, saved
     ends = (
         head
         * (width + WIDTH[setting.gradients_in])
         * (stage.head is not None and stage.head.trained > 0)
     )
-    return 2 * block * frozen + wide, head * width + block * frozen, gradient, ends, largest
+    return 2 * block * frozen + wide, head * width + block * frozen, gradient, ends, saved
