@@ -27,6 +27,7 @@ NAMES: Mapping[str, str] = {
     "pp": "pipeline",
     "cp": "context",
     "dp": "data",
+    "optimizer_in_bwd": "optimizer_in_backward",
 }
 """Transformers', Megatron's and torchtitan's names of fields."""
 

@@ -166,26 +166,26 @@ def _moments(
     kept = _kept(setting, stage) * tokens
     logits = model.logits * tokens / setting.tensor if stage.head else 0.0
     width = WIDTH[setting.precision]
-    megatron = shapes_of.megatron(setting)
+    megatron, gathered = shapes_of.megatron(setting), states.gathered
     begun = {
         "activations": kept,
         "logits": logits * _loss(setting),
-        "gathered": states.gathered_head,
+        "gathered": gathered.head,
     }
     block, again, anew = _block(setting, stage)
     back = {
         "activations": kept + again * tokens,
         "logits": logits * (4.0 if megatron else 0.0),
-        "gathered": states.gathered_blocks,
-        "buffers": anew * tokens + states.gradient + _between(setting, stage) * tokens,
+        "gathered": gathered.blocks,
+        "buffers": anew * tokens + gathered.gradient + _between(setting, stage) * tokens,
     }
     head = {
         "activations": kept,
         "logits": logits * width,
-        "gathered": states.gathered_head + states.gradient_head,
+        "gathered": gathered.head + gathered.head_gradient,
     }
     fullest = max((back, head), key=lambda one: sum(one.values()))
-    saved = {"gathered": states.gathered_saved}
+    saved = {"gathered": gathered.saved}
     alone = setting.data_parallel == 1 or setting.shard == "full"
     if not megatron and alone and setting.accumulation == 1:
         # Nobody has gradients then before the backward pass, which frees more than it makes; DDP's
@@ -195,9 +195,10 @@ def _moments(
 
 
 def _loss(setting: Setting) -> float:
-    """Which of the ways to the loss the training's library takes: those that fine-tune weights in
-    16 bits have it in chunks, those of GPTs and Megatron fused."""
-    if not setting.master and setting.precision != "fp32":
+    """Which of the ways to the loss the training's library takes: those that fine-tune have it in
+    chunks, those of GPTs and Megatron fused."""
+    narrow = not setting.master and setting.precision != "fp32"
+    if narrow or setting.lora_rank or setting.optimizer == "adamw_8bit":
         return LOSS["chunked"]
     if setting.positions == "learned" or shapes_of.megatron(setting):
         return LOSS["fused"]

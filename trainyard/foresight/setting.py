@@ -115,6 +115,9 @@ class Setting(BaseModel):
     """adamw for all with two states ("adam"), adamw_8bit for bitsandbytes' ("paged_adamw_8bit"),
     momentum for those with one ("lion")."""
 
+    optimizer_in_backward: bool = False
+    """Whether each weight is updated, and its gradient freed, as soon as it is there."""
+
     offload: Literal["none", "optimizer", "all"] = "none"
     """What lies in the host's memory between its uses; with the optimizer's state its gradients. A
     paged optimizer (bitsandbytes) is an offloaded one. true and "cpu" are "optimizer"."""

@@ -23,6 +23,24 @@ FROZEN = {"nf4": 0.5 + 4 / 64, "int8": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
+class Gathered:
+    """Bytes that come and go with a unit: what ranks put together of it, and its gradient."""
+
+    blocks: float = 0.0
+    """Whole weights while a block's backward pass runs: its own, and those fetched ahead."""
+
+    head: float = 0.0
+    """And while the head's runs."""
+
+    gradient: float = 0.0
+    """A block's gradient before it is shared or added."""
+
+    head_gradient: float = 0.0
+    saved: float = 0.0
+    """The largest unit's float32 weights, put together to be saved."""
+
+
+@dataclass(frozen=True, slots=True)
 class States:
     """Bytes on one rank."""
 
@@ -31,19 +49,7 @@ class States:
     optimizer: float
     """Its moments, and the float32 copy where it is one beside 16-bit weights."""
 
-    gathered_blocks: float
-    """Whole weights while a block's backward pass runs: its own, and those fetched ahead."""
-
-    gathered_head: float
-    """While the head's runs."""
-
-    gradient: float
-    """A block's weight gradient before it is shared or added."""
-
-    gradient_head: float
-    gathered_saved: float
-    """The largest unit's float32 weights, put together to be saved."""
-
+    gathered: Gathered
     host: float
 
 
@@ -54,20 +60,20 @@ def resident(setting: Setting, stage: Stage) -> States:
     ranks = setting.sharded_over
     alone = full and setting.master and setting.offload != "optimizer"  # no 16 bits beside
     copied = setting.master and width < 4 and not alone
-    stored = 4.0 if alone else float(width)
-    weights, trained = _weights(setting, stage, stored)
-    moments = _moments(setting) + 4.0 * copied
-    optimizer = trained * moments / (ranks if sharded else 1)
+    weights, trained = _weights(setting, stage, 4.0 if alone else float(width))
+    optimizer = trained * (_moments(setting) + 4.0 * copied) / (ranks if sharded else 1)
     gradients = trained * (4.0 if alone else WIDTH[setting.gradients_in])
     if setting.shard in ("gradients", "full"):
         gradients /= ranks
+    if setting.optimizer_in_backward:
+        gradients = 0.0
     parameters = weights / (ranks if full else 1)
     host = 0.0
     if setting.offload != "none":
         host, optimizer, gradients = host + optimizer + gradients, 0.0, 0.0
     if setting.offload == "all":
         host, parameters = host + parameters, 0.0
-    return States(parameters, gradients, optimizer, *_gathered(setting, stage), host)
+    return States(parameters, gradients, optimizer, _gathered(setting, stage), host)
 
 
 def _moments(setting: Setting) -> float:
@@ -88,11 +94,15 @@ def _weights(setting: Setting, stage: Stage, stored: float) -> tuple[float, floa
     total, trained = stage.shared / setting.tensor * stored, stage.shared / setting.tensor
     for unit, count in stage.units:
         here = on_rank(setting, unit) * count
-        learns = here * unit.trained / max(1, unit.parameters)
+        learns = here * _trained(unit)
         frozen = width if unit is stage.head else _frozen(setting, unit)
         total += learns * stored + (here - learns) * frozen
         trained += learns
     return total, trained
+
+
+def _trained(unit: Unit) -> float:
+    return unit.trained / max(1, unit.parameters)
 
 
 def _frozen(setting: Setting, unit: Unit) -> float:
@@ -101,29 +111,27 @@ def _frozen(setting: Setting, unit: Unit) -> float:
     return FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
 
 
-def _gathered(setting: Setting, stage: Stage) -> tuple[float, float, float, float, float]:
+def _gathered(setting: Setting, stage: Stage) -> Gathered:
     width = float(WIDTH[setting.precision])
-    sizes = [(on_rank(setting, unit), unit, count) for unit, count in stage.units]
-    block, unit, _ = max(sizes, key=lambda one: one[1].matmul_flops * one[2])
-    head = on_rank(setting, stage.head) if stage.head else 0.0
+    both = width + (WIDTH[setting.gradients_in] if width < 4 else 0)  # made, and to be reduced
+    unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
+    block, learns = on_rank(setting, unit), _trained(unit)
     frozen = _frozen(setting, unit) if setting.lora_rank else width
-    learns = unit.trained / max(1, unit.parameters)
-    shared = setting.shard in ("gradients", "full")
-    # Of a shared gradient the 16-bit one and the float32 one that is reduced; else of one matrix.
-    whole = block if shared else unit.widest / setting.tensor
-    gradient = whole * learns * (width + (WIDTH[setting.gradients_in] if width < 4 else 0))
     # A quantized matrix is put into 16 bits for its product.
     wide = width * unit.widest / setting.tensor if frozen < width else 0.0
     if setting.shard != "full":
-        return wide, 0.0, gradient, 0.0, 0.0
-    saved = 4.0 * max(size * one.trained / max(1, one.parameters) for size, one, _ in sizes)
+        whole = block if setting.shard == "gradients" else unit.widest / setting.tensor
+        return Gathered(blocks=wide, gradient=whole * learns * both)
+    saved = 4.0 * max(on_rank(setting, one) * _trained(one) for one, _ in stage.units)
     if setting.pipeline > 1:  # weights stay together for all micro-batches, gradients add up
-        every = sum(size * count for size, _, count in sizes)
+        every = sum(on_rank(setting, one) * count for one, count in stage.units)
         together = every * (frozen + WIDTH[setting.gradients_in] * learns)
-        return together, together, gradient, 0.0, saved
-    ends = (
-        head
-        * (width + WIDTH[setting.gradients_in])
-        * (stage.head is not None and stage.head.trained > 0)
+        return Gathered(together, together, block * learns * both, 0.0, saved)
+    head = on_rank(setting, stage.head) if stage.head else 0.0
+    return Gathered(
+        blocks=2 * block * frozen + wide,
+        head=head * width + block * frozen,
+        gradient=block * learns * both,
+        head_gradient=head * both * _trained(stage.head) if stage.head else 0.0,
+        saved=saved,
     )
-    return 2 * block * frozen + wide, head * width + block * frozen, gradient, ends, saved

@@ -95,7 +95,7 @@ def test_shared_states_are_those_of_deepspeeds_estimate(offload: str, beside: in
     given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": "full", "offload": offload}
     setting = Setting.model_validate({"gpu": "A100-80"} | given)
     states = resident(setting, stages.of(setting, T5_3B)[0])
-    total = states.parameters + states.gradients + states.optimizer + states.gathered_blocks
+    total = states.parameters + states.gradients + states.optimizer + states.gathered.blocks
     total += beside * T5_3B.parameters / 8
     assert total / GIB == pytest.approx(gib, abs=0.01)
 
