@@ -5,116 +5,17 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from trainyard.common.errors import TrainingError
+from trainyard.foresight import transformer
 from trainyard.foresight.setting import Setting
+from trainyard.foresight.units import WIDTH, Kept, Shapes, Unit
 
-Policy = Literal["none", "selective", "full"]
-
-WIDTH = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
-"""Bytes of an activation by the precision of the products; fp8 casts what is kept in 16 bits."""
-
-STRICT = ConfigDict(extra="forbid")
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Bytes for a token that a forward pass leaves for the backward pass."""
-
-    __pydantic_config__: ClassVar = STRICT
-    whole: float
-    """What each tensor-parallel rank has all of, unless they share the sequence, too."""
-
-    split: float
-    """What tensor-parallel ranks share."""
-
-    gathered: float = 0.0
-    """What each has all of, although they share the sequence."""
-
-    def __add__(self, other: "Kept") -> "Kept":
-        gathered = self.gathered + other.gathered
-        return Kept(self.whole + other.whole, self.split + other.split, gathered)
-
-    def on(self, tensor: int, *, sequence_parallel: bool) -> float:
-        """Bytes for a token on each of ``tensor`` ranks."""
-        shared = self.whole / (tensor if sequence_parallel else 1)
-        return shared + self.split / tensor + self.gathered
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """One part of a model, and how often the model has it; all figures are those of one.
-
-    Work and bytes are those of a token's forward pass.
-    """
-
-    __pydantic_config__: ClassVar = STRICT
-    name: str
-    """``embedding``, ``block``, ``head``, or as the model calls it."""
-
-    parameters: int
-    """All that the unit owns; a head that shares the embedding's weights does not own them."""
-
-    trained: int
-    """Parameters with a gradient: all, or the adapters'."""
-
-    replicated: int
-    """Parameters that every tensor-parallel rank has: norms, and biases after a row-wise split."""
-
-    matmul_flops: float
-    """Of products with weights: 2 for each weight that the token passes."""
-
-    attention_flops: float
-    """Of products of queries, keys and values over the whole sequence, none left out for being
-    causal: 4 × sequence × width of all heads."""
-
-    elementwise_bytes: float
-    """Read and written by all that is not a matrix product."""
-
-    kept: Mapping[Policy, Kept]
-    output_bytes: float
-    """What the next unit is given."""
-
-    count: int = 1
-    widest: int = 0
-    """Weights of its largest matrix, gate and inner product being one; 0 where nobody knows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shapes:
-    """A model, from its first unit to its last."""
-
-    __pydantic_config__: ClassVar = STRICT
-    units: tuple[Unit, ...]
-    sequence: int
-    """Tokens of a sample (1 where a sample is no sequence)."""
-
-    logits: int
-    """Numbers for a token that the loss is taken of: the vocabulary's size."""
-
-    tied: bool = False
-    """Whether the last unit also uses the first one's weights."""
-
-    parameters: int = 0
-    trained: int = 0
-    matmul_flops: float = 0.0
-    attention_flops: float = 0.0
-
-    def __post_init__(self) -> None:
-        for total in ("parameters", "trained", "matmul_flops", "attention_flops"):
-            found = sum(getattr(unit, total) * unit.count for unit in self.units)
-            object.__setattr__(self, total, found)
-
-    @property
-    def largest(self) -> Unit:
-        """The unit with the most parameters."""
-        return max(self.units, key=lambda unit: unit.parameters)
-
+__all__ = ["WIDTH", "Kept", "Shapes", "Unit", "megatron", "of", "read"]
 
 _TREE = TypeAdapter(Shapes)
 
@@ -172,47 +73,6 @@ def of(setting: Setting) -> Shapes:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Widths:
-    """A block's inner widths, and what its kept bytes depend on."""
-
-    hidden: int
-    heads: int
-    queries: int
-    keys: int
-    ffn: int
-    gated: bool
-    biased: bool
-    dropout: bool
-    full_attention: bool
-    sequence: int
-    bytes: int
-    megatron: bool
-    shared_sequence: bool
-    autocast: bool
-    compiled: bool
-    rank: int
-    quantized: bool
-    experts: int
-    active: int
-
-    @property
-    def linears(self) -> list[tuple[int, int]]:
-        """Each matrix that a token passes: what goes in, what comes out."""
-        h, f = self.hidden, self.ffn
-        return [
-            *self.adapted,
-            (h, self.keys),
-            (self.queries, h),
-            *([(h, f)] * (1 + self.gated) + [(f, h)]) * self.active,
-        ]
-
-    @property
-    def adapted(self) -> list[tuple[int, int]]:
-        """Those that LoRA adds to: queries and values (Hu et al. 2021, section 4.2)."""
-        return [(self.hidden, self.queries), (self.hidden, self.keys)]
-
-
 @lru_cache(maxsize=4096)
 def _of(
     layers: int,
@@ -239,7 +99,7 @@ def _of(
 ) -> Shapes:
     head = hidden // heads
     usual = -(-8 * hidden // 3 // 256) * 256 if gated else 4 * hidden
-    block = _Widths(
+    widths = transformer.Widths(
         hidden=hidden,
         heads=heads,
         queries=heads * head,
@@ -261,145 +121,8 @@ def _of(
         active=max(active, 1) if experts else 1,
     )
     units = (
-        _embedding(block, vocab, learned),
-        _block(block, layers),
-        _head(block, vocab, tied),
+        transformer.embedding(widths, vocab, learned),
+        transformer.block(widths, layers),
+        transformer.head(widths, vocab, tied),
     )
     return Shapes(units=units, sequence=sequence, logits=vocab, tied=tied)
-
-
-def _embedding(w: _Widths, vocab: int, learned: bool) -> Unit:
-    parameters = (vocab + learned * w.sequence) * w.hidden
-    kept = Kept(8 + w.dropout * w.hidden, 0)  # the tokens' numbers; dropout's mask
-    return Unit(
-        name="embedding",
-        parameters=parameters,
-        trained=0 if w.rank else parameters,
-        replicated=learned * w.sequence * w.hidden,
-        matmul_flops=0,
-        attention_flops=0,
-        elementwise_bytes=2 * w.bytes * w.hidden,
-        kept=dict.fromkeys(("none", "selective", "full"), kept),
-        output_bytes=w.bytes * w.hidden,
-    )
-
-
-def _head(w: _Widths, vocab: int, tied: bool) -> Unit:
-    """The last norm and the product with the vocabulary; memory counts the logits themselves."""
-    norm = w.hidden * (1 + w.biased)
-    parameters = norm + (0 if tied else vocab * w.hidden)
-    kept = Kept(w.bytes * w.hidden * (1 if w.compiled else 2), 0)
-    return Unit(
-        name="head",
-        parameters=parameters,
-        trained=0 if w.rank else parameters,
-        replicated=norm,
-        matmul_flops=2 * vocab * w.hidden,
-        attention_flops=0,
-        elementwise_bytes=2 * w.bytes * w.hidden + (w.bytes + 12) * vocab,
-        kept=dict.fromkeys(("none", "selective", "full"), kept),
-        output_bytes=w.bytes * vocab,
-        widest=vocab * w.hidden,
-    )
-
-
-def _block(w: _Widths, layers: int) -> Unit:
-    norms = 2 * w.hidden * (1 + w.biased)
-    after = 2 * w.hidden * w.biased  # biases of what comes out of attention and feed-forward
-    inside = (w.queries + 2 * w.keys + w.ffn * (1 + w.gated)) * w.biased
-    active = sum(into * out for into, out in w.linears)
-    idle = (w.experts - w.active) * (2 + w.gated) * w.hidden * w.ffn if w.experts else 0
-    router = w.hidden * w.experts
-    adapters = w.rank * sum(into + out for into, out in w.adapted)
-    parameters = active + idle + router + norms + after + inside + adapters
-    return Unit(
-        name="block",
-        count=layers,
-        parameters=parameters,
-        trained=adapters if w.rank else parameters,
-        replicated=norms + after + router,
-        matmul_flops=2 * (active + router + adapters),
-        attention_flops=4 * w.sequence * w.queries,
-        elementwise_bytes=_elementwise(w),
-        kept={"none": _kept(w), "selective": _selected(w), "full": Kept(w.bytes * w.hidden, 0)},
-        output_bytes=w.bytes * w.hidden,
-        widest=w.hidden * w.ffn * (1 + w.gated),
-    )
-
-
-def _elementwise(w: _Widths) -> float:
-    """Norms, residual additions, rotation, activation, dropout; compiled, neighbours are fused."""
-    stream = (2 * 2 + 2 * 3) * w.hidden * w.bytes
-    rotated = 0 if w.biased else (w.queries + w.keys) * w.bytes * (2 if w.compiled else 6)
-    passes = (3 if w.compiled else 5) if w.gated else 2
-    inner = passes * w.ffn * w.active * w.bytes
-    dropped = w.dropout * 2 * (2 * w.bytes + 1) * w.hidden
-    scores = w.full_attention * w.heads * w.sequence * (2 * w.bytes + w.dropout * (2 * w.bytes + 1))
-    return stream + rotated + inner + dropped + scores
-
-
-def _kept(w: _Widths) -> Kept:
-    """All that the operators' backward passes read (Korthikanti et al. 2022, section 4.1, for GPT).
-
-    Whole: input and output of both norms, masks of both dropouts. Split: queries, keys, values,
-    the attention's output, the feed-forward part's inner values. Of those GPT's GELU keeps two,
-    Llama's gate four (both products, SiLU's result, what goes down), three where Megatron fuses it
-    (megatron/core/fusions/fused_bias_swiglu.py). Compiled, norms and what goes down are computed
-    again. Torch's own models repeat keys and values for each head of queries, and where ranks share
-    the sequence they keep what they have gathered of it; Megatron does neither. Under autocast
-    the stream is float32.
-    """
-    given = 2 * (4 if w.autocast else w.bytes) * w.hidden + 2 * w.dropout * w.hidden
-    normed = 2 * w.bytes * w.hidden
-    together = w.shared_sequence and not w.megatron
-    inner = 2 if w.compiled or not w.gated else 4 - w.megatron
-    fed = inner * w.bytes * w.ffn * w.active
-    keys = w.keys if w.megatron else w.queries
-    attention = w.bytes * (2 * w.queries + 2 * keys)
-    whole = given + (0 if w.compiled or together else normed)
-    kept = Kept(whole, attention + fed + _scores(w), normed if together else 0)
-    return kept + _routed(w) + _adapted(w)
-
-
-def _scores(w: _Widths) -> float:
-    """Flash attention keeps a float32 for a row of scores (Dao et al. 2022); full attention the
-    probabilities and, with dropout, its mask and what it left: 5as in 16 bits."""
-    if not w.full_attention:
-        return 4 * w.heads
-    return w.heads * w.sequence * (w.bytes + w.dropout * (w.bytes + 1))
-
-
-def _selected(w: _Widths) -> Kept:
-    """With full attention, all but the scores (Korthikanti et al. 2022, section 5).
-
-    Else torchtitan's choice of operators: the block's input, attention's result, and of the matrix
-    products every other one (queries, values, the first inner one; gated, what comes down, too).
-    """
-    if w.full_attention:
-        return _kept(w) + Kept(0, -_scores(w))
-    stream = w.bytes * w.hidden * (1 + w.gated)
-    inner = w.bytes * (2 * w.queries + w.keys + w.ffn * w.active)
-    return Kept(stream, inner + 4 * w.heads) + _routed(w)
-
-
-def _routed(w: _Widths) -> Kept:
-    """Of experts: a copy of the input and of the output for each, and the router's scores."""
-    return Kept(2 * w.active * w.bytes * w.hidden + 4 * w.experts if w.experts else 0, 0)
-
-
-def _adapted(w: _Widths) -> Kept:
-    """What adapters keep more, and frozen weights less.
-
-    More: what comes out of the first of an adapter's two matrices, dropout's copy of what goes in,
-    and RMS norms in float32, as PEFT's and litgpt's models have them. Less: what goes into matrices
-    whose gradient nobody wants, but for quantized ones (bitsandbytes' MatMul4Bit keeps it).
-    """
-    if not w.rank:
-        return Kept(0, 0)
-    inside = sum(w.rank * w.bytes + into * (w.bytes + 1) * w.dropout for into, _ in w.adapted)
-    norms = 0 if w.compiled or not w.gated else 2 * (4 - w.bytes) * w.hidden
-    if w.quantized:
-        return Kept(inside + norms, 0)
-    between = 0 if w.compiled else w.bytes * w.hidden  # of the second norm
-    down = 0 if w.compiled and w.gated else w.bytes * w.ffn * w.active
-    return Kept(inside + norms - between, -down)
