@@ -21,7 +21,7 @@ class Widths:
     sequence: int
     bytes: int
     megatron: bool
-    shared_sequence: bool
+    torch_tensor: bool
     autocast: bool
     compiled: bool
     rank: int
@@ -129,13 +129,12 @@ def _kept(w: Widths) -> Kept:
     """
     given = 2 * (4 if w.autocast else w.bytes) * w.hidden + 2 * w.dropout * w.hidden
     normed = 2 * w.bytes * w.hidden
-    together = w.shared_sequence and not w.megatron
     inner = 2 if w.compiled or not w.gated else 4 - w.megatron
     fed = inner * w.bytes * w.ffn * w.active
     keys = w.keys if w.megatron else w.queries
     attention = w.bytes * (2 * w.queries + 2 * keys)
-    whole = given + (0 if w.compiled or together else normed)
-    kept = Kept(whole, attention + fed + _scores(w), normed if together else 0)
+    whole = given + (0 if w.compiled or w.torch_tensor else normed)
+    kept = Kept(whole, attention + fed + _scores(w), normed if w.torch_tensor else 0)
     return kept + _routed(w) + _adapted(w)
 
 
@@ -152,12 +151,15 @@ def _selected(w: Widths) -> Kept:
 
     Else torchtitan's choice of operators: the block's input, attention's result, and of the matrix
     products every other one (queries, values, the first inner one; gated, what comes down, too).
+    Of tensor-parallel ranks each keeps its whole summand of what comes down, and both sums.
     """
     if w.full_attention:
         return _kept(w) + Kept(0, -_scores(w))
-    stream = w.bytes * w.hidden * (1 + w.gated)
-    inner = w.bytes * (2 * w.queries + w.keys + w.ffn * w.active)
-    return Kept(stream, inner + 4 * w.heads) + _routed(w)
+    stream, down = w.bytes * w.hidden, w.bytes * w.hidden * w.gated
+    inner = w.bytes * (2 * w.queries + w.keys + w.ffn * w.active) + 4 * w.heads
+    if w.torch_tensor:
+        return Kept(3 * stream, inner, down) + _routed(w)
+    return Kept(stream + down, inner) + _routed(w)
 
 
 def _routed(w: Widths) -> Kept:

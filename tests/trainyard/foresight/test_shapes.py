@@ -72,6 +72,9 @@ def test_torch_keeps_what_it_has_gathered_of_a_shared_sequence():
     assert megatron.gathered == 0
     repeated = 2 * 2 * (4096 - 1024)  # keys and values in 16 bits
     assert kept.split - megatron.split == repeated + 2 * 14336  # and SiLU's result
+    policy = {"recompute": "selective"}
+    selective = shapes.of(Setting.model_validate(given | shared | policy)).units[1]
+    assert selective.kept["selective"].gathered == 2 * 4096  # a rank's summand of what comes down
 
 
 def test_work_is_that_of_the_weights_and_of_the_sequence():
