@@ -27,23 +27,33 @@ from benchmarks.foresight.holding_out import (
 )
 from trainyard.common import whole_file
 from trainyard.foresight import time
-from trainyard.foresight.time import CONSTANTS, Constants
+from trainyard.foresight.time import CONSTANTS, Constants, composed
 
 PATH = Path(time.__file__).with_name("constants.json")
 
 
 def fitted(of: list[Case]) -> Constants:
-    """The constants of all rows, with the spreads of those that were held out: of a model's size
-    where its GPU is known, of a GPU where it is not."""
-    low, high = deciles(held_out(of, GROUPS["model size"]))
-    low_elsewhere, high_elsewhere = deciles(held_out(of, GROUPS["GPU"]))
-    spreads = {
-        "low": low,
-        "high": high,
-        "low_elsewhere": low_elsewhere,
-        "high_elsewhere": high_elsewhere,
-    }
-    return replace(fit(of), **{name: round(value, 3) for name, value in spreads.items()})
+    """The constants of all rows, and intervals from errors of rows that were held out.
+
+    On devices that are known: a model's size or, where others have the GPU, too, a source at a
+    time; on others, a GPU at a time.
+    """
+    size, source = (held_out(of, GROUPS[name]) for name in ("model size", "source"))
+    kinds = np.array([composed(case.setting) for case in of])
+    found = fit(of)
+    shared = np.array([len({case.source for case in of if _same_gpu(case, one)}) > 1 for one in of])
+    for suffix, alike in (("", ~kinds), ("_composed", kinds)):
+        found = _with(found, suffix, np.concatenate([size[alike], source[alike & shared]]))
+    return _with(found, "_elsewhere", held_out(of, GROUPS["GPU"]))
+
+
+def _same_gpu(case: Case, other: Case) -> bool:
+    return case.setting.gpu == other.setting.gpu
+
+
+def _with(constants: Constants, suffix: str, off: Floats) -> Constants:
+    low, high = (round(value, 3) for value in deciles(off))
+    return replace(constants, **{f"low{suffix}": low, f"high{suffix}": high})
 
 
 def write(constants: Constants) -> None:
@@ -56,9 +66,10 @@ def write(constants: Constants) -> None:
 def validated(of: list[Case]) -> dict[str, Any]:
     """Scores by what is left out and by source, beside those of a constant MFU."""
     found: dict[str, Any] = {"fitted on all": score(errors(of, CONSTANTS))}
+    unseen = held_out(of, GROUPS["source"])
     for name, group in GROUPS.items():
         off = held_out(of, group)
-        covered = inside(of, off, group)
+        covered = inside(of, off, group, unseen)
         found[f"without its {name}"] = {
             "all": score(off, covered),
             **_by_source(of, off, covered),

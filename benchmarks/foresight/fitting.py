@@ -22,6 +22,7 @@ START = Constants(
     matmul_hopper_fp8=0.85,
     matmul_blackwell=0.85,
     narrow=0.4,
+    few=0.06,
     flash1=0.4,
     flash1_hopper=0.4,
     flash1_backward=3.0,
@@ -34,21 +35,32 @@ START = Constants(
     link=0.8,
     asynchronous=0.5,
     network=0.8,
+    message_us=30.0,
     hop_us=2.0,
     overlap=0.3,
     nodes=0.01,
     launch_us=900.0,
+    micro_batch_ms=2.0,
     step_ms=5.0,
     low=0.9,
     high=1.1,
+    low_composed=0.85,
+    high_composed=1.15,
     low_elsewhere=0.8,
     high_elsewhere=1.25,
 )
 """What was believed before any row was looked at. The links' shares are NCCL's (A100 234.9 of 300
 GB/s, H200 367.6 of 450: stas00/ml-engineering), attention's Dao 2023's tables; a block's
-forward pass launches some 70 kernels, each of some 13 µs of eager PyTorch."""
+forward pass launches some 70 kernels, each of some 13 µs of eager PyTorch; the rest are guesses."""
 
-SPREADS = ("low", "high", "low_elsewhere", "high_elsewhere")
+SPREADS = (
+    "low",
+    "high",
+    "low_composed",
+    "high_composed",
+    "low_elsewhere",
+    "high_elsewhere",
+)
 """Constants that follow from errors, and not from least squares."""
 
 HELD = {"link": 1.0, "network": 0.5, "flash2": 0.5, "launch_us": 0.5}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.foresight.fitting import Case, Floats, errors, fit
+from trainyard.foresight.time import composed
 
 GROUPS: dict[str, Callable[[Case], str]] = {
     "model size": lambda case: f"{case.source} {case.group['size']}",
@@ -65,13 +66,20 @@ def deciles(found: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def inside(of: Sequence[Case], found: Floats, group: Callable[[Case], str]) -> Floats:
-    """1 where a case is between the deciles of the other groups' errors, else 0."""
+def inside(of: Sequence[Case], found: Floats, group: Callable[[Case], str], more: Floats) -> Floats:
+    """1 where a case is between the deciles of the other groups' errors, else 0.
+
+    Args:
+        more: what errors there are with each source left out; those of the others count, too, as
+            for the intervals that are shipped.
+    """
     names = np.array([group(case) for case in of])
+    kinds = np.array([composed(case.setting) for case in of])
     result = np.empty(len(of))
-    for name in dict.fromkeys(names.tolist()):
-        out = names == name
-        low, high = deciles(found[~out])
+    for name, kind in sorted({*zip(names.tolist(), kinds.tolist(), strict=True)}):
+        out = (names == name) & (kinds == kind)
+        others = (names != name) & (kinds == kind)
+        low, high = deciles(np.concatenate([found[others], more[others]]))
         factors = 1 / (1 + found[out])
         result[out] = (low <= factors) & (factors <= high)
     return result

@@ -32,6 +32,9 @@ class Constants:
     narrow: float
     """What a product in a model of width 1,000 takes longer, as a share."""
 
+    few: float
+    """What products of a micro-batch of 1,000 tokens take longer than those of many, as a share."""
+
     flash1: float
     """Share of the products' best rate that attention reaches by kernels of before mid-2023."""
 
@@ -64,6 +67,9 @@ class Constants:
     network: float
     """Share of the network's rate that a collective reaches."""
 
+    message_us: float
+    """Latency of an all-reduce of tensor parallelism, in microseconds."""
+
     hop_us: float
     """Latency of a rank in a ring, in microseconds."""
 
@@ -76,13 +82,20 @@ class Constants:
     launch_us: float
     """The host's time for the kernels of one block's forward pass, in microseconds."""
 
+    micro_batch_ms: float
+    """What a micro-batch takes beside, in milliseconds."""
+
     step_ms: float
     """What a step takes beside, in milliseconds: clipping, synchronising, logging."""
 
     low: float
-    """p10 over the median, on devices that constants were fitted on."""
+    """p10 over the median, of data-parallel training in 16 bits on devices with published rows."""
 
     high: float
+    low_composed: float
+    """The same with tensor, pipeline or context parallelism, or fp8."""
+
+    high_composed: float
     low_elsewhere: float
     """The same on devices that no row was of."""
 
@@ -120,7 +133,7 @@ def seconds(work: Work, c: Constants) -> dict[str, Any]:
         + work.matmul_hopper / c.matmul_hopper
         + work.matmul_hopper_fp8 / c.matmul_hopper_fp8
         + work.matmul_blackwell / c.matmul_blackwell
-    )
+    ) * (1 + work.few * c.few)
     attention = (
         (work.flash1 + work.flash1_back * c.flash1_backward) / c.flash1
         + (work.flash1_hopper + work.flash1_hopper_back * c.flash1_backward) / c.flash1_hopper
@@ -131,7 +144,7 @@ def seconds(work: Work, c: Constants) -> dict[str, Any]:
     )
     moved = work.elementwise * c.elementwise + work.casts * c.casts
     tensor = (work.tensor + work.tensor_async * c.asynchronous) / c.link
-    tensor = tensor + work.tensor_nodes / c.network
+    tensor = tensor + work.tensor_nodes / c.network + work.messages * c.message_us * 1e-6
     device = compute + attention + moved
     host = _longer(device, work.passes * c.launch_us * 1e-6) - device
     busy = device + host + tensor
@@ -140,7 +153,7 @@ def seconds(work: Work, c: Constants) -> dict[str, Any]:
         "compute": compute,
         "attention": attention,
         "element-wise": moved,
-        "host": host + c.step_ms * 1e-3,
+        "host": host + (work.micro_batches * c.micro_batch_ms + c.step_ms) * 1e-3,
         "tensor parallel": tensor,
         "data parallel": _exposed(busy, exchanged, c.overlap) + work.reduction / c.network,
         "pipeline": work.boundary / c.network,
@@ -162,6 +175,18 @@ def _exposed(busy: Any, exchanged: Any, lost: float) -> Any:
     return longer - busy + lost * shorter
 
 
+def composed(setting: Setting) -> bool:
+    """Whether there is more to it than data parallelism in 16 bits."""
+    inner = setting.tensor * setting.pipeline * setting.context
+    return inner > 1 or setting.precision == "fp8"
+
+
+def _deciles(setting: Setting, c: Constants) -> tuple[float, float]:
+    if setting.gpu not in FITTED_ON:
+        return c.low_elsewhere, c.high_elsewhere
+    return (c.low_composed, c.high_composed) if composed(setting) else (c.low, c.high)
+
+
 def foresee(
     setting: Setting, shapes: Shapes | None = None, efficiency: Constants | None = None
 ) -> Time:
@@ -175,9 +200,7 @@ def foresee(
     work = work_of.of(setting, shapes)
     parts = seconds(work, c)
     step = sum(parts.values())
-    known = setting.gpu in FITTED_ON
-    low, high = (c.low, c.high) if known else (c.low_elsewhere, c.high_elsewhere)
-    spread = Spread.around(step, low, high)
+    spread = Spread.around(step, *_deciles(setting, c))
     tokens = setting.tokens / setting.gpus
     peak = setting.device.bf16_tflops * 1e12
     return Time(spread, parts, spread.inverse(tokens), work.flops * tokens / step / peak)

@@ -46,6 +46,9 @@ class Work:
     narrow: float = 0.0
     """All of these ÷ (width of the model ÷ 1,000): small products reach less."""
 
+    few: float = 0.0
+    """1,000 ÷ tokens of a micro-batch: with few of them, products leave some of a device idle."""
+
     flash1: float = 0.0
     """Attention forward by kernels of before mid-2023, at the best rate of products; half of the
     scores are masked and skipped."""
@@ -80,6 +83,9 @@ class Work:
     tensor_nodes: float = 0.0
     """The same between nodes."""
 
+    messages: float = 0.0
+    """All-reduces of tensor parallelism, one after the other: a count."""
+
     boundary: float = 0.0
     """Activations between pipeline stages, waited for."""
 
@@ -99,6 +105,9 @@ class Work:
 
     passes: float = 0.0
     """Forward passes of one block whose kernels the host launches (a backward pass counts two)."""
+
+    micro_batches: float = 0.0
+    """Of the path."""
 
     nodes: float = 0.0
     """Logarithm of how many there are."""
@@ -134,12 +143,16 @@ def of(setting: Setting, shapes: Shapes | None = None) -> Work:
     ends = [unit for unit in model.units if unit is not block]
     path = _path(setting, block, sum(unit.matmul_flops * unit.count for unit in ends))
     again = _again(setting)
+    tokens = setting.micro_batch * model.sequence / setting.context
+    passes = path.blocks * (3 + again)
     work = Work(
         flops=3 * model.matmul_flops + 3 * model.attention_flops,
-        passes=path.blocks * (3 + again),
+        few=1000 / tokens,
+        passes=passes,
+        messages=2 * passes if setting.tensor > 1 else 0.0,
+        micro_batches=setting.accumulation + setting.pipeline - 1,
         nodes=math.log(setting.nodes),
     )
-    tokens = setting.micro_batch * model.sequence / setting.context
     _compute(work, setting, block, path.blocks * tokens, again)
     for unit in ends:
         _compute(work, setting, unit, path.ends * unit.count * tokens, 0.0)
