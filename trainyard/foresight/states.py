@@ -121,7 +121,13 @@ def _gathered(setting: Setting, stage: Stage) -> Gathered:
     wide = width * unit.widest / setting.tensor if frozen < width else 0.0
     if setting.shard != "full":
         whole = block if setting.shard == "gradients" else unit.widest / setting.tensor
-        return Gathered(blocks=wide, gradient=whole * learns * both)
+        # Where no gradients stay, a unit's are there until they are copied away or used.
+        leaves = setting.optimizer_in_backward or setting.offload != "none"
+        return Gathered(
+            blocks=wide,
+            gradient=whole * learns * both,
+            head_gradient=_head(setting, stage) * both if leaves else 0.0,
+        )
     saved = 4.0 * max(on_rank(setting, one) * _trained(one) for one, _ in stage.units)
     if setting.pipeline > 1:  # weights stay together for all micro-batches, gradients add up
         every = sum(on_rank(setting, one) * count for one, count in stage.units)
@@ -132,6 +138,11 @@ def _gathered(setting: Setting, stage: Stage) -> Gathered:
         blocks=2 * block * frozen + wide,
         head=head * width + block * frozen,
         gradient=block * learns * both,
-        head_gradient=head * both * _trained(stage.head) if stage.head else 0.0,
+        head_gradient=_head(setting, stage) * both,
         saved=saved,
     )
+
+
+def _head(setting: Setting, stage: Stage) -> float:
+    """The head's weights with a gradient, on a rank."""
+    return on_rank(setting, stage.head) * _trained(stage.head) if stage.head else 0.0

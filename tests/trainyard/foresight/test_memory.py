@@ -177,3 +177,16 @@ def test_what_lies_in_the_hosts_memory_is_not_in_the_gpus():
     left = sum(here.categories[name].p50 for name in ("parameters", "gradients", "optimizer"))
     assert away.host_gib == pytest.approx(8 * left)
     assert away.peak.p50 < here.peak.p50
+
+
+@pytest.mark.parametrize("where", [{"offload": "optimizer"}, {"optimizer_in_backward": True}])
+def test_gradients_that_do_not_stay_are_there_by_the_unit(where: dict[str, Any]):
+    """Llama 3.1's 8B on one device: the head's gradient, of 0.98 GiB in 16 bits, made and added."""
+    given = LLAMA | {"layers": 32, "hidden": 4096, "ffn": 14336, "master": False}
+    given |= {"optimizer": "sgd", "recompute": "full", "sequence": 64}
+    setting = Setting.model_validate(given)
+    stay = memory.foresee(setting)
+    leave = memory.foresee(setting.model_copy(update=where))
+    assert stay.categories["gradients"].p50 * GIB == 2 * 8_030_261_248
+    assert leave.categories["gradients"].p50 == 0
+    assert leave.categories["gathered"].p50 == pytest.approx(2 * 0.98, abs=0.01)
