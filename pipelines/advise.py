@@ -23,12 +23,13 @@ from trainyard.common.errors import ForesightError
 from trainyard.foresight import asking
 from trainyard.foresight.advice import Advice, Candidate, advise, candidate
 from trainyard.foresight.question import Question
-from trainyard.foresight.reasons import fills, why_not
+from trainyard.foresight.reasons import fills, lasting, why_not
 from trainyard.foresight.screen import days, layout
 from trainyard.foresight.setting import Setting
 from trainyard.terminal import console, refuse_place, run
 from trainyard.validate.show import JsonOption
 
+HOUR = 3600.0
 OWN = "train.instance_type"
 REGION = "us-east-1"
 """Whose prices are taken where the recipe names no region."""
@@ -44,6 +45,8 @@ def main(
     max_nodes: asking.MaxNodesOption = 16,
     deadline: asking.DeadlineOption = None,
     budget: asking.BudgetOption = None,
+    spot: asking.SpotOption = False,
+    mixture: asking.MixtureOption = False,
     data: Annotated[
         Path | None, typer.Option(help="Shards of a workload that must see some to be traced.")
     ] = None,
@@ -60,7 +63,8 @@ def main(
     loaded = load(recipe, overrides)
     known = trained(loaded, recipe, data)
     names = (instances, "--instances") if instances else (loaded.train.instance_type, OWN)
-    offers, elsewhere = asking.allowed(names[0], loaded.aws.region or REGION, names[1])
+    region = loaded.aws.region or REGION
+    offers, elsewhere = asking.allowed(names[0], region, names[1])
     loop = loaded.train.loop
     assert loop is not None  # noqa: S101 (what is trained was known)
     model = Setting(gpu=offers[0].machine.gpu, **known.fields)
@@ -73,10 +77,12 @@ def main(
         max_nodes=max_nodes,
         deadline=asking.deadline_hours(deadline),
         budget=budget or loaded.budget.usd_per_run,
-        spot=loaded.train.spot,
+        region=region,
+        how=asking.bought(spot=loaded.train.spot or spot, mixture=mixture),
         learning_rate=loop.learning_rate,
         space=engine.space(loaded, model.precision),
         shapes=known.shapes,
+        **asking.corrected(offers),
     )
     advice = advise(question)
     asking.tell(advice, as_json, plot)
@@ -109,6 +115,7 @@ def remarks(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> Iterator[
             f"data-parallel ranks ({it.data_parallel}) × micro-batches ({it.accumulation}) × their "
             f"size ({it.micro_batch}); more GPUs leave a rank fewer, and a pipeline more idle"
         )
+        yield from _saves(first, loop.checkpoint_interval)
         minutes = first.hours.p90 * 60
         if minutes > recipe.train.max_runtime_minutes:
             yield (
@@ -116,6 +123,19 @@ def remarks(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> Iterator[
                 f"before its end: p90 is {minutes:,.0f}"
             )
     yield from (f"assumed: {one}" for one in assumed)
+
+
+def _saves(first: Candidate, interval: int) -> Iterator[str]:
+    """How far the recipe's checkpoint interval is from the best one, where that is twice as far."""
+    if first.whole is None:
+        return
+    step = first.time.step_seconds.p50
+    best = max(1, round(first.whole.saving.interval / step))
+    if not 0.5 <= interval / best <= 2:
+        yield (
+            f"train.loop.checkpoint_interval {interval} is every {lasting(interval * step / HOUR)}"
+            f"; most of the time is useful with {best}, every {lasting(best * step / HOUR)}"
+        )
 
 
 def _today(advice: Advice, recipe: Recipe) -> Iterator[str]:

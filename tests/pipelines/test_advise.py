@@ -44,12 +44,14 @@ def test_the_written_recipe_is_valid_and_makes_what_was_advised(advise, tmp_path
 
 
 def test_what_the_recipe_has_to_do_with_it_is_said(advise):
-    out, _, status = advise("--recipe", str(PROD), "--max-nodes", "4", "--deadline", "1h")
+    out, _, status = advise("--recipe", str(PROD), "--max-nodes", "4", "--deadline", "8d")
     assert status == 0
     for part in (
         "misses the deadline",
         "the recipe as it is, 4 × ml.p4d.24xlarge FSDP/8, 8 × 4, recompute full",
         "train.loop.global_batch 1024 stays",
+        "train.loop.checkpoint_interval 500 is every",
+        "interruptions, a save every",
         "layouts our loop refuses, as: ",
         "Yours is 3.0e-04",
         "assumed: a vocabulary of 50,304",

@@ -64,6 +64,7 @@ def main(
     instances: asking.InstancesOption = asking.USUAL,
     max_nodes: asking.MaxNodesOption = 64,
     spot: asking.SpotOption = False,
+    mixture: asking.MixtureOption = False,
     region: Annotated[str, typer.Option(help="Whose prices.")] = "us-east-1",
     as_json: JsonOption = False,
     plot: asking.PlotOption = None,
@@ -94,9 +95,11 @@ def main(
         max_nodes=max_nodes,
         deadline=asking.deadline_hours(deadline),
         budget=budget,
-        spot=spot,
+        region=region,
+        how=asking.bought(spot=spot, mixture=mixture),
         space=asking.space(layout),
         shapes=read,
+        **asking.corrected(offers),
     )
     advice = advise(question)
     asking.tell(advice, as_json, plot)

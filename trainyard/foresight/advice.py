@@ -1,25 +1,31 @@
 """Which machines, how many, and which layout: what could be, foreseen and ranked.
 
-Every layout that fits is foreseen in time and money; the best are simulated with interruptions.
+Every layout that fits is foreseen in time. How much longer a run takes for being interrupted is
+simulated once for so many machines of a type, with the fastest layout on them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from math import log
+from dataclasses import dataclass, replace
+from math import isfinite, log
 from typing import Any
 
+from trainyard.foresight import whole as runs_of
 from trainyard.foresight.layouts import Count, fitting, node_counts
+from trainyard.foresight.machines import machines
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Offer, Question
 from trainyard.foresight.remedies import remedies
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.spread import Spread
 from trainyard.foresight.time import Time
+from trainyard.foresight.whole import Whole
 
 HOUR = 3600.0
 ALIKE = 1.02
 """Layouts whose aims differ by less stand in the order of their simplicity: two releases of the
 same framework differ by 1.3 % on the same table (median; NeMo's performance summaries)."""
+NEVER = 10**6
+"""Stands for how far apart from the best a run is that never ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,8 @@ class Candidate:
     """Until the training is over, interruptions included."""
 
     usd: Spread
+    whole: Whole | None = None
+    """The run with its interruptions, of the fastest layout on these machines."""
 
     @property
     def place(self) -> tuple[str, int]:
@@ -82,24 +90,79 @@ def advise(question: Question) -> Advice:
     """Foresee and rank all layouts that fit."""
     count, nearest = Count(), _Nearest(question)
     found = [
-        candidate(question, offer, nodes, setting, needs)
+        one
         for offer in question.offers
         for nodes in node_counts(question.max_nodes)
-        for setting, needs in fitting(
-            question.model,
-            offer.machine,
-            nodes,
-            question.global_batch,
-            question.space,
-            nearest.asks(offer, nodes),
-            count,
-        )
+        for one in _run(_fitting(question, offer, nodes, nearest, count), question)
     ]
     ranked = _ranked(found, question)
     change = () if found else tuple(remedies(question))
     return Advice(
         question, ranked, tuple(frontier(ranked)), count, None if found else nearest.found, change
     )
+
+
+def _fitting(
+    question: Question, offer: Offer, nodes: int, nearest: "_Nearest", count: Count
+) -> list[Candidate]:
+    """Those on so many machines, as if nothing interrupted them."""
+    found = fitting(
+        question.model,
+        offer.machine,
+        nodes,
+        question.global_batch,
+        question.space,
+        nearest.asks(offer, nodes),
+        count,
+    )
+    return [_undisturbed(question, offer, nodes, setting, needs) for setting, needs in found]
+
+
+def candidate(
+    question: Question, offer: Offer, nodes: int, setting: Setting, needs: Memory
+) -> Candidate:
+    """What is foreseen of a layout whose memory is known."""
+    return _run([_undisturbed(question, offer, nodes, setting, needs)], question)[0]
+
+
+def _undisturbed(
+    question: Question, offer: Offer, nodes: int, setting: Setting, needs: Memory
+) -> Candidate:
+    foreseen = question.time(setting, question.shapes)
+    hours = foreseen.step_seconds.times(question.steps / HOUR)
+    return Candidate(
+        offer=offer,
+        nodes=nodes,
+        setting=setting,
+        memory=needs,
+        time=foreseen,
+        hours=hours,
+        usd=hours.times(nodes * offer.usd_hour),
+    )
+
+
+def _run(found: list[Candidate], question: Question) -> list[Candidate]:
+    """The candidates, all on the same machines, with the waits, losses and saves of a run: the
+    fastest's own, and for the others as many times longer as their steps take longer."""
+    if not found:
+        return []
+    fastest = min(found, key=lambda one: one.time.step_seconds.p50)
+    name, nodes = fastest.place
+    whole = runs_of.foresee(
+        machines(name, nodes, question.region),
+        question.how,
+        question.parameters,
+        fastest.time.step_seconds,
+        question.steps,
+    )
+    hours, usd = whole.outcome.hours, whole.outcome.usd
+    step = fastest.time.step_seconds.p50
+
+    def running(one: Candidate) -> Candidate:
+        longer = one.time.step_seconds.p50 / step
+        return replace(one, hours=hours.times(longer), usd=usd.times(longer), whole=whole)
+
+    return [running(one) for one in found]
 
 
 def _ranked(found: list[Candidate], question: Question) -> tuple[Candidate, ...]:
@@ -112,7 +175,8 @@ def _ranked(found: list[Candidate], question: Question) -> tuple[Candidate, ...]
 
     def key(one: Candidate) -> tuple[Any, ...]:
         unsure, missed, aim = keys[id(one)]
-        alike = int(log(aim / least[unsure, missed]) / log(ALIKE))
+        apart = aim / least[unsure, missed]
+        alike = int(log(apart) / log(ALIKE)) if isfinite(apart) else NEVER
         return unsure, missed, alike, complexity(one.setting), aim
 
     return tuple(sorted(found, key=key))
@@ -149,6 +213,16 @@ def frontier(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
             yield one
 
 
+def guessed(advice: Advice) -> list[str]:
+    """What no source states of the best one's machines, a sentence each."""
+    if not advice.ranked:
+        return []
+    name, nodes = advice.ranked[0].place
+    question = advice.question
+    said = machines(name, nodes, question.region).guessed
+    return [one for one in said if question.how != "on demand" or "spot" not in one]
+
+
 def shown(advice: Advice, most: int = 8) -> list[Candidate]:
     """The best layout; up to three others on the same machines, and the best of other machines."""
     best: list[Candidate] = []
@@ -162,23 +236,6 @@ def shown(advice: Advice, most: int = 8) -> list[Candidate]:
             best.append(one)
             seen.add((one.place, one.strategy))
     return best
-
-
-def candidate(
-    question: Question, offer: Offer, nodes: int, setting: Setting, needs: Memory
-) -> Candidate:
-    """What is foreseen of a layout whose memory is known."""
-    foreseen = question.time(setting, question.shapes)
-    hours = foreseen.step_seconds.times(question.steps / HOUR)
-    return Candidate(
-        offer=offer,
-        nodes=nodes,
-        setting=setting,
-        memory=needs,
-        time=foreseen,
-        hours=hours,
-        usd=hours.times(nodes * offer.usd_hour),
-    )
 
 
 class _Nearest:

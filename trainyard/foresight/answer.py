@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from math import isfinite
 from typing import Any
 
-from trainyard.foresight.advice import Advice, Candidate, Nearest, shown
+from trainyard.foresight.advice import Advice, Candidate, Nearest, guessed, shown
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.question import Question
 from trainyard.foresight.reasons import why_not
+from trainyard.foresight.rules import rules_of
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.spread import Spread
 
@@ -31,6 +33,8 @@ def as_json(advice: Advice, most: int = RANKED) -> dict[str, Any]:
         "frontier": [_point(one) for one in advice.frontier],
         "nearest": _nearest(advice.nearest),
         "remedies": list(advice.remedies),
+        "guessed": guessed(advice),
+        "rules": rules_of(question),
     }
 
 
@@ -45,7 +49,9 @@ def _asked(question: Question) -> dict[str, Any]:
         "budget_usd": question.budget,
         "instances": [asdict(offer) for offer in question.offers],
         "max_nodes": question.max_nodes,
-        "spot": question.spot,
+        "how": question.how,
+        "region": question.region,
+        "learned": question.learned,
     }
 
 
@@ -58,7 +64,22 @@ def _told(one: Candidate, best: Candidate, question: Question) -> dict[str, Any]
         "parts": dict(one.time.parts),
         "tokens_per_second_per_gpu": _spread(one.time.tokens_per_second_per_gpu),
         "mfu": one.time.mfu,
+        "run": _run(one),
         "why_not": None if one is best else why_not(one, best, question),
+    }
+
+
+def _run(one: Candidate) -> dict[str, Any] | None:
+    if one.whole is None:
+        return None
+    outcome, saving = one.whole.outcome, one.whole.saving
+    return {
+        "interruptions": _spread(outcome.interruptions),
+        "useful": outcome.useful,
+        "finished": outcome.finished,
+        "fell_back": outcome.fell_back,
+        "save_every_seconds": saving.interval,
+        "save_stall_seconds": saving.stall,
     }
 
 
@@ -99,5 +120,6 @@ def _nearest(near: Nearest | None) -> dict[str, Any] | None:
     }
 
 
-def _spread(spread: Spread) -> Mapping[str, float]:
-    return asdict(spread)
+def _spread(spread: Spread) -> Mapping[str, float | None]:
+    """JSON has no ∞: null stands for what never comes."""
+    return {name: value if isfinite(value) else None for name, value in asdict(spread).items()}

@@ -11,10 +11,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from trainyard.common.errors import RecipeError, TrainyardError
 from trainyard.common.nearest import nearest
+from trainyard.foresight import calibration
 from trainyard.foresight.advice import Advice
 from trainyard.foresight.amounts import hours
 from trainyard.foresight.answer import as_json
 from trainyard.foresight.layouts import Space
+from trainyard.foresight.machines import How
 from trainyard.foresight.offers import offers
 from trainyard.foresight.question import Offer
 from trainyard.foresight.screen import picture
@@ -31,11 +33,33 @@ InstancesOption = Annotated[
 ]
 MaxNodesOption = Annotated[int, typer.Option(min=1, help="Instances at most.")]
 SpotOption = Annotated[bool, typer.Option("--spot", help="On spot instances.")]
+MixtureOption = Annotated[
+    bool, typer.Option("--mixture", help="On spot, and on demand once a wait for spot is long.")
+]
 PlotOption = Annotated[Path | None, typer.Option(help="Draw time against cost: png, svg, pdf.")]
 
 _SPACE = TypeAdapter(Space)
-CHOSEN = frozenset(field.name for field in fields(Space)) - {"refuse", "hybrid"}
+CHOSEN = frozenset(field.name for field in fields(Space)) - {"refuse", "hybrid", "shortest_share"}
 """Fields of a setting that a layout is made of: what is given is to be chosen from."""
+
+
+def bought(*, spot: bool, mixture: bool) -> How:
+    """How the machines are had."""
+    return "mixture" if mixture else "spot" if spot else "on demand"
+
+
+def corrected(offers: Sequence[Offer]) -> dict[str, Any]:
+    """Fields of a question by which runs of one's own correct what is foreseen, where the working
+    directory has a calibration."""
+    learned = calibration.read()
+    counts = {offer.machine.gpu: learned.count(offer.machine.gpu) for offer in offers}
+    said = ", ".join(f"{count} on {gpu}" for gpu, count in counts.items() if count)
+    if not said:
+        return {}
+    return {
+        "time": learned.time,
+        "learned": f"Corrected by trainings of your own: {said} ({calibration.PLACE})",
+    }
 
 
 def deadline_hours(text: str | None) -> float | None:
@@ -79,6 +103,8 @@ def space(given: Mapping[str, str], within: Space = Space()) -> Space:  # noqa: 
     for name in given:
         value = getattr(read, name)
         chosen[name] = sorted(value, key=order[name].index if name in order else None)
+    if "context" in given:  # who asks for it has a reason
+        chosen["shortest_share"] = 1
     return replace(within, **chosen)
 
 

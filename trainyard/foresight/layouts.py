@@ -14,9 +14,6 @@ from trainyard.foresight.setting import Setting
 
 Shard = Literal["none", "optimizer", "gradients", "full"]
 Recompute = Literal["none", "selective", "full"]
-SHORTEST_SHARE = 4096
-"""Tokens of a sequence that a context-parallel rank has at least: below, a ring's step hides no
-traffic (Llama 3, section 3.3.2, splits sequences of 131,072 over 16 ranks)."""
 
 
 class Fit(Protocol):
@@ -57,8 +54,12 @@ class Space:
 
     tensor: Sequence[int] = (1, 2, 4, 8)
     pipeline: Sequence[int] = (1, 2, 4, 8, 16, 32)
-    interleave: Sequence[int] = (1, 2, 4, 8)
+    interleave: Sequence[int] = (1, 2, 4)
     context: Sequence[int] = (1, 2, 4, 8, 16)
+    shortest_share: int = 8192
+    """Tokens of a sequence that a context-parallel rank has at least. Llama 3's sequences of 8,192
+    were not split, those of 131,072 over 16 ranks (arXiv 2407.21783, table 4)."""
+
     micro_batch: Sequence[int] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
     """Rising."""
 
@@ -156,7 +157,7 @@ def _degrees(
         if node % tensor or not _splits(base, tensor):
             continue
         for context in space.context:
-            if not _cuts(base.sequence, context):
+            if not _cuts(base.sequence, context, space.shortest_share):
                 continue
             for pipeline in space.pipeline:
                 data, left = divmod(gpus, tensor * pipeline * context)
@@ -185,8 +186,8 @@ def _splits(base: Setting, tensor: int) -> bool:
     return not (heads % tensor or groups % tensor or base.hidden % tensor or base.ffn % tensor)
 
 
-def _cuts(sequence: int, context: int) -> bool:
-    return context == 1 or (sequence % context == 0 and sequence // context >= SHORTEST_SHARE)
+def _cuts(sequence: int, context: int, shortest: int) -> bool:
+    return context == 1 or (sequence % context == 0 and sequence // context >= shortest)
 
 
 def _stages(layers: int, pipeline: int, interleave: int) -> bool:

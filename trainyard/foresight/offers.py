@@ -2,26 +2,22 @@
 
 from collections.abc import Iterator
 
-from trainyard.foresight.gpus import device_of
 from trainyard.foresight.layouts import Machine
+from trainyard.foresight.machines import machines
 from trainyard.foresight.question import Offer
 from trainyard.machines import MACHINES
-from trainyard.machines import Machine as Instance
-from trainyard.plan.prices import Prices, load
 
 
 def offers(region: str) -> Iterator[Offer]:
-    """All instance types with a known device and price in the region."""
-    prices = load(region)
-    for instance in MACHINES.values():
-        offer = _offer(instance, prices)
-        if offer is not None:
+    """All instance types whose device foresight has figures of, and that have a price."""
+    for name, instance in MACHINES.items():
+        if instance.kind == "gpu" and (offer := _offer(name, region)):
             yield offer
 
 
-def _offer(instance: Instance, prices: Prices) -> Offer | None:
-    gpu, price = device_of(instance), prices.hourly("training", instance.name)
-    if gpu is None or price is None:
+def _offer(name: str, region: str) -> Offer | None:
+    one = machines(name, 1, region)
+    if one.gpu is None or one.usd_per_hour is None:
         return None
-    machine = Machine(gpu=gpu.name, gpus=instance.accelerators, node_gbps=instance.network_gbps)
-    return Offer(name=instance.name, machine=machine, usd_hour=price.usd, estimated=price.estimated)
+    machine = Machine(gpu=one.gpu.name, gpus=one.gpus_per_node, node_gbps=one.node_gbps)
+    return Offer(name=name, machine=machine, usd_hour=one.usd_per_hour, estimated=one.estimated)

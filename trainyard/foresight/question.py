@@ -7,6 +7,7 @@ from math import ceil
 from trainyard.foresight import memory, time
 from trainyard.foresight import shapes as shapes_of
 from trainyard.foresight.layouts import Machine, Space
+from trainyard.foresight.machines import How
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Shapes
@@ -20,7 +21,7 @@ class Offer:
     name: str
     machine: Machine
     usd_hour: float
-    """On demand."""
+    """Of one, on demand."""
 
     estimated: bool
     """Whether the price was derived and not read from AWS's list."""
@@ -47,7 +48,12 @@ class Question:
     budget: float | None = None
     """USD."""
 
-    spot: bool = False
+    region: str = "us-east-1"
+    """Whose prices and spot markets."""
+
+    how: How = "on demand"
+    """How the machines are had."""
+
     elsewhere: Sequence[Offer] = ()
     """Instance types that are not allowed, but may be named where nothing fits."""
 
@@ -57,6 +63,9 @@ class Question:
 
     shapes: Shapes | None = None
     """None: by formula from the model's fields."""
+
+    learned: str = ""
+    """By what the constants are corrected, in words; empty where by nothing."""
 
     time: Callable[[Setting, Shapes | None], Time] = time.foresee
     """What a step takes: by the constants as they were fitted, or as runs of one's own correct

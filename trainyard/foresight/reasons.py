@@ -19,14 +19,16 @@ def why_not(other: Candidate, best: Candidate, question: Question) -> str:
     """Why ``other`` stands below ``best``, which is ranked first."""
     if other.memory.fits != "yes":
         return f"may not fit: {fills(other.memory)}"
-    if bound := _misses(other, question):
+    bound = misses(other, question)
+    if bound and not misses(best, question):
         return bound
     if other.place == best.place:
         return _slower(other, best)
     return _dearer(other, best)
 
 
-def _misses(other: Candidate, question: Question) -> str | None:
+def misses(other: Candidate, question: Question) -> str | None:
+    """Which bound it breaks at p90, and by how much; None where it keeps them."""
     if question.deadline is not None and other.hours.p90 > question.deadline:
         late, asked = lasting(other.hours.p90), lasting(question.deadline)
         return f"misses the deadline: {late} at p90, for {asked}"

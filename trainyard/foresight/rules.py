@@ -1,13 +1,21 @@
 """Rules of thumb on how much to train on and how fast to learn, each with its source."""
 
 from collections.abc import Iterator
-from math import sqrt
+from math import isinf, sqrt
 
 from trainyard.foresight.models import MODELS, Model
+from trainyard.foresight.question import Question
 
 CHINCHILLA = 20
 """Tokens for a parameter at which a given amount of computing yields the lowest loss: Hoffmann et
 al. 2022 (arXiv 2203.15556), whose own model had 1.4 T tokens for 70 B parameters."""
+
+
+def rules_of(question: Question) -> list[str]:
+    """Those that have to do with a question."""
+    batch = question.global_batch * question.model.sequence
+    rates = on_learning_rate(question.model.hidden, batch, question.learning_rate)
+    return [on_tokens(question.parameters, question.tokens), *rates]
 
 
 def on_tokens(parameters: float, tokens: float) -> str:
@@ -73,7 +81,9 @@ def _nearest(hidden: int) -> Model:
 
 
 def figure(value: float) -> str:
-    """Three digits, without an exponent."""
+    """Three digits, without an exponent; ∞ for what never comes."""
+    if isinf(value):
+        return "∞"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

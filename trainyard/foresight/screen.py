@@ -7,12 +7,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from trainyard.foresight import rules
-from trainyard.foresight.advice import Advice, Candidate, Question, shown
-from trainyard.foresight.reasons import dollars, fills, lasting, simpler, span, why_not
-from trainyard.foresight.rules import figure
+from trainyard.foresight.advice import Advice, Candidate, guessed, shown
+from trainyard.foresight.question import Question
+from trainyard.foresight.reasons import dollars, fills, lasting, misses, simpler, span, why_not
+from trainyard.foresight.rules import count, figure, rules_of
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.spread import Spread
+from trainyard.foresight.whole import Whole
 
 WHEN = {
     "forward": "forward pass",
@@ -20,6 +21,7 @@ WHEN = {
     "step": "optimizer step",
     "save": "save",
 }
+HOUR = 3600.0
 FRONTIER = 6
 """Points of the frontier that a line has room for."""
 
@@ -33,23 +35,28 @@ def picture(advice: Advice) -> Group:
         parts += _grounds(advice, best)
     else:
         parts += [Text(), *_nothing(advice)]
-    parts += [Text(), *(Text(line, "dim") for line in _rules(advice.question))]
+    parts += [
+        Text(),
+        *(Text(line, "dim") for line in (*_notes(advice), *rules_of(advice.question))),
+    ]
     return Group(*parts)
 
 
 def _asked(advice: Advice) -> Iterator[str]:
-    question, count = advice.question, advice.count
+    question, looked = advice.question, advice.count
     batch = question.global_batch * question.model.sequence
     yield (
-        f"{rules.count(question.parameters)} parameters on {rules.count(question.tokens)} tokens: "
+        f"{count(question.parameters)} parameters on {count(question.tokens)} tokens: "
         f"{question.steps:,} steps of {question.global_batch:,} × {question.model.sequence:,} "
-        f"({rules.count(batch)} tokens)"
+        f"({count(batch)} tokens)"
     )
     types = ", ".join(offer.name for offer in question.offers)
     yield (
-        f"{count.layouts:,} layouts on up to {question.max_nodes} × {types}; {count.fit:,} fit. "
+        f"{looked.layouts:,} layouts on up to {question.max_nodes} × {types}; {looked.fit:,} fit. "
         f"{aim(question)}"
     )
+    if advice.ranked and (missed := misses(advice.ranked[0], question)):
+        yield f"None does: the first {missed}. The fastest of all is first."
 
 
 def aim(question: Question) -> str:
@@ -160,7 +167,30 @@ def _detail(one: Candidate) -> Iterator[str]:
     yield f"memory: {fills_range(one)}, at its peak in the {WHEN[one.memory.when]}{where}: {held}"
     step = one.time.step_seconds.p50
     parts = sorted(one.time.parts.items(), key=lambda item: -item[1])
+    if one.whole is not None:
+        yield _running(one.whole)
     yield "the step: " + ", ".join(f"{n} {s / step:.0%}" for n, s in parts if s / step >= 0.005)
+
+
+def _running(whole: Whole) -> str:
+    outcome, saving = whole.outcome, whole.saving
+    stops, every = outcome.interruptions, lasting(saving.interval / HOUR)
+    said = (
+        f"the run: {outcome.useful:.0%} of the time useful; {figure(stops.p50)} "
+        f"({figure(stops.p10)}–{figure(stops.p90)}) interruptions, a save every {every}"
+    )
+    if outcome.finished < 1:
+        said += f"; {1 - outcome.finished:.0%} of the simulated runs never end"
+    if outcome.fell_back:
+        said += f"; {outcome.fell_back:.0%} of them end on demand"
+    return said
+
+
+def _notes(advice: Advice) -> Iterator[str]:
+    if advice.question.learned:
+        yield advice.question.learned
+    if said := guessed(advice):
+        yield f"Guessed: {'; '.join(said)}"
 
 
 def fills_range(one: Candidate) -> str:
@@ -194,10 +224,3 @@ def _nothing(advice: Advice) -> Iterator[Text]:
         )
     for line in advice.remedies:
         yield Text(f"It would with {line}", "bold")
-
-
-def _rules(question: Question) -> Iterator[str]:
-    parameters = question.parameters
-    yield rules.on_tokens(parameters, question.tokens)
-    batch = question.global_batch * question.model.sequence
-    yield from rules.on_learning_rate(question.model.hidden, batch, question.learning_rate)

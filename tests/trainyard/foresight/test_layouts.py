@@ -62,7 +62,9 @@ def test_ranks_share_heads_blocks_and_nodes_evenly():
         assert setting.layers % (setting.pipeline * setting.interleave) == 0
         assert setting.accumulation >= setting.pipeline
     assert {setting.pipeline for setting in found} == {1, 2, 4, 8, 16}
-    assert {setting.context for setting in found} == {1, 2}
+    assert {setting.context for setting in found} == {1}
+    longer, _ = looked(100.0, Space(shortest_share=2048))
+    assert {setting.context for setting in longer} == {1, 2, 4}
 
 
 def test_a_model_that_counts_embedding_and_head_as_blocks_is_cut_like_llama_405b():
