@@ -1,13 +1,15 @@
 """Memory's formulas against every allocation of our own strategies, counted.
 
-python -m benchmarks.foresight.simulated [--only pipeline] [--json FILE]
+python -m benchmarks.foresight.simulated [--only PP] [--json FILE] [--large MEMORY]
 
 Each layout is foreseen by ``trainyard.foresight.memory`` and simulated by ``training.simulate``,
-which runs the strategy's code on tensors without contents. Nothing is fitted to it.
+which runs the strategy's code on tensors without contents. Nothing is fitted to it. ``--large``
+compares what ``python -m benchmarks.memory --json MEMORY`` has simulated instead, in minutes: 8B,
+70B and 405B.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -17,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.memory.cases import OURS, SHAPES, Case
 from trainyard.foresight import memory
 from trainyard.foresight.setting import Setting
 
@@ -110,6 +113,15 @@ def layouts() -> Iterator[Layout]:
     yield _fsdp("FSDP PP full × 8", 16, 8, **pipeline, recompute=_again("full"))
 
 
+FIELDS = {
+    "tensor_parallel": "tensor",
+    "pipeline_parallel": "pipeline",
+    "context_parallel": "context",
+    "activation_checkpointing": "recompute",
+}
+"""The loop's name of a setting → foresight's, where they differ."""
+
+
 def compared(layout: Layout) -> dict[str, Any]:
     """Both figures of one layout, GiB: what is allocated on the fullest rank."""
     from training.simulate import configured, simulate
@@ -117,29 +129,67 @@ def compared(layout: Layout) -> dict[str, Any]:
     config = configured(layout.world, layout.accumulation, layout.loop)
     found = simulate(config, "language_model", SHAPE, layout.world)
     most = max(found, key=lambda one: one["peak_bytes"])
-    told = {name: size / memory.GIB for name, size in most["peak"].items()}
+    fields = {"gpus": layout.world, **MODEL, **layout.setting}
+    return beside(layout.name, most, Setting(gpu="H100-80", **fields))
+
+
+def beside(name: str, most: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
+    """What is simulated of the fullest rank, bytes, with what is foreseen."""
+    told = {category: size / memory.GIB for category, size in most["peak"].items()}
     told["activations"] += told.pop("temporary")
-    setting = Setting.model_validate(
-        {"gpu": "H100-80", "gpus": layout.world, **MODEL, **layout.setting}
-    )
     ours = memory.foresee(setting)
-    sizes = {name: one.p50 for name, one in ours.categories.items()}
+    sizes = {category: one.p50 for category, one in ours.categories.items()}
     return {
-        "layout": layout.name,
+        "layout": name,
         "stage": [most["stage"], ours.stage],
         "simulated": told,
-        "foreseen": {one: sum(sizes[name] for name in names) for one, names in PAIRS.items()},
+        "foreseen": {one: sum(sizes[part] for part in parts) for one, parts in PAIRS.items()},
         "reserved": [most["reserved"] / memory.GIB, ours.peak.p50],
         "parts": {"when": ours.when, **sizes},
     }
 
 
+def large(file: Path) -> Iterator[dict[str, Any]]:
+    """The layouts of ``benchmarks.memory`` that its ``--json`` file has."""
+    counted = json.loads(file.read_text(encoding="utf-8"))["cases"]
+    for case in OURS:
+        if case.title in counted:
+            yield beside(case.title, counted[case.title], _setting(case))
+
+
+def _setting(case: Case) -> Setting:
+    shape = SHAPES[case.shape] | case.model
+    fields = {FIELDS.get(name, name): value for name, value in case.settings.items()}
+    return Setting(
+        gpu="H100-80",
+        gpus=case.world,
+        accumulation=case.accumulation,
+        shard="full",
+        gated=True,
+        layers=shape["layers"],
+        hidden=shape["dim"],
+        heads=shape["heads"],
+        kv_heads=shape["kv_heads"],
+        ffn=shape["hidden_dim"],
+        vocab=shape["vocabulary"],
+        sequence=shape["context_length"],
+        sequence_parallel="tensor" in fields,
+        **fields,
+    )
+
+
 def main(
     only: Annotated[str, typer.Option(help="Layouts: a part of their names.")] = "",
     json_: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
+    counted: Annotated[
+        Path | None, typer.Option("--large", help="What benchmarks.memory has written.")
+    ] = None,
 ) -> None:
     """Compare, and print a row for each layout."""
-    found = [compared(layout) for layout in layouts() if only in layout.name]
+    if counted:
+        found = [one for one in large(counted) if only in one["layout"]]
+    else:
+        found = [compared(layout) for layout in layouts() if only in layout.name]
     made = Table(box=None, pad_edge=False, title="GiB simulated / foreseen", title_justify="left")
     for name in ("layout", *PAIRS, "allocated", "error", "reserved"):
         made.add_column(name, justify="left" if name == "layout" else "right", no_wrap=True)
@@ -151,7 +201,7 @@ def main(
         cells.append(f"{sum(told.values()):.2f} / {sum(ours.values()):.2f}")
         cells += [f"{errors[-1]:+.1%}", "{:.2f} / {:.2f}".format(*one["reserved"])]
         made.add_row(one["layout"], *cells)
-    Console(width=160).print(made)
+    Console(width=200).print(made)
     print(f"allocated: mean error {mean(map(abs, errors)):.1%}, worst {max(map(abs, errors)):.1%}")
     if json_:
         json_.write_text(json.dumps(found, indent=1))
