@@ -4,10 +4,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipelines.fitting import needed, remedy
 from pipelines.foreseeing import Ours, of_request
 from trainyard.common.errors import ForesightError
-from trainyard.foresight import calibration
+from trainyard.foresight import calibration, memory
 from trainyard.foresight.calibration import Calibration
+from trainyard.foresight.memory import Memory
 from trainyard.foresight.spread import Spread
 from trainyard.foresight.time import Time
 from trainyard.plan.foreseen import Foreseen, Foresight, NotForeseen
@@ -33,14 +35,14 @@ def _foresee(job: Job, learned: Calibration) -> Foreseen | NotForeseen:
         ours = of_request(job)
     except ForesightError as error:
         return NotForeseen(str(error))
-    time = learned.time(ours.setting)
+    time, found = learned.time(ours.setting), memory.foresee(ours.setting)
     seconds = time.step_seconds.times(ours.steps)
     return Foreseen(
         seconds=seconds,
         grounds=_grounds(ours, time, learned.count(ours.setting.gpu)),
         parts=time.parts,
-        remarks=tuple(f"assumes {each}" for each in ours.assumed),
-        warnings=tuple(_too_slow(job, seconds)),
+        remarks=(*_fits(ours, found), *(f"assumes {each}" for each in ours.assumed)),
+        warnings=(*_too_slow(job, seconds), *_too_large(ours, found)),
     )
 
 
@@ -65,3 +67,14 @@ def _too_slow(job: Job, seconds: Spread) -> Iterator[str]:
         f"{sure} stopped by its time limit of {duration(limit)} before its last step: set "
         f"train.max_runtime_minutes to {needs} at least, or take fewer steps or more machines"
     )
+
+
+def _fits(ours: Ours, found: Memory) -> Iterator[str]:
+    if found.fits == "yes":
+        yield f"fits: {needed(ours, found)}"
+
+
+def _too_large(ours: Ours, found: Memory) -> Iterator[str]:
+    if found.fits != "yes":
+        how = "will run" if found.fits == "no" else "may run"
+        yield f"{how} out of memory: {needed(ours, found)}; {remedy(ours)}"

@@ -1,10 +1,13 @@
 """Mistakes in our jobs of the valid definition: ``FAULTS`` must be found, ``NEAR`` left alone."""
 
+import json
+
 from tests.trainyard.validate.rules.definitions import (
     GPU_IMAGE,
     RUNTIME,
     SMP_IMAGE,
     WAIT,
+    Change,
     drop,
     hyper,
     put,
@@ -20,7 +23,21 @@ from tests.trainyard.validate.rules.fault import (
     of,
 )
 
+
+def model(layers: int, dim: int, **loop: str) -> Change:
+    """The language model's shape, and what else of the training."""
+    config = {"layers": layers, "dim": dim, "heads": dim // 128, "context_length": 2048}
+    return hyper("Train", workload_config=json.dumps(config), global_batch="256", **loop)
+
+
 FAULTS = (
+    *of(
+        "training-runs-out-of-memory",
+        seventy_billion=model(80, 8192, micro_batch="1"),
+        large_micro_batch=model(32, 4096, micro_batch="8"),
+        smaller_machine=(machine("ml.g5.48xlarge"), model(32, 4096, micro_batch="2")),
+    ),
+    *of("training-may-run-out-of-memory", close=model(38, 4096, micro_batch="2")),
     *of(
         "training-settings",
         strategy=hyper("Train", strategy="fdsp"),
@@ -139,6 +156,18 @@ FAULTS = (
 )
 
 NEAR = (
+    *of(
+        "training-runs-out-of-memory",
+        recomputed=model(32, 4096, micro_batch="8", activation_checkpointing="full"),
+        close=model(38, 4096, micro_batch="2"),
+        more_memory=(machine("ml.p4de.24xlarge"), model(32, 4096, micro_batch="4")),
+        no_gpu=(machine("ml.m5.24xlarge"), model(80, 8192, micro_batch="1")),
+    ),
+    *of(
+        "training-may-run-out-of-memory",
+        surely=model(80, 8192, micro_batch="1"),
+        surely_not=model(24, 2048, micro_batch="2"),
+    ),
     *of(
         "instances-share-no-work",
         ours=(
