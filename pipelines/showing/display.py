@@ -8,6 +8,7 @@ from rich.text import Text
 
 from conditions.documents import Gate
 from pipelines.showing.documents import is_ours, read_gate
+from pipelines.showing.pace import Paces
 from pipelines.showing.wording import against, demanded, limits, measured
 from trainyard.runs.display import Display, Steps
 from trainyard.runs.execution import Execution
@@ -77,8 +78,10 @@ def steps_done(job: Mapping[str, Any]) -> tuple[float, float] | None:
     return (done, int(total)) if done is not None and total.isdigit() else None
 
 
+PACES = Paces()
 DISPLAY = Display(
     watch="python -m pipelines.watch",
-    tables=(script_table, gate_table, baselines_table),
+    tables=(script_table, PACES.table, gate_table, baselines_table),
     progress=steps_done,
+    warns=PACES.said,
 )

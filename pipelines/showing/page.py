@@ -6,11 +6,15 @@ from typing import Any
 
 from pipelines.showing import gate_pictures, training_pictures
 from pipelines.showing.documents import read_evaluation, read_gate, read_metrics, read_training
+from pipelines.showing.pace import read_pace
 from pipelines.showing.wording import against, demanded, measured
+from trainyard.runs.pace import figure
 from trainyard.runs.sections import Section, templates
 
 Known = Mapping[str, Any]
-TEMPLATES = templates(Path(__file__).parent, demanded=demanded, measured=measured, against=against)
+TEMPLATES = templates(
+    Path(__file__).parent, demanded=demanded, measured=measured, against=against, figure=figure
+)
 
 
 def _gate(known: Known) -> str:
@@ -32,6 +36,11 @@ def _training(known: Known) -> str:
     return _filled("training", pictures=pictures) if any(pictures) else ""
 
 
+def _pace(known: Known) -> str:
+    pace = known["pace"]
+    return _filled("pace", pace=pace) if pace else ""
+
+
 def _filled(name: str, **known: Any) -> str:
     return TEMPLATES.get_template(f"{name}.html.j2").render(known)
 
@@ -40,5 +49,6 @@ SECTIONS = (
     Section(reads={"gate": read_gate, "evaluation": read_evaluation}, html=_gate),
     Section(reads={"evaluation": read_evaluation}, html=_evaluation),
     Section(reads={"training": read_training, "metrics": read_metrics}, html=_training),
+    Section(reads={"pace": read_pace}, html=_pace),
 )
 """In the order in which they stand on the page, between its head and the steps."""

@@ -17,6 +17,10 @@ def _unknown(job: Mapping[str, Any]) -> tuple[float, float] | None:
     return None
 
 
+def _nothing(execution: Execution, job: Mapping[str, Any]) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Display:
     """What stands in the terminal beside steps, times, failures and the model package."""
@@ -27,3 +31,5 @@ class Display:
     """Tables of the summary, below the steps; None where there is nothing to show."""
     progress: Callable[[Mapping[str, Any]], tuple[float, float] | None] = _unknown
     """A training job as DescribeTrainingJob answers → (steps done, all steps); None: not known."""
+    warns: Callable[[Execution, Mapping[str, Any]], str] = _nothing
+    """A training job that runs → what is wrong with how it goes; empty where nothing is."""

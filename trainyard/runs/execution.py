@@ -54,7 +54,7 @@ class Execution:
     """An execution of a pipeline on AWS or on the emulator; every call asks the service anew."""
 
     def __init__(self, arn: str, region: str | None = None) -> None:
-        self.arn = arn
+        self.arn, self._region = arn, region
         self._sagemaker = client("sagemaker", region)
         self._logs = client("logs", region)
         self._s3 = client("s3", region)
@@ -108,6 +108,20 @@ class Execution:
         """DescribeTrainingJob's answer; FinalMetricDataList holds the latest metrics."""
         with service_errors(f"reading training job {name}"):
             return self._sagemaker.describe_training_job(TrainingJobName=name)
+
+    def earlier(self, limit: int) -> list["Execution"]:
+        """The executions of its pipeline that were started before it, the newest first."""
+        mine = self.describe()
+        with service_errors(f"listing executions before {self.arn}"):
+            listed = self._sagemaker.list_pipeline_executions(
+                PipelineName=mine["PipelineArn"].rpartition("/")[2],
+                CreatedBefore=mine["CreationTime"],
+                SortBy="CreationTime",
+                SortOrder="Descending",
+                MaxResults=limit + 1,  # itself, where the service rounds the time
+            )["PipelineExecutionSummaries"]
+        others = [one["PipelineExecutionArn"] for one in listed]
+        return [Execution(arn, self._region) for arn in others if arn != self.arn][:limit]
 
     def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
         """Host (``algo-1``) → the last ``count`` lines that it logged."""

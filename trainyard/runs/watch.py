@@ -39,7 +39,7 @@ def watch(
     application shows of its runs beside what any has.
     """
     execution = Execution(arn, region)
-    follow = partial(_follow_live, display) if console.is_terminal else _follow_lines
+    follow = partial(_follow_live if console.is_terminal else _follow_lines, display)
     try:
         status = follow(execution, poll_seconds)
     except KeyboardInterrupt:
@@ -75,17 +75,37 @@ def _follow_live(display: Display, execution: Execution, poll_seconds: float) ->
             time.sleep(poll_seconds)
 
 
-def _follow_lines(execution: Execution, poll_seconds: float) -> str:
+def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -> str:
     shown: dict[str, str] = {}
+    warned: set[str] = set()
     while True:
         status = execution.describe()["PipelineExecutionStatus"]
-        for step in execution.steps():
+        steps = execution.steps()
+        for step in steps:
             if shown.get(step.name) != step.status:
                 shown[step.name] = step.status
                 console.print(_line(step))
+        _warn(execution, steps, display, warned)
         if status in ENDED:
             return status
         time.sleep(poll_seconds)
+
+
+def _warn(execution: Execution, steps: list[Step], display: Display, warned: set[str]) -> None:
+    """Say once of each training what is wrong with how it goes."""
+    for step in _trainings(steps):
+        if step.name not in warned:
+            job = execution.training_job(step.job[1] if step.job else "")
+            if said := display.warns(execution, job):
+                warned.add(step.name)
+                clock = time.strftime("%H:%M:%S")
+                console.print(Text(f"{clock}  {step.name:<10} {said}", "yellow"))
+
+
+def _trainings(steps: list[Step]) -> list[Step]:
+    """Those that run."""
+    running = (step for step in steps if step.status == "Executing")
+    return [step for step in running if step.job and step.job[0] == "TrainingJob"]
 
 
 def _line(step: Step) -> Text:
@@ -96,9 +116,10 @@ def _line(step: Step) -> Text:
 
 def _progress(execution: Execution, steps: list[Step], display: Display) -> RenderableType:
     """How far the running training job is, and its latest metrics."""
-    for step in steps:
-        if step.status == "Executing" and step.job and step.job[0] == "TrainingJob":
-            return _training(execution.training_job(step.job[1]), display)
+    for step in _trainings(steps):
+        job = execution.training_job(step.job[1] if step.job else "")
+        shown, said = _training(job, display), display.warns(execution, job)
+        return Group(shown, Text(said, style="yellow")) if said else shown
     return ""
 
 

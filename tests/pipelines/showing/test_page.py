@@ -22,6 +22,7 @@ CHECK = {
 
 
 KNOWN = {
+    "pace": None,
     "training": [{"step": 1.0, "loss": 5.0, "samples_per_second": 10.0},
                  {"step": 2.0, "loss": 4.0, "samples_per_second": 11.0},
                  {"step": 2.0, "validation_loss": 4.1}],
