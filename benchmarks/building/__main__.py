@@ -1,6 +1,7 @@
 """How much host memory and time does a rank take to build its part of a model? Real ranks, fsdp.
 
-python -m benchmarks.building [--ranks 1,2,4,8] [--layers 8] [--dim 768] [--json FILE]
+python -m benchmarks.building [--ranks 1,2,4,8] [--layers 8] [--dim 768] [--ways ours,pretrained]
+    [--json FILE]
 
 ours        on meta, sharded, filled element by element (``training.initial``)
 pretrained  as ours, then the weights of a safetensors folder, each rank reading its part
@@ -8,7 +9,8 @@ torchtitan  on meta, fully_shard, to_empty, init_weights: torch draws, other num
 whole       every rank builds the whole model first, as this was before
 
 Memory is the largest growth of a rank's anonymous memory over what it had before, against its part
-of weights and buffers. Time is of its processor.
+of weights and buffers. Time is of its processor. Over several numbers of ranks a line is laid by
+least squares: so much for each MB of the part, and so much besides.
 """
 
 import json
@@ -19,6 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -35,6 +38,7 @@ def main(
     ranks: str = "1,2,4,8",
     layers: int = 8,
     dim: int = 768,
+    ways: str = ",".join(WAYS),
     json_file: Annotated[Path | None, typer.Option("--json")] = None,
 ) -> None:
     settings = {
@@ -50,7 +54,7 @@ def main(
         base = Path(scratch) / "base"
         write_base(base, settings)
         for world in map(int, ranks.split(",")):
-            for way in WAYS:
+            for way in ways.split(","):
                 out = Path(scratch) / f"{way}-{world}"
                 found[f"{way}, {world}"] = run(way, world, settings, base, out)
     table = Table("way, ranks", "shard MB", "peak MB", "peak / shard", "CPU s a rank")
@@ -59,6 +63,12 @@ def main(
         numbers = (one["shard_mb"], one["peak_mb"], share, one["seconds"])
         table.add_row(name, *(f"{number:.2f}" for number in numbers))
     Console().print(table)
+    if "," in ranks:
+        for way in ways.split(","):
+            parts = [one for name, one in found.items() if name.startswith(f"{way}, ")]
+            sizes = [[one[key] for one in parts] for key in ("shard_mb", "peak_mb")]
+            slope, besides = np.polyfit(*sizes, 1)
+            print(f"{way}: {slope:.2f} MB for each MB of a rank's part, and {besides:.1f} MB")
     if json_file:
         json_file.write_text(json.dumps(found, indent=1))
 

@@ -16,6 +16,7 @@ from training.initial.fill import fill, named, replace
 from training.initial.record import NotRecordable, Recorder
 from training.initial.replay import Whole
 from training.initial.steps import name_draws
+from training.initial.taken import taken
 from training.initial.values import Known, Value, stored
 
 log = logging.getLogger(__name__)
@@ -121,6 +122,8 @@ def _value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
         value, lies = recorder.leaves[view.storage]
         if lies == view:
             return value
+    if read := taken(recorder, view, steps):
+        return read
     name_draws(steps, name)
     why = obstacle(recorder, view, steps)
     return ByElement(recorder, view, steps) if why is None else Whole(recorder, view, steps, why)

@@ -36,10 +36,14 @@ DTYPES = {
 }
 """Types by safetensors' names for them (https://huggingface.co/docs/safetensors, "Format")."""
 
+AT_ONCE = 2**20
+"""Elements that are read of a file at once, unless a row has more."""
+
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor in a safetensors file, of which only the part that is asked for is read."""
+    """A tensor in a safetensors file, of which only the part that is asked for is read: some rows
+    after the other, since what is read is in memory twice."""
 
     path: Path
     name: str
@@ -48,8 +52,15 @@ class Stored:
         if not into.numel():
             return
         with safe_open(self.path, framework="pt") as file:
-            found = file.get_slice(self.name)[part] if part else file.get_tensor(self.name)
-            into.copy_(found)
+            if not part:
+                into.copy_(file.get_tensor(self.name))
+                return
+            there, (rows, *columns) = file.get_slice(self.name), part
+            count = max(1, AT_ONCE * len(into) // into.numel())
+            for first in range(0, len(into), count):
+                block = into[first : first + count]
+                begin = rows.start + first
+                block.copy_(there[(slice(begin, begin + len(block)), *columns)])
 
 
 def stored(path: Path) -> Iterator[tuple[Stored, torch.Size, torch.dtype]]:
