@@ -125,13 +125,18 @@ class Execution:
 
     def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
         """Host (``algo-1``) → the last ``count`` lines that it logged."""
-        lines = {}
+        found = self.last_events(step, count)
+        return {host: [event["message"] for event in events] for host, events in found.items()}
+
+    def last_events(self, step: Step, count: int) -> dict[str, list[dict[str, Any]]]:
+        """Host → the last ``count`` events of its log, each with ``timestamp`` and ``message``."""
+        found = {}
         for stream in self._log_streams(step):
-            events = self._log_events(step, stream, limit=count, startFromHead=False)["events"]
             host = stream.rpartition("/")[2]
             match = re.match(r"algo-\d+", host)
-            lines[match[0] if match else host] = [event["message"] for event in events]
-        return lines
+            answer = self._log_events(step, stream, limit=count, startFromHead=False)
+            found[match[0] if match else host] = answer["events"]
+        return found
 
     def all_lines(self, step: Step) -> Iterator[str]:
         """Every line that the step's first instance (rank 0's) logged, from the beginning."""

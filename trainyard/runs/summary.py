@@ -8,6 +8,8 @@ from rich.text import Text
 from trainyard.runs.display import Display
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.table import COLOURS, duration, steps_table
+from trainyard.runs.why.reading import cause_of
+from trainyard.runs.why.showing import print_cause
 from trainyard.terminal import console
 
 LAST_LINES = 15
@@ -67,6 +69,9 @@ def _print_failure(execution: Execution, step: Step) -> None:
         console.print(Text(f"last lines of {host}:", style="dim"))
         for line in last_words(logs[host]):
             console.print(Text(f"  {line}", style="dim"))
+    cause = cause_of(execution, step)
+    if cause.name not in ("reason", "unknown"):  # both of which have been printed
+        print_cause(cause)
 
 
 def _worth_showing(hosts: Iterable[str], reason: str) -> list[str]:

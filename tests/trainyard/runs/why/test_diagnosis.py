@@ -1,0 +1,209 @@
+"""Logs of failed jobs, as programs, AWS and threads have them, and their first causes."""
+
+import pytest
+
+from trainyard.runs.why.diagnosis import SURVIVED, Cause, diagnose
+from trainyard.runs.why.evidence import Evidence, line, of_text
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 88, in main
+    loss = model(batch)
+  File "/opt/conda/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1750, in _call
+    return forward_call(*args, **kwargs)
+{end}"""
+CHILD = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+  rank      : 3 (local_rank: 3)
+  exitcode  : 1 (pid: 90)
+"""
+
+
+def said(reason: str, status: str = "") -> Cause:
+    return diagnose(Evidence(step="Train", reason=reason, status=status))
+
+
+def logged(*machines: str) -> Cause:
+    """A machine's log is a text; their lines alternate."""
+    rows = [
+        (number, line(f"algo-{host}", number, text))
+        for host, log in enumerate(machines, 1)
+        for number, text in enumerate(log.splitlines())
+    ]
+    ordered = tuple(row for _, row in sorted(rows, key=lambda row: row[0]))
+    return diagnose(Evidence(step="Train", lines=ordered))
+
+
+REASONS = {
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a "
+    "different ML instance type.": "aws/capacity",
+    "EC2InsufficientCapacityError: Instance type 'ml.g5.48xlarge' is temporarily unavailable in "
+    "supported availability zones [euw1-az1].": "aws/capacity",
+    "ResourceLimitExceeded: An error occurred (ResourceLimitExceeded) when calling the "
+    "CreateTrainingJob operation: The account-level service limit 'ml.p5.48xlarge for training job "
+    "usage' is 0 Instances, with current utilization of 0 Instances": "aws/quota",
+    "ClientError: TrainingHostAgent Initialization failed:InvalidInputException: SageMaker is "
+    "unable to perform: sts:AssumeRole on the role. Check if you have a trust relationship for "
+    "'sagemaker.amazonaws.com' to assume the role.": "aws/assume-role",
+    "ClientError: Failed to invoke sagemaker:CreateTrainingJob. Error Details: User: "
+    "arn:aws:sts::123456789012:assumed-role/ci/x is not authorized to perform: iam:PassRole on "
+    "resource: arn:aws:iam::123456789012:role/job": "aws/pass-role",
+    "ClientError: User: arn:aws:sts::123456789012:assumed-role/job/SageMaker is not authorized to "
+    "perform: ecr:BatchGetImage on resource: arn:aws:ecr:us-east-1:123456789012:repository/x "
+    "because no identity-based policy allows": "aws/permission",
+    "ClientError: Data download failed:Failed to download data. S3 key: s3://b/shared//train/code/"
+    "requirements.txt has an illegal char sub-sequence '//' in it": "aws/slashes",
+    'ClientError: Data download failed:No S3 objects found under S3 URL "s3://b/none/" given in '
+    "input data source.": "aws/no-data",
+    "InternalServerError: We encountered an internal error. Please try again.": "aws/internal",
+    "The primary container for production variant AllTraffic did not pass the ping health check. "
+    "Please check CloudWatch logs for this endpoint.": "aws/ping",
+    "AlgorithmError: weights of step 40 are damaged: go on from step 30, exit code: 1": "reason",
+    "AlgorithmError: , exit code: 137": "memory/killed",
+}
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=REASONS.get)
+def test_what_the_service_says_is_a_cause(reason: str):
+    cause = said(reason)
+    assert cause.name == REASONS[reason]
+    assert cause.certainty == ("likely" if cause.name == "memory/killed" else "certain")
+    assert cause.lines and "{" not in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [("Interrupted", "aws/spot"), ("MaxRuntimeExceeded", "aws/time-limit")],
+)
+def test_a_status_is_a_cause(status: str, name: str):
+    assert said("", status).name == name
+
+
+def test_a_missing_permission_comes_with_the_statement_to_add():
+    reason = next(text for text, name in REASONS.items() if name == "aws/permission")
+    assert '"Action": "ecr:BatchGetImage"' in said(reason).fix
+    assert '"Resource": "arn:aws:ecr:us-east-1:123456789012:repository/x"' in said(reason).fix
+
+
+LINES = {
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+    "capacity of 39.39 GiB of which 1.2 GiB is free.": "memory/gpu",
+    "RuntimeError: DataLoader worker (pid 92) is killed by signal: Bus error. It is possible that "
+    "dataloader's workers are out of shared memory.": "memory/shm",
+    "OSError: [Errno 28] No space left on device: '/opt/ml/checkpoints/step-100'": "memory/disk",
+    "OSError: [Errno 24] Too many open files": "memory/too-many-files",
+    "RuntimeError: CUDA error: device-side assert triggered": "hardware/assert",
+    "RuntimeError: CUDA error: uncorrectable ECC error encountered": "hardware/ecc",
+    "ModuleNotFoundError: No module named 'flash_attn'": "program/module",
+    "ERROR: Could not find a version that satisfies the requirement torch==9.9": (
+        "program/packages"
+    ),
+    "train.py: error: unrecognized arguments: --epochs 3": "program/arguments",
+    "socket.gaierror: [Errno -3] Temporary failure in name resolution": "program/network",
+    "huggingface_hub.errors.GatedRepoError: 401 Client Error.": "program/hub",
+    "\tsize mismatch for head.weight: copying a param with shape [10, 4]": "program/state-dict",
+    "safetensors_rust.SafetensorError: Error while deserializing header": "program/damaged",
+    "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)": "program/record",
+    "FileNotFoundError: [Errno 2] No such file or directory: '/opt/ml/input/data/train/a.csv'": (
+        "program/file"
+    ),
+    "RuntimeError: Detected mismatch between collectives on ranks.": "ranks/mismatch",
+    "torch.distributed.DistBackendError: NCCL error: ncclInvalidUsage: Duplicate GPU detected : "
+    "rank 0 and rank 1 both on CUDA device 101c0": "ranks/duplicate-gpu",
+    "RuntimeError: The server socket has failed to listen on any local network address. port: "
+    "29500, EADDRINUSE": "ranks/port",
+    "algo-1:88:157 [0] find_ofi_provider:543 NCCL WARN NET/OFI Couldn't find any optimal "
+    "provider": "ranks/efa-provider",
+    "[1,7]<stdout>:ip-1:71:94 [7] NCCL WARN NET/OFI Request completed with error. RC: 21. Error: "
+    "unknown error": "ranks/efa",
+    "torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 1/2 "
+    "clients joined.": "ranks/rendezvous",
+    "RuntimeError: Expected to have finished reduction in the prior iteration before starting a "
+    "new one.": "ranks/unused",
+}
+
+
+@pytest.mark.parametrize("text", LINES, ids=LINES.get)
+def test_a_known_text_in_a_log_is_a_cause(text: str):
+    log = TRACEBACK.format(end=text) + "\n" + CHILD
+    cause = logged(log)
+    assert cause.name == LINES[text]
+    assert text.strip() in [row.strip() for row in cause.lines] and cause.host == "algo-1"
+    assert diagnose(of_text(log)).name == LINES[text]
+
+
+def test_the_first_exception_counts_and_not_what_follows_from_it():
+    """Rank 3 raises; the others lose it; launchers report; SageMaker says less still."""
+    first = "\n".join(
+        f"[rank3]: {row}" for row in TRACEBACK.format(end="KeyError: 'x'").split("\n")
+    )
+    peer = "RuntimeError: [..] Connection closed by peer [10.0.0.7]:43"
+    other = "loading\n" * 7 + TRACEBACK.format(end=peer) + "\n" + CHILD
+    cause = logged(other, first)
+    assert (cause.name, cause.rank, cause.host) == ("exception", 3, "algo-2")
+    assert cause.certainty == "certain"
+    assert "rank 3 on algo-2 was the first to raise at train.py:88: KeyError: 'x'" in cause.sentence
+
+
+def test_of_a_chain_of_exceptions_the_first_is_the_cause():
+    chain = (
+        TRACEBACK.format(end="ValueError: a record has no label")
+        + ("\n\nThe above exception was the direct cause of the following exception:\n\n")
+        + TRACEBACK.format(end="RuntimeError: training failed")
+    )
+    assert "ValueError: a record has no label" in logged(chain).sentence
+
+
+def test_what_was_survived_is_not_the_cause():
+    handled = TRACEBACK.format(end="KeyError: 'a cache'")
+    log = handled + "\nstep" * (SURVIVED + 5) + "\n" + TRACEBACK.format(end="TypeError: late")
+    assert "TypeError: late" in logged(log).sentence
+
+
+def test_a_collective_that_waited_is_told_where_nothing_came_before():
+    text = (
+        "[rank0]:[E321 02:07:08.408 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective "
+        "operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, Timeout(ms)=600000) "
+        "ran for 600060 milliseconds before timing out."
+    )
+    cause = logged(text)
+    assert (cause.name, cause.certainty, cause.rank) == ("ranks/watchdog", "likely", 0)
+    assert "ALLREDUCE" in cause.sentence
+    assert logged(f"{text}\nlater\n", TRACEBACK.format(end="KeyError: 1")).name == "exception"
+
+
+def test_what_a_launcher_says_alone_is_no_cause():
+    assert logged(CHILD).certainty == "unknown"
+    killed = logged(f"{CHILD}  traceback : Signal 9 (SIGKILL) received by PID 90")
+    assert (killed.name, killed.certainty) == ("memory/killed", "likely")
+
+
+def test_a_reason_that_quotes_standard_error_is_read():
+    reason = (
+        'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "raise KeyError(x)\n '
+        'KeyError: \'labels\'"\nCommand "/opt/conda/bin/python3.10 train.py --epochs 3"'
+    )
+    assert said(reason).sentence == "KeyError: 'labels'"
+    traceback = "AlgorithmError: framework error: \n" + TRACEBACK.format(end="ValueError: no rows")
+    assert "ValueError: no rows" in said(traceback).sentence
+
+
+def test_frames_of_rich_and_of_docker_are_taken_off():
+    rich = (
+        "╭────── Traceback (most recent call last) ──────╮\n│ /opt/ml/code/train.py:4 in main │\n"
+        "╰───────────────────────────────╯\nKeyError: 'label'\n"
+    )
+    assert "KeyError: 'label'" in logged(rich).sentence
+    docker = TRACEBACK.format(end="KeyError: 'label'").replace("\n", "\nx7-algo-1-9f  | ")
+    assert "KeyError: 'label'" in diagnose(of_text("x7-algo-1-9f  | " + docker)).sentence
+
+
+def test_nothing_known_is_said_to_be_unknown():
+    cause = logged("all is well\nand still")
+    assert (cause.name, cause.certainty) == ("unknown", "unknown")
+    assert "and still" in cause.lines
+
+
+def test_hostile_lines_are_shown_as_text_and_cut():
+    cause = logged("\x1b]0;title\x07\x1b[31mMemoryError: " + "x" * 10_000_000)
+    assert cause.name == "memory/host" and len(cause.lines[0]) < 5_000

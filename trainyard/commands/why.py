@@ -1,0 +1,61 @@
+"""Say why an execution failed: its first cause, the lines that show it, what to do.
+
+trainyard why [EXECUTION ARN] [--pipeline NAME] [--json]
+trainyard why --text FILE     # a log, or a failure reason, from elsewhere; - for standard input
+
+Exit status 0: a cause is named; 2: nothing that is known says why; 1: an error, or nothing failed.
+"""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainyard.common.errors import ServiceError, TrainyardError
+from trainyard.runs.execution import Execution, latest_execution
+from trainyard.runs.why.diagnosis import Cause, diagnose
+from trainyard.runs.why.evidence import of_text
+from trainyard.runs.why.reading import causes_of
+from trainyard.runs.why.showing import print_cause
+from trainyard.terminal import ExecutionArgument, NewestOfPipeline
+
+UNKNOWN = 2
+
+
+def main(
+    execution: ExecutionArgument = None,
+    pipeline: NewestOfPipeline = None,
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A log, or a reason, in place of a run.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a failed step.")] = False,
+) -> None:
+    """Say why an execution failed: its first cause, the lines that show it, what to do."""
+    if text is not None:
+        causes = [diagnose(of_text(_read(text)))]
+    else:
+        arn = execution or latest_execution(pipeline)
+        causes = causes_of(Execution(arn))
+        if not causes:
+            raise ServiceError(f"no step of {arn} failed")
+    for cause in causes:
+        if as_json:
+            print(json.dumps(asdict(cause)))
+        else:
+            print_cause(cause)
+    raise typer.Exit(0 if any(_is_known(cause) for cause in causes) else UNKNOWN)
+
+
+def _is_known(cause: Cause) -> bool:
+    return cause.certainty != "unknown"
+
+
+def _read(path: Path) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise TrainyardError(f"--text {path}: {error.strerror}") from None
+    return raw.decode("utf-8", "backslashreplace")
