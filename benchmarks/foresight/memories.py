@@ -22,11 +22,10 @@ from rich.table import Table
 from benchmarks.foresight.published import read
 from trainyard.common import whole_file
 from trainyard.foresight import memory
-from trainyard.foresight.memory import CONSTANTS, Constants, Memory
+from trainyard.foresight.memory import CONSTANTS, STAYS, Constants, Memory
 from trainyard.foresight.setting import Setting
 
 FILE = Path(memory.__file__).with_name("constants.json")
-STAYS = ("parameters", "gradients", "optimizer")
 SILENT = {
     "aws": "neither samples nor recomputation stand with the figure",
     "torchtitan_other": "recomputation does not stand with the figure",

@@ -34,7 +34,7 @@ def test_the_interval_holds_what_it_is_fitted_to(factor: float):
     for micro_batch in range(1, 6):
         given = setting.model_copy(update={"micro_batch": micro_batch})
         found = memory.foresee(given, constants=memory.Constants(0.0, 1, 1, 1, 0))
-        stays = sum(found.categories[name].p50 for name in memories.STAYS)
+        stays = sum(found.categories[name].p50 for name in memory.STAYS)
         rows.append(Peak("made", given, stays + (found.peak.p50 - stays) * factor))
     fitted = memories.fit(rows)
     for one in rows:

@@ -10,21 +10,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from trainyard.foresight import moments, stages
 from trainyard.foresight import shapes as shapes_of
-from trainyard.foresight import stages
+from trainyard.foresight.moments import When
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.shapes import WIDTH, Shapes
 from trainyard.foresight.spread import Spread
 from trainyard.foresight.stages import Stage
 from trainyard.foresight.states import States, resident
+from trainyard.foresight.units import Shapes
 
 GIB = 2**30
+STAYS = ("parameters", "gradients", "optimizer")
 CATEGORIES = (
-    "parameters",
-    "gradients",
-    "optimizer",
+    *STAYS,
     "activations",
     "gathered",
     "logits",
@@ -34,8 +34,6 @@ CATEGORIES = (
 """What memory is for. gathered: whole weights and gradients of units that ranks share. buffers:
 what a backward pass needs beside what was kept for it. reserve: what torch's caching allocator
 holds beyond what is allocated."""
-
-When = Literal["forward", "backward", "step", "save"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +85,6 @@ class Memory:
 CONTEXT_GIB = 0.6
 """CUDA's context and NCCL's buffers, which lie beside torch's allocator."""
 
-LOSS = {"float": 14.0, "parallel": 18.0, "fused": 6.0, "chunked": 5.0}
-"""Bytes of a logit while its gradient is formed. float: F.cross_entropy on logits.float(): the
-product's result in 16 bits, and in float32 the logarithms of the probabilities and two gradients.
-parallel: one more, an exponential, over a split vocabulary
-(torch/distributed/tensor/parallel/loss.py). fused: float32 in place, and a 16-bit gradient
-(megatron/core/tensor_parallel/cross_entropy.py; flash-attn's, which llm-foundry takes). chunked:
-result and gradient in 16 bits, and of an eighth of them float32's (torchtune's
-CEWithChunkedOutputLoss; litgpt's chunked_cross_entropy is much the same)."""
-
 
 def _read(path: Path) -> Constants:
     return Constants(**json.loads(path.read_text(encoding="utf-8"))["memory"])
@@ -117,13 +106,12 @@ def foresee(
     found: list[tuple[float, When, Stage, States, dict[str, float]]] = []
     for stage in stages.of(setting, model):
         states = resident(setting, stage)
-        for when, moving in _moments(setting, model, stage, states).items():
+        for when, moving in moments.of(setting, model, stage, states).items():
             held = _held(setting, states, moving, constants)
             found.append((sum(held.values()), when, stage, states, held))
     total, when, stage, states, held = max(found, key=lambda one: one[0])
-    stays = sum(held[name] for name in ("parameters", "gradients", "optimizer"))
+    stays, c = sum(held[name] for name in STAYS), constants
     moves = total - stays
-    c = constants
     peak = Spread(
         (stays * (1 - c.states) + moves * c.low) / GIB,
         total / GIB,
@@ -141,8 +129,7 @@ def foresee(
 
 
 def _spread(name: str, size: float, c: Constants) -> Spread:
-    stays = name in ("parameters", "gradients", "optimizer")
-    low, high = (1 - c.states, 1 + c.states) if stays else (c.low, c.high)
+    low, high = (1 - c.states, 1 + c.states) if name in STAYS else (c.low, c.high)
     return Spread.around(size / GIB, low, high)
 
 
@@ -156,87 +143,6 @@ def _held(
     # A shared gradient's pieces are too small for activations to be put where they were.
     apart = states.gradients - held["gradients"] if setting.shard == "full" else 0.0
     return held | {"reserve": c.reserve * comes + apart}
-
-
-def _moments(
-    setting: Setting, model: Shapes, stage: Stage, states: States
-) -> dict[When, dict[str, float]]:
-    """What comes and goes, in bytes, at each moment at which the peak may be."""
-    tokens = setting.micro_batch * setting.sequence / setting.context
-    kept = _kept(setting, stage) * tokens
-    logits = model.logits * tokens / setting.tensor if stage.head else 0.0
-    width = WIDTH[setting.precision]
-    megatron, gathered = shapes_of.megatron(setting), states.gathered
-    begun = {
-        "activations": kept,
-        "logits": logits * _loss(setting),
-        "gathered": gathered.head,
-    }
-    block, again, anew = _block(setting, stage)
-    back = {
-        "activations": kept + again * tokens,
-        "logits": logits * (4.0 if megatron else 0.0),
-        "gathered": gathered.blocks,
-        "buffers": anew * tokens + gathered.gradient + _between(setting, stage) * tokens,
-    }
-    head = {
-        "activations": kept,
-        "logits": logits * width,
-        "gathered": gathered.head + gathered.head_gradient,
-    }
-    fullest = max((back, head), key=lambda one: sum(one.values()))
-    saved = {"gathered": gathered.saved}
-    alone = setting.data_parallel == 1 or setting.shard == "full"
-    if not megatron and alone and setting.accumulation == 1:
-        # Nobody has gradients then before the backward pass, which frees more than it makes; DDP's
-        # buckets stay.
-        begun, fullest = begun | {"gradients": 0.0}, fullest | {"gradients": 0.0}
-    return {"forward": begun, "backward": fullest, "step": {}, "save": saved}
-
-
-def _loss(setting: Setting) -> float:
-    """Which of the ways to the loss the training's library takes: those that fine-tune have it in
-    chunks, those of GPTs and Megatron fused."""
-    narrow = not setting.master and setting.precision != "fp32"
-    if narrow or setting.lora_rank or setting.optimizer == "adamw_8bit":
-        return LOSS["chunked"]
-    if setting.positions == "learned" or shapes_of.megatron(setting):
-        return LOSS["fused"]
-    return LOSS["float" if setting.tensor == 1 else "parallel"]
-
-
-def _kept(setting: Setting, stage: Stage) -> float:
-    """Bytes for a token of a micro-batch that the stage's units keep, of all that are begun."""
-    total = 0.0
-    for unit, count in stage.units:
-        one = unit.kept[setting.recompute].on(
-            setting.tensor, sequence_parallel=setting.sequence_parallel
-        )
-        total += one * count * (1.0 if unit is stage.head else stage.flight)
-    return total
-
-
-def _between(setting: Setting, stage: Stage) -> float:
-    """Bytes for a token that torch's pipeline has of each micro-batch that is begun: what the stage
-    gave, and room for its gradient (torch/distributed/pipelining/stage.py)."""
-    if setting.pipeline == 1 or shapes_of.megatron(setting):
-        return 0.0
-    given = stage.units[0][0].output_bytes
-    return 2 * stage.flight * given / (setting.tensor if setting.sequence_parallel else 1)
-
-
-def _block(setting: Setting, stage: Stage) -> tuple[Any, float, float]:
-    """The unit with the most work: what is kept of it beside once it is computed again, and what
-    its backward pass makes, in bytes for a token."""
-    unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
-    share = setting.tensor, setting.sequence_parallel
-    every = unit.kept["none"].on(share[0], sequence_parallel=share[1])
-    policy = unit.kept[setting.recompute].on(share[0], sequence_parallel=share[1])
-    # Gradients of half of what is split (the other half is other operators'), and of the stream;
-    # sequence-parallel ranks also put the stream together.
-    anew = unit.kept["none"].split / 2 / share[0]
-    anew += unit.output_bytes * (1.0 + (share[1] and share[0] > 1))
-    return unit, every - policy, anew
 
 
 def _verdict(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.shapes import Shapes, Unit
+from trainyard.foresight.units import Shapes, Unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ copy alone, and gathers units in 16 bits: 4 + 4 + 8.
 from dataclasses import dataclass
 
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.shapes import WIDTH, Unit
 from trainyard.foresight.stages import Stage
+from trainyard.foresight.units import WIDTH, Unit
 
 MOMENTS = {"adamw": 2.0, "momentum": 1.0, "sgd": 0.0, "none": 0.0}
 """Numbers that an optimizer keeps for a weight, in the weight's own, or the copy's, type."""
