@@ -83,7 +83,7 @@ class Memory:
 
 
 CONTEXT_GIB = 0.6
-"""CUDA's context and NCCL's buffers, which lie beside torch's allocator."""
+"""CUDA's context and NCCL's buffers, which lie beside torch's allocator: chosen, not measured."""
 
 
 def _read(path: Path) -> Constants:
