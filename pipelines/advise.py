@@ -2,9 +2,10 @@
 
 python -m pipelines.advise --recipe recipes/prod.yaml --instances ml.p4d.24xlarge,ml.p5.48xlarge \\
     --max-nodes 16 --deadline 10d [--apply recipes/advised.yaml]
+python -m pipelines.advise --calibrate EXECUTION|all     # learn from what trainings took
 
-The global batch, the steps and all that shapes the weights stay as the recipe has them. Asks nobody
-and starts nothing. Exit status 0; 3: no layout fits; 1: an error.
+The global batch, the steps and all that shapes the weights stay as the recipe has them. Starts
+nothing, and asks nobody but for --calibrate. Exit status 0; 3: no layout fits; 1: an error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,11 @@ import typer
 
 from pipelines.advising import engine, overlay
 from pipelines.advising.trained import trained
-from pipelines.cli import RecipeOption, SetOption
-from pipelines.foreseeing import of_recipe
+from pipelines.cli import SetOption
+from pipelines.foreseeing import of_description, of_recipe
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.reading import load
-from trainyard.common.errors import ForesightError
+from trainyard.common.errors import ForesightError, RecipeError
 from trainyard.foresight import asking
 from trainyard.foresight.advice import Advice, Candidate, advise, candidate
 from trainyard.foresight.question import Question
@@ -36,7 +37,7 @@ REGION = "us-east-1"
 
 
 def main(
-    recipe: RecipeOption,
+    recipe: Annotated[Path | None, typer.Option("--recipe", help="The recipe's YAML file.")] = None,
     overrides: SetOption = [],  # noqa: B006
     instances: Annotated[
         str | None,
@@ -55,8 +56,14 @@ def main(
     ] = None,
     as_json: JsonOption = False,
     plot: asking.PlotOption = None,
+    learn_from: asking.CalibrateOption = None,
 ) -> None:
     """Advise machines and a layout for a recipe's training."""
+    if learn_from is not None:
+        asking.learn(learn_from, lambda job: of_description(job).setting)
+        raise typer.Exit
+    if recipe is None:
+        raise RecipeError("advise on what? give --recipe FILE")
     for place in (apply, plot):
         if place is not None:
             refuse_place(place)

@@ -20,7 +20,7 @@ from trainyard.foresight.gpus import device_of
 from trainyard.foresight.setting import Setting
 from trainyard.language.evaluation import unknowns
 from trainyard.machines import MACHINES
-from trainyard.validate.rules.jobs import Job
+from trainyard.validate.rules.jobs import PROCESSES, Job
 
 BYTES = 257
 """Tokens of the tokenizer ``bytes``: the bytes, and what ends a text."""
@@ -115,6 +115,24 @@ def of_request(job: Job) -> Ours:
         raise ForesightError("its machines or hyperparameters are known in a run alone")
     texts = {name: str(value) for name, value in told.items()}
     return of_job(texts, job.instance_type, job.nodes, job.ranks_per_node)
+
+
+def of_description(job: Mapping[str, Any]) -> Ours:
+    """The training of a job as DescribeTrainingJob answers.
+
+    Raises:
+        ForesightError: it cannot be foreseen; says why.
+    """
+    where = job["ResourceConfig"]
+    if "InstanceType" not in where:
+        raise ForesightError("it has instances of several kinds")
+    ranks = job.get("Environment", {}).get(PROCESSES, "")
+    return of_job(
+        job.get("HyperParameters", {}),
+        where["InstanceType"],
+        where["InstanceCount"],
+        int(ranks) if ranks.isdecimal() else None,
+    )
 
 
 def _language_model(workload: str, config: Mapping[str, Any]) -> LanguageModelConfig:

@@ -17,6 +17,9 @@ from trainyard.runs.table import duration
 from trainyard.validate.form import read
 from trainyard.validate.rules.jobs import Job, training
 
+LONGEST = 28 * 24 * 60
+"""Minutes that a training job may run (service quotas: "longest run time for a training job")."""
+
 
 def foresee(document: Mapping[str, Any]) -> Foresight:
     """Training step → what is foreseen of it, with parameters at their defaults.
@@ -62,10 +65,11 @@ def _too_slow(job: Job, seconds: Spread) -> Iterator[str]:
     if limit is None or seconds.p90 <= limit:
         return
     sure = "will be" if seconds.p10 > limit else "may be"
-    needs = f"{-(-seconds.p90 // 60):.0f}"
+    minutes = -(-seconds.p90 // 60)
+    longer = f"set train.max_runtime_minutes to {minutes:.0f} at least, or "
     yield (
-        f"{sure} stopped by its time limit of {duration(limit)} before its last step: set "
-        f"train.max_runtime_minutes to {needs} at least, or take fewer steps or more machines"
+        f"{sure} stopped by its time limit of {duration(limit)} before its last step: "
+        f"{longer if minutes <= LONGEST else ''}take fewer steps or more machines"
     )
 
 

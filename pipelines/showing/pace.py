@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from pipelines.foreseeing import Ours, of_job
+from pipelines.foreseeing import Ours, of_description
 from pipelines.showing.documents import is_ours
 from training.layout import Layout
 from trainyard.common.errors import ForesightError
@@ -86,7 +86,7 @@ def _expected(execution: Execution, job: Mapping[str, Any]) -> Iterator[Expected
     if (before := earlier(list(_alike(execution, job)))) is not None:
         yield before
     try:
-        yield foreseen(ours(job))
+        yield foreseen(of_description(job))
     except ForesightError:  # nothing is claimed of it
         return
 
@@ -110,24 +110,6 @@ def _work(job: Mapping[str, Any]) -> tuple[Any, ...]:
     work = {name: told[name] for name in sorted(SPEED & told.keys())}
     machines = (where.get("InstanceType"), where.get("InstanceCount"))
     return work, machines, job.get("Environment", {}).get(PROCESSES)
-
-
-def ours(job: Mapping[str, Any]) -> Ours:
-    """The training of a job as DescribeTrainingJob answers.
-
-    Raises:
-        ForesightError: it cannot be foreseen; says why.
-    """
-    where = job["ResourceConfig"]
-    if "InstanceType" not in where:
-        raise ForesightError("it has instances of several kinds")
-    ranks = job.get("Environment", {}).get(PROCESSES, "")
-    return of_job(
-        job.get("HyperParameters", {}),
-        where["InstanceType"],
-        where["InstanceCount"],
-        int(ranks) if ranks.isdecimal() else None,
-    )
 
 
 def foreseen(training: Ours) -> Expected:

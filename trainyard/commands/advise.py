@@ -4,8 +4,10 @@ trainyard advise --model llama-3-70b --tokens 1T --deadline 30d --instances ml.p
 trainyard advise --layers 32 --hidden 4096 --set vocab=32000 --tokens 140B --budget 100000
 trainyard advise --shapes shapes.json --tokens 20B     # as python -m training.shapes prints them
 trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
+trainyard advise --calibrate EXECUTION --setting setting.json     # learn from what a training took
 
-Asks nobody and starts nothing. Exit status 0; 3: no layout fits; 1: an error, in a row, too.
+Starts nothing, and asks nobody but for --calibrate. Exit status 0; 3: no layout fits; 1: an error,
+in a row, too.
 """
 
 import json
@@ -75,10 +77,19 @@ def main(
             help="Instead: a training on each line, as JSON; its time, rate and memory, as JSON.",
         ),
     ] = None,
+    learn_from: asking.CalibrateOption = None,
+    setting: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --calibrate: the training's setting, as JSON."),
+    ] = None,
 ) -> None:
     """Advise machines and a layout for a training."""
     if rows is not None:
         raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
+    if learn_from is not None:
+        stated = _setting(setting)
+        asking.learn(learn_from, lambda job: stated)
+        raise typer.Exit
     if plot is not None:
         refuse_place(plot)
     known, read = published(model) if model else None, _shapes(shapes)
@@ -133,6 +144,21 @@ def _trained(
         return Setting.model_validate({"gpu": gpu, "compile": True, **base, **said})
     except ValidationError as error:
         raise RecipeError(asking.first_problem(error, [*Setting.model_fields])) from None
+
+
+def _setting(place: Path | None) -> Setting:
+    """The setting of the training that is learned from: nobody here can read it from the job."""
+    if place is None:
+        raise RecipeError(
+            "--calibrate: what was trained? give --setting FILE, a line of --rows; of a training "
+            "by Trainyard's loop, python -m pipelines.advise --calibrate reads it from the job"
+        )
+    try:
+        return Setting.model_validate_json(place.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        raise RecipeError(asking.first_problem(error, [*Setting.model_fields])) from None
+    except OSError as error:
+        raise RecipeError(f"--setting {place}: cannot be read: {error}") from None
 
 
 def _shapes(place: Path | None) -> Shapes | None:

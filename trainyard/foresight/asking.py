@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import TypeAdapter, ValidationError
@@ -23,6 +23,9 @@ from trainyard.foresight.screen import picture
 from trainyard.foresight.shapes import WIDTH, Shapes
 from trainyard.terminal import console
 
+if TYPE_CHECKING:
+    from trainyard.runs.measuring import SettingOf
+
 NOTHING_FITS = 3
 USUAL = "ml.p4d.24xlarge,ml.p5.48xlarge,ml.p5en.48xlarge"
 
@@ -36,6 +39,14 @@ SpotOption = Annotated[bool, typer.Option("--spot", help="On spot instances.")]
 MixtureOption = Annotated[
     bool, typer.Option("--mixture", help="On spot, and on demand once a wait for spot is long.")
 ]
+CalibrateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--calibrate",
+        metavar="EXECUTION|all",
+        help="Instead: correct what is foreseen by what an execution's trainings took.",
+    ),
+]
 PlotOption = Annotated[Path | None, typer.Option(help="Draw time against cost: png, svg, pdf.")]
 
 _SPACE = TypeAdapter(Space)
@@ -46,6 +57,19 @@ CHOSEN = frozenset(field.name for field in fields(Space)) - {"refuse", "hybrid",
 def bought(*, spot: bool, mixture: bool) -> How:
     """How the machines are had."""
     return "mixture" if mixture else "spot" if spot else "on demand"
+
+
+def learn(execution: str, setting_of: "SettingOf") -> None:
+    """Correct what is foreseen by an execution's trainings, and say how.
+
+    Raises:
+        ForesightError: no training counts; says why.
+        ServiceError: there is no such execution, or AWS cannot be reached.
+    """
+    from trainyard.runs.calibrating import calibrate  # loads boto3, which advice needs not
+
+    for line in calibrate(execution, setting_of):
+        console.print(line, highlight=False, markup=False)
 
 
 def corrected(offers: Sequence[Offer]) -> dict[str, Any]:

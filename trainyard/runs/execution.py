@@ -215,6 +215,23 @@ def latest_execution(
     return max(newest, key=lambda found: found["StartTime"])["PipelineExecutionArn"]
 
 
+def all_executions(region: str | None = None) -> list[str]:
+    """ARNs of every execution of every pipeline.
+
+    Raises:
+        ServiceError: AWS refused, or cannot be reached.
+    """
+    with service_errors("listing all executions"):
+        sagemaker = client("sagemaker", region)
+        pages = sagemaker.get_paginator("list_pipeline_executions")
+        return [
+            found["PipelineExecutionArn"]
+            for name in _pipelines(sagemaker)
+            for page in pages.paginate(PipelineName=name)
+            for found in page["PipelineExecutionSummaries"]
+        ]
+
+
 def _pipelines(sagemaker: Any) -> list[str]:
     pages = sagemaker.get_paginator("list_pipelines").paginate()
     return [item["PipelineName"] for page in pages for item in page["PipelineSummaries"]]

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.showing.pace import LOOK_BACK, Paces, foreseen, ours, seconds
+from pipelines.foreseeing import of_description
+from pipelines.showing.pace import LOOK_BACK, Paces, foreseen, seconds
 from pipelines.showing.page import SECTIONS
 from tests.pipelines.test_foreseeing import job as hyperparameters
 from trainyard.runs.execution import Step
@@ -92,13 +93,15 @@ def test_a_slow_training_is_told_with_its_part_and_asks_for_others_once():
 
 
 def test_what_is_foreseen_has_the_parts_that_metric_lines_have():
-    training = ours(described("now"))
+    training = of_description(described("now"))
     found = foreseen(training)
     parts = {part: s for part, s in found.seconds.items() if part != STEP}
     assert sum(parts.values()) == pytest.approx(found.seconds[STEP])
     assert set(parts) < {name.removesuffix("_seconds") for name in LINE}
     assert parts["communication"] == 0  # fsdp's is in forward_backward
-    ddp = ours(described("x", HyperParameters=hyperparameters(strategy="ddp", shard_degree="0")))
+    ddp = of_description(
+        described("x", HyperParameters=hyperparameters(strategy="ddp", shard_degree="0"))
+    )
     assert foreseen(ddp).seconds["communication"] > 0
 
 

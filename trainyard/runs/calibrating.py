@@ -1,0 +1,64 @@
+"""Learn from trainings that ran: one execution's, or those of all pipelines of the account."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from trainyard.common.errors import ForesightError
+from trainyard.foresight import calibration
+from trainyard.foresight.calibration import PLACE, Calibration, Measured
+from trainyard.foresight.spread import Spread
+from trainyard.foresight.time import foresee
+from trainyard.runs.execution import Execution, all_executions
+from trainyard.runs.measuring import SettingOf, measured
+
+ALL = "all"
+"""What stands for every execution."""
+
+
+def calibrate(
+    which: str, setting_of: SettingOf, region: str | None = None, place: Path = PLACE
+) -> Iterator[str]:
+    """Add the trainings of an execution, or of ``all``, to the calibration; lines that say so.
+
+    The file is written before the first line is given.
+
+    Raises:
+        ForesightError: no training counts; says why not.
+        ServiceError: there is no such execution, or AWS cannot be reached.
+    """
+    before = calibration.read(place)
+    arns = all_executions(region) if which == ALL else [which]
+    said = [line for arn in arns for line in measured(Execution(arn, region), setting_of)]
+    found = [one for one in said if isinstance(one, Measured)]
+    left_out = list(dict.fromkeys(one for one in said if isinstance(one, str)))
+    if not found:
+        why = "; ".join(left_out) or "it has no training that succeeded"
+        raise ForesightError(f"--calibrate {which}: nothing to learn from: {why}")
+    after = before.with_trainings(found)
+    after.write(place)
+    yield from _told(found, left_out, before, after)
+    yield f"kept in {place}, which plan, advise, watch and report read"
+
+
+def _told(
+    found: Sequence[Measured], left_out: Sequence[str], before: Calibration, after: Calibration
+) -> Iterator[str]:
+    for one in {each.job: each for each in found}.values():
+        shipped = foresee(one.setting).step_seconds
+        yield (
+            f"{one.job.rpartition('/')[2]}: {one.step_seconds:.3g} s a step on {one.setting.gpus} "
+            f"× {one.setting.gpu} ({one.lines} lines), {one.step_seconds / shipped.p50:.2f} times "
+            f"the shipped {shipped.p50:.3g} s"
+        )
+    yield from (f"left out: {line}" for line in left_out)
+    for gpu in dict.fromkeys(one.setting.gpu for one in found):
+        example = next(one.setting for one in found if one.setting.gpu == gpu)
+        shipped = foresee(example).step_seconds
+        then, now = (_factor(one.adjusted(example, shipped), shipped) for one in (before, after))
+        yield f"{gpu}, {after.count(gpu)} trainings: foreseen times {then} before, {now} now"
+
+
+def _factor(step: Spread, shipped: Spread) -> str:
+    """``1.12 (1.04 – 1.21)``."""
+    p10, p50, p90 = (value / shipped.p50 for value in (step.p10, step.p50, step.p90))
+    return f"{p50:.2f} ({p10:.2f} – {p90:.2f})"
