@@ -7,8 +7,11 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from trainyard.foresight.advice import Advice, Candidate
+from trainyard.foresight.reasons import dollars
+from trainyard.foresight.rules import count
 
 DAY = 24.0
 COLOURS = ("#2563eb", "#d97706", "#16a34a", "#9333ea", "#dc2626", "#0891b2", "#64748b")
@@ -37,8 +40,16 @@ def draw(advice: Advice, place: Path) -> None:
         _bounds(axes, advice)
         axes.set(xscale="log", yscale="log", xlabel="days", ylabel="USD")
         _plain(axes)
-        axes.legend(handles=_legend(advice, colours), frameon=False, loc="upper right")
+        axes.legend(
+            handles=_legend(advice, colours), loc="upper right", framealpha=0.9, edgecolor="none"
+        )
+        axes.set_title(_title(advice), loc="left", fontsize=11)
         figure.savefig(place, dpi=150, metadata=_undated(place))
+
+
+def _title(advice: Advice) -> str:
+    question = advice.question
+    return f"{count(question.parameters)} parameters on {count(question.tokens)} tokens"
 
 
 def _undated(place: Path) -> dict[str, Any] | None:
@@ -93,10 +104,6 @@ def _bounds(axes: Any, advice: Advice) -> None:
 
 def _plain(axes: Any) -> None:
     """Numbers as people read them on both logarithmic axes."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    from trainyard.foresight.reasons import dollars
-
     for axis, words in ((axes.xaxis, lambda value, _: f"{value:g}"), (axes.yaxis, None)):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_formatter(NullFormatter())

@@ -22,6 +22,8 @@ WHEN = {
     "save": "save",
 }
 HOUR = 3600.0
+WORDS = 4
+"""Columns of words; all others are of figures."""
 FRONTIER = 6
 """Points of the frontier that a line has room for."""
 
@@ -72,19 +74,26 @@ def aim(question: Question) -> str:
 
 def _table(best: Sequence[Candidate]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for name in ("", "machines", "layout", "batch", "recompute"):
-        table.add_column(name, no_wrap=True)
-    unit, size = span(best[0].hours.p50)
-    for name in ("GiB", "step s", "MFU", f"{unit} (p10–p90)", "USD (p10–p90)"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    for number, name in enumerate(heads(best[0])):
+        table.add_column(name, justify="left" if number < WORDS else "right", no_wrap=True)
     for number, one in enumerate(best, 1):
-        table.add_row(str(number), *_row(one, size), style="bold" if number == 1 else "")
+        style = "bold" if number == 1 else ""
+        table.add_row(str(number), *cells(one, best[0]), style=style)
     return table
 
 
-def _row(one: Candidate, unit: float) -> tuple[str, ...]:
-    it = one.setting
-    peak = one.memory.peak.p50
+def heads(first: Candidate) -> tuple[str, ...]:
+    """What the columns of a table of candidates hold; the first one says the unit of time."""
+    unit, _ = span(first.hours.p50)
+    words = ("machines", "layout", "batch", "recompute", "GiB", "step s", "MFU")
+    return (*words, f"{unit} (p10–p90)", "USD (p10–p90)")
+
+
+def cells(one: Candidate, first: Candidate) -> tuple[str, ...]:
+    """A row of that table."""
+    it, peak = one.setting, one.memory.peak.p50
+    _, unit = span(first.hours.p50)
     there = f"{peak:.{0 if peak > 2 else 1}f} of {one.memory.usable_gib:.0f}"
     mark = "~" if one.offer.estimated else ""
     return (
@@ -141,7 +150,7 @@ def _money(spread: Spread) -> str:
 
 def _grounds(advice: Advice, best: Sequence[Candidate]) -> list[Text]:
     first, question = best[0], advice.question
-    lines = [Text(f"1  {line}") for line in _detail(first)]
+    lines = [Text(f"1  {line}") for line in detail(first)]
     lines += [
         Text(f"{number}  {why_not(other, first, question)}")
         for number, other in enumerate(best[1:], 2)
@@ -156,7 +165,8 @@ def _grounds(advice: Advice, best: Sequence[Candidate]) -> list[Text]:
     return lines
 
 
-def _detail(one: Candidate) -> Iterator[str]:
+def detail(one: Candidate) -> Iterator[str]:
+    """On what a candidate spends its memory, its run and its step, a line each."""
     sizes = sorted(one.memory.categories.items(), key=lambda item: -item[1].p50)
     held = ", ".join(
         f"{name} {figure(size.p50)}"

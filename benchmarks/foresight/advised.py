@@ -1,0 +1,158 @@
+"""The advice for three models on 1 T tokens, as a page of the guides: docs/advice.md.
+
+python -m benchmarks.foresight.advised       writes it anew
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainyard.common import whole_file
+from trainyard.foresight.advice import Advice, Candidate, advise
+from trainyard.foresight.asking import allowed
+from trainyard.foresight.interruptions import TABLE
+from trainyard.foresight.machines import machines
+from trainyard.foresight.models import published
+from trainyard.foresight.question import Offer, Question
+from trainyard.foresight.reasons import simpler, why_not
+from trainyard.foresight.rules import count, rules_of
+from trainyard.foresight.screen import cells, detail, heads
+from trainyard.foresight.setting import Setting
+from trainyard.plan.prices import load
+
+FILE = Path(__file__).parents[2] / "docs/advice.md"
+TOKENS = 1e12
+REGION = "us-east-1"
+TYPES = ("ml.p4d.24xlarge", "ml.p5.48xlarge", "ml.p5en.48xlarge")
+DAY = 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One model, and what is asked of it."""
+
+    title: str
+    model: str
+    batch: int
+    """Samples of a step."""
+
+    days: int
+    nodes: int
+
+    @property
+    def command(self) -> str:
+        """What asks for one of its tables."""
+        return (
+            f"trainyard advise --model {self.model} --tokens 1T --global-batch {self.batch} "
+            f"--deadline {self.days}d --max-nodes {self.nodes} --instances TYPE"
+        )
+
+
+CASES = (
+    Case("7B", "llama-2-7b", 1024, 30, 32),
+    Case("70B", "llama-3-70b", 512, 90, 64),
+    Case("405B", "llama-3-405b", 2048, 365, 128),
+)
+
+HEAD = Path(__file__).parent / "text/advised.md"
+
+
+def page() -> str:
+    """The whole page."""
+    head = HEAD.read_text(encoding="utf-8")
+    return "\n".join([head, *(line for case in CASES for line in section(case)), *sources()])
+
+
+def section(case: Case, types: Sequence[str] = TYPES) -> Iterator[str]:
+    """One model: its question, its best layout on each type, and what that is better than."""
+    offers, _ = allowed(",".join(types), REGION)
+    found = [advise(_question(case, offer)) for offer in offers]
+    question = found[0].question
+    batch = count(question.global_batch * question.model.sequence)
+    yield f"## {case.title}: {case.model}"
+    yield ""
+    yield (
+        f"{count(question.parameters)} parameters ({published(case.model).source}) on 1 T tokens: "
+        f"{question.steps:,} steps of {question.global_batch:,} × {question.model.sequence:,} "
+        f"({batch} tokens), in {case.days} days, on up to {case.nodes} instances of one type."
+    )
+    yield f"\n```\n{case.command}\n```\n"
+    yield from _table([advice.ranked[0] for advice in found if advice.ranked])
+    for advice in found:
+        yield from _reasons(advice)
+    yield from (f"{line}\n" for line in rules_of(question))
+
+
+def _question(case: Case, offer: Offer) -> Question:
+    shape = published(case.model).shape
+    return Question(
+        model=Setting(gpu=offer.machine.gpu, compile=True, **shape),
+        tokens=TOKENS,
+        global_batch=case.batch,
+        offers=[offer],
+        max_nodes=case.nodes,
+        deadline=case.days * DAY,
+        region=REGION,
+    )
+
+
+def _table(best: Sequence[Candidate]) -> Iterator[str]:
+    titles = heads(best[0])
+    yield f"| {' | '.join(titles)} |"
+    yield "|" + "---|" * len(titles)
+    for one in best:
+        yield f"| {' | '.join(cells(one, best[0]))} |"
+    yield ""
+
+
+def _reasons(advice: Advice) -> Iterator[str]:
+    """On what a layout spends memory and time, and why the plain ones and its runner-up lost."""
+    question = advice.question
+    yield f"On {question.offers[0].name}, of {advice.count.layouts:,} layouts:\n"
+    if not advice.ranked:
+        yield "- No layout fits. " + "; ".join(advice.remedies)
+        yield ""
+        return
+    first = advice.ranked[0]
+    yield from (f"- {line}" for line in detail(first))
+    rivals = (o for o in advice.ranked if o.place == first.place and o.strategy != first.strategy)
+    if rival := next(rivals, None):
+        yield f"- {cells(rival, first)[1]}: {why_not(rival, first, question)}"
+    yield from (f"- {line}" for line in simpler(first, advice.ranked, question))
+    yield ""
+
+
+def sources() -> Iterator[str]:
+    """Where prices and rates of interruptions are from."""
+    yield "## Prices and interruptions"
+    yield ""
+    yield f"| instance | USD an hour, {REGION} | source |"
+    yield "|---|---|---|"
+    prices = load(REGION)
+    for name in TYPES:
+        entry = prices.table["training"][name]
+        source = prices.sources[entry["source"]]
+        what = " ".join(source["what"].split())
+        yield f"| {name} | {entry['usd']:.2f} | {what} ({source['date']}) |"
+    yield ""
+    rates = "; ".join(f"{one['rate']}: {_source(one['source'])}" for one in TABLE["failures"])
+    yield f"Failures of 1,000 nodes of 8 GPUs and a day, as p10, median and p90: {rates}."
+    yield ""
+    unstated = dict.fromkeys(
+        said for name in TYPES for said in machines(name, 1, REGION).guessed if "spot" not in said
+    )
+    yield f"Guessed: {'; '.join(unstated)}."
+
+
+def _source(name: str) -> str:
+    return TABLE["sources"][name]["what"]
+
+
+def main() -> None:
+    """Write the page."""
+    whole_file.write(FILE, page().rstrip() + "\n")
+    print(f"{FILE}: written")
+
+
+if __name__ == "__main__":
+    main()

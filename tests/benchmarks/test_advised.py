@@ -1,0 +1,19 @@
+"""The page of advice: what its command writes."""
+
+from benchmarks.foresight.advised import CASES, FILE, HEAD, Case, section
+
+
+def test_a_section_has_a_table_reasons_and_sources():
+    few = Case("7B", "llama-2-7b", 1024, 365, 1)
+    text = "\n".join(section(few, ("ml.p5.48xlarge",)))
+    assert "| 1 × p5.48xlarge |" in text
+    for part in (few.command, "- memory: ", "- the run: ", "- the step: ", "- FSDP alone, all"):
+        assert part in text
+    assert text.count("arXiv") >= 3
+
+
+def test_the_page_has_what_its_command_writes():
+    written = FILE.read_text(encoding="utf-8")
+    assert written.startswith(HEAD.read_text(encoding="utf-8"))
+    for case in CASES:
+        assert f"## {case.title}: {case.model}" in written and case.command in written
