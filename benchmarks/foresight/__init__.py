@@ -1,0 +1,1 @@
+"""What foresight predicts against what was measured, here and elsewhere."""

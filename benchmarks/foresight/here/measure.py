@@ -1,0 +1,132 @@
+"""Runs settings as real trainings: CPU seconds a step and peak memory of all their ranks."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from rich.progress import track
+
+from benchmarks.foresight.here.settings import Here
+from training.data.writer import write_dataset
+from training.workloads import load_packing
+from trainyard.common import whole_file
+
+SPEED = 5e10
+"""Operations a CPU second, about, to choose how many steps are made: two seconds' worth."""
+
+WARM = 3
+"""Steps that are not counted: memory is taken, kernels are chosen."""
+
+SAMPLES = 512
+SECONDS = 600
+
+
+def steps(setting: Here) -> int:
+    """How many are made; the fewest leave five that count."""
+    return WARM + max(5, min(15, round(2 * SPEED / setting.operations)))
+
+
+def measured(setting: Here, scratch: Path) -> dict[str, float]:
+    """``cpu_seconds`` a step: of each rank the median of its steps, added up; ``peak_bytes``: of
+    the rank that had most resident.
+
+    Raises:
+        RuntimeError: a rank failed; with the end of its log.
+    """
+    root = scratch / f"{abs(hash(setting)):x}"
+    data = _data(setting, scratch)
+    (root / "input").mkdir(parents=True)
+    (root / "input/data").symlink_to(data)
+    told = _run(setting, root)
+    return {
+        "cpu_seconds": sum(median(one["cpu_seconds"][WARM:]) for one in told),
+        "peak_bytes": max(one["peak_bytes"] for one in told),
+    }
+
+
+def measure(settings: Sequence[Here], file: Path) -> dict[Here, dict[str, float]]:
+    """What is in ``file`` already, and what it lacks of ``settings``: measured and appended."""
+    found = recorded(file)
+    with tempfile.TemporaryDirectory() as scratch:
+        for setting in track([one for one in settings if one not in found], "measuring"):
+            found[setting] = measured(setting, Path(scratch))
+            line = json.dumps({"setting": setting.told(), **found[setting]})
+            before = file.read_bytes() if file.exists() else b""
+            whole_file.write(file, before + line.encode() + b"\n")
+    return {one: found[one] for one in settings}
+
+
+def recorded(file: Path) -> dict[Here, dict[str, float]]:
+    """What a file of measurements holds; nothing where there is none."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    found = [json.loads(line) for line in lines]
+    return {Here(**one.pop("setting")): one for one in found}
+
+
+def _run(setting: Here, root: Path) -> list[dict[str, Any]]:
+    given = setting.loop(steps(setting)) | {
+        "workload": "language_model",
+        "workload_config": json.dumps(setting.model),
+        "root": root,
+    }
+    arguments = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [_start(root, rank, setting.ranks, port, arguments) for rank in range(setting.ranks)]
+    try:
+        codes = [rank.wait(SECONDS) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    if any(codes):
+        raise RuntimeError(f"{setting.name}: {(root / 'log-0').read_text()[-2000:]}")
+    return [json.loads((root / f"took-{rank}.json").read_text()) for rank in range(setting.ranks)]
+
+
+def _start(
+    root: Path, rank: int, world: int, port: int, arguments: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+    }
+    module = "benchmarks.foresight.here.rank"
+    command = [sys.executable, "-m", module, str(root / f"took-{rank}.json"), *arguments]
+    with (root / f"log-{rank}").open("wb") as log:
+        return subprocess.Popen(
+            ["nice", *command], env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+def _data(setting: Here, scratch: Path) -> Path:
+    """Shards of random bytes, without padding: every sample is as long as the context."""
+    packing = load_packing("language_model", setting.model)
+    length = setting.context_length
+    folder = scratch / f"data-{length}"
+    for split, samples in (("train", SAMPLES), ("validation", 2)):
+        if not (folder / split).exists():
+            tokens = np.random.default_rng(0).integers(0, 256, (samples, length + 1))
+            write_dataset(
+                folder / split,
+                {"tokens": tokens.astype(np.uint16)},
+                packing.fields,
+                shard_bytes=10**6,
+                split=split,
+                workload=packing.info,
+            )
+    return folder
