@@ -108,7 +108,7 @@ def _prepare(strategy: Strategy, counted: Callable[[], AbstractContextManager]) 
 
     def filled(model: nn.Module) -> nn.Module:
         with counted():
-            _take_memory(model)
+            take_memory(model)
         return model
 
     strategy.filled = filled  # no value is written
@@ -132,7 +132,7 @@ def _step(strategy: Strategy, batches: Sequence, number: int, storages: Storages
         storages.call((t for t in state.values() if isinstance(t, Tensor)), "optimizer")
 
 
-def _take_memory(model: nn.Module) -> None:
+def take_memory(model: nn.Module) -> None:
     """What is on meta gets storages, which are counted.
 
     A fake tensor cannot be swapped into a parameter as ``fill.fill`` does it, a DTensor of one can.

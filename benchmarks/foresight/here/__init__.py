@@ -1,8 +1,8 @@
 """Predicted against measured CPU seconds and peak memory of trainings on this machine.
 
-    settings    the trainings, drawn by a seed
-    rank        one rank of a real training, which notes what each step took
-    measure     runs a setting
-    work        what a setting's steps do, counted without doing it
-    prediction  what that costs, by the probe's prices and what was calibrated
+settings    the trainings, drawn by a seed
+rank        one rank of a real training, which notes what each step took
+measure     runs a setting
+work        what a setting's steps do, counted without doing it
+prediction  what that costs, by the probe's prices and what was calibrated
 """

@@ -10,13 +10,13 @@ TEST, CALIBRATION = 17, 1017
 """Seeds: of the settings that are predicted before they are measured, and of those that constants
 are taken from."""
 
-LARGEST = 6e11
-"""Operations of a step, at most: some seconds on one core."""
+LARGEST = 1.2e11
+"""Operations of a step, at most: about a second on one core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """One training; ``micro_batches`` of ``micro_batch`` samples are a data-parallel rank's step."""
+    """One training; a step of a data-parallel rank is ``micro_batches`` × ``micro_batch`` samples."""
 
     layout: Literal["single", "ddp", "fsdp", "tensor", "pipeline"]
     layers: int

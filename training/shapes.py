@@ -1,0 +1,155 @@
+"""What memory and time need to know of a workload's model: JSON for ``trainyard advise --shapes``.
+
+python -m training.shapes --workload my_package.my_workload --workload-config '{…}' \\
+    [--data train/] [--samples 8] > shapes.json
+
+The model is traced without numbers, on one rank and on two that share its products, under each
+policy of recomputation; no weight takes memory. A workload that learns from its data (columns,
+classes), prepares its samples or has ragged ones needs a folder of its shards: ``--samples`` of
+them are the batch. Figures are those of a token: of a unit of the workload, where a sample has
+several.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import typer
+from rich.console import Console
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+from torch.distributed.device_mesh import init_device_mesh
+
+from training.data.dataset import Dataset
+from training.data.preparation import Preparation
+from training.simulation.units import Traced, traced
+from training.simulation.world import standing_for
+from training.workloads import Workload, load, read_settings
+from trainyard.common.errors import TrainingError, TrainyardError
+
+POLICIES = ("none", "selective", "full")
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+LOOKS = (DataDependentOutputException, DynamicOutputShapeException)
+"""What torch says where a model looks at numbers that are not there."""
+
+
+def main(
+    workload: Annotated[str, typer.Option(help="As in a recipe.")] = "language_model",
+    workload_config: Annotated[str, typer.Option(help="Its settings as JSON.")] = "{}",
+    data: Annotated[Path | None, typer.Option(help="Shards of the train split.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Samples in the traced batch.")] = 2,
+    precision: Annotated[Literal["bf16", "fp32"], typer.Option(help="Of the products.")] = "bf16",
+) -> None:
+    """Print the model's units, their work and sizes, as JSON."""
+    made = load(workload, read_settings(workload_config), data)
+    print(json.dumps(shapes(made, batch(made, data, samples), samples, precision), indent=1))
+
+
+def batch(workload: Workload, data: Path | None, samples: int) -> dict[str, Tensor]:
+    """The first samples of a folder of shards, or zeros.
+
+    Raises:
+        TrainingError: the folder is needed and not given.
+    """
+    if data is not None:
+        dataset = Dataset(data)
+        workload.fit(dataset)
+        return Preparation.of(workload).batch(dataset.read(range(samples)))
+    fields = workload.packing.fields
+    ragged = [name for name, field in fields.items() if field.shape is None]
+    if ragged or hasattr(workload, "prepare"):
+        why = f"{', '.join(ragged)} is of any width" if ragged else "it prepares its samples"
+        raise TrainingError(f"the workload's samples have no one shape: {why}; give --data FOLDER")
+    return {
+        name: torch.zeros(samples, *(field.shape or ()), dtype=getattr(torch, field.dtype))
+        for name, field in fields.items()
+    }
+
+
+def shapes(
+    workload: Workload, batch: Mapping[str, Tensor], samples: int, precision: str = "bf16"
+) -> dict[str, Any]:
+    """The tree that ``trainyard.foresight.shapes.read`` takes.
+
+    Raises:
+        TrainingError: the model needs data that it was not fitted on.
+    """
+    sequence = max(1, round(float(workload.units(batch)) / samples))
+    tokens = samples * sequence
+    alone = {policy: _trace(workload, batch, precision, policy) for policy in POLICIES}
+    shared = {policy: _halves(workload, batch, precision, policy) for policy in POLICIES}
+    first = alone["none"]
+    units = []
+    for number, part in enumerate(first.parts):
+        half = shared["none"] and shared["none"].parts[number]
+        unit = {
+            "name": _name(number, len(first.parts)),
+            "parameters": part.parameters,
+            "trained": part.trained,
+            "replicated": half.replicated if half else part.parameters,
+            "matmul_flops": part.matmul_flops / tokens,
+            "attention_flops": part.attention_flops / tokens,
+            "elementwise_bytes": part.elementwise_bytes / tokens,
+            "kept": {p: _kept(alone[p], shared[p], number, tokens) for p in POLICIES},
+            "output_bytes": part.output / tokens,
+            "count": 1,
+        }
+        if units and unit | {"count": units[-1]["count"]} == units[-1]:
+            units[-1]["count"] += 1
+        else:
+            units.append(unit)
+    logits = max(1, first.outputs // tokens)
+    return {"units": units, "sequence": sequence, "logits": logits, "tied": first.tied}
+
+
+def _name(number: int, count: int) -> str:
+    if count == 1:
+        return "model"
+    return "embedding" if number == 0 else "head" if number == count - 1 else "block"
+
+
+def _kept(alone: Traced, shared: Traced | None, number: int, tokens: int) -> dict[str, float]:
+    """Bytes that two ranks keep whole, and those that they share: one keeps both."""
+    one = alone.parts[number].kept
+    two = shared.parts[number].kept if shared else one
+    split = min(max(0, 2 * (one - two)), one)
+    return {"whole": (one - split) / tokens, "split": split / tokens}
+
+
+def _trace(workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str) -> Traced:
+    given = {"precision": TYPES[precision], "policy": policy}
+    try:
+        return traced(workload, batch, **given)
+    except LOOKS:
+        torch.manual_seed(0)
+        return traced(workload, batch, real=True, **given)
+
+
+def _halves(
+    workload: Workload, batch: Mapping[str, Tensor], precision: str, policy: str
+) -> Traced | None:
+    """On one of two tensor-parallel ranks; None of a workload whose model is not split."""
+    with standing_for(0, 2):
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tensor",))
+        try:
+            return traced(
+                workload, batch, precision=TYPES[precision], policy=policy, mesh=mesh["tensor"]
+            )
+        except (TrainingError, *LOOKS):
+            return None
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    try:
+        app()
+    except TrainyardError as error:
+        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False)
+        sys.exit(1)
