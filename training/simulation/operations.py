@@ -1,10 +1,13 @@
 """What one operator of torch has to do: what kind of work, how many operations, how many bytes."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -14,6 +17,7 @@ ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention", "fl
 BATCHED = ("aten::bmm", "aten::baddbmm")
 """Products in which no operand is a weight, in practice: attention that is written out."""
 
+MATRICES = ("aten::mm", "aten::addmm")
 LOOKED_UP = "aten::embedding"
 MADE = ("aten::empty", "aten::new_empty", "aten::lift_fresh", "aten::_unsafe_view", "prim::")
 """Operators, or their beginnings, that touch no element; views are known besides."""
@@ -30,6 +34,7 @@ class Operation:
         flops: of products and attention, as torch's FlopCounterMode counts them: two for a
             multiplication and an addition, none left out for being causal.
         bytes: read and written; 0 of a view.
+        sizes: rows, inner width and columns of a product of two matrices; else empty.
     """
 
     name: str
@@ -37,6 +42,41 @@ class Operation:
     dtype: str
     flops: int
     bytes: int
+    sizes: tuple[int, ...] = ()
+
+
+class Calls(TorchDispatchMode):
+    """Inside, counts the calls of operators, those on DTensors as what they do on this rank.
+
+    Attributes:
+        found: call → how often.
+        on_dtensors: calls on DTensors, for each of which torch finds out what ranks have to do.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[Operation] = Counter()
+        self.on_dtensors = 0
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.found.clear()
+        self.on_dtensors = 0
+
+    def __torch_dispatch__(
+        self,
+        operator: Callable,
+        types: Sequence[type],
+        args: tuple = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if any(kind is DTensor for kind in types):
+            self.on_dtensors += 1
+            return NotImplemented  # comes again, part by part
+        made = operator(*args, **(kwargs or {}))
+        if not operator.name().startswith("prim::"):  # asked by a tensor without contents alone
+            self.found[seen(operator, args, kwargs or {}, made)] += 1
+        return made
 
 
 def seen(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> Operation:
@@ -51,7 +91,15 @@ def seen(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: An
     read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
     if name == LOOKED_UP:
         read = results  # the rows that are asked for, not the table
-    return Operation(name, kind, dtype, flops, sum(map(_size, (*read, *results))))
+    moved = sum(map(_size, (*read, *results)))
+    return Operation(name, kind, dtype, flops, moved, _sizes(name, args))
+
+
+def _sizes(name: str, args: Sequence[Any]) -> tuple[int, ...]:
+    if name not in MATRICES:
+        return ()
+    left, right = (one.shape for one in args[-2:])
+    return (left[0], left[1], right[1])
 
 
 def _kind(operator: Any, name: str, flops: int) -> Kind:

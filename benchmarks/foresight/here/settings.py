@@ -16,7 +16,7 @@ LARGEST = 1.2e11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """One training; a step of a data-parallel rank is ``micro_batches`` × ``micro_batch`` samples."""
+    """One training; a data-parallel rank takes ``micro_batches`` of ``micro_batch`` samples."""
 
     layout: Literal["single", "ddp", "fsdp", "tensor", "pipeline"]
     layers: int

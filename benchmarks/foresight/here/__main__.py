@@ -1,0 +1,157 @@
+"""Predicted against measured CPU seconds a step and peak memory of 30 trainings on this machine.
+
+python -m benchmarks.foresight.here --calibrate     probe, and measure 40 other trainings
+python -m benchmarks.foresight.here --predict       write predictions.json, which is committed
+python -m benchmarks.foresight.here --measure       measure the 30, which is committed later
+python -m benchmarks.foresight.here [--json]        compare both, as they lie here
+
+Each takes some ten minutes on two idle cores. A training is a real one, of ranks with one thread
+each, over gloo; CPU seconds are those of all its ranks, user and system, so a machine that is busy
+with other things measures about the same as an idle one.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import mean
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.foresight.here.measure import measure, recorded
+from benchmarks.foresight.here.prediction import COVERED, Model, Prices, fitted, seconds, size
+from benchmarks.foresight.here.settings import CALIBRATION, TEST, Here, drawn
+from benchmarks.foresight.here.work import Rank, works
+from training.probe import probed
+from trainyard.common import whole_file
+from trainyard.common.errors import DataError
+
+FOLDER = Path(__file__).parent
+PROBE, CALIBRATED = FOLDER / "probe.json", FOLDER / "calibration.jsonl"
+PREDICTED, MEASURED = FOLDER / "predictions.json", FOLDER / "measured.jsonl"
+FIGURES = {"cpu_seconds": seconds, "peak_bytes": size}
+"""What is predicted → the parts that it is a sum of."""
+
+SETTINGS, OTHERS = 30, 40
+
+
+def main(
+    calibrate: Annotated[bool, typer.Option("--calibrate")] = False,
+    predict: Annotated[bool, typer.Option("--predict")] = False,
+    run: Annotated[bool, typer.Option("--measure")] = False,
+    work: Annotated[Path, typer.Option(help="What is counted is kept here.")] = Path("work.jsonl"),
+    json_: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
+) -> None:
+    """Calibrate, predict, measure or compare."""
+    if calibrate:
+        whole_file.write(PROBE, json.dumps(probed(ranks=2, threads=1), indent=1).encode())
+        measure(drawn(CALIBRATION, OTHERS), CALIBRATED)
+    if predict:
+        whole_file.write(PREDICTED, json.dumps(predictions(work), indent=1).encode() + b"\n")
+    if run:
+        if not PREDICTED.exists():
+            raise DataError(f"{PREDICTED.name} is missing: predict before you measure")
+        measure(drawn(TEST, SETTINGS), MEASURED)
+    if not (calibrate or predict or run):
+        told = json.loads(PREDICTED.read_text())
+        found = comparison(told["settings"], recorded(MEASURED))
+        print(json.dumps(found["figures"])) if json_ else report(found)
+
+
+def predictions(cache: Path) -> dict[str, Any]:
+    """Of each setting both figures: median, p10 and p90; with what they were made of."""
+    probe = json.loads(PROBE.read_text())
+    prices, measured = Prices(probe), recorded(CALIBRATED)
+    settings = drawn(TEST, SETTINGS)
+    if known := [one.name for one in settings if one in measured]:
+        raise DataError(f"{CALIBRATED.name} has {known[0]}, which is to be predicted")
+    counted = works([*measured, *settings], cache)
+    models = {
+        name: fitted(
+            [parts(one, counted[one], prices) for one in measured], _column(measured, name)
+        )
+        for name, parts in FIGURES.items()
+    }
+    said = {name: probe[name] for name in ("processor", "torch", "ranks", "threads")}
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "probed": probe["date"],
+        **said,
+        "calibrated_on": len(measured),
+        "factors": {name: dict(one.factors) for name, one in models.items()},
+        "settings": [_predicted(one, counted[one], prices, models) for one in settings],
+    }
+
+
+def _predicted(
+    setting: Here, ranks: Sequence[Rank], prices: Prices, models: Mapping[str, Model]
+) -> dict[str, Any]:
+    told: dict[str, Any] = {"setting": setting.told()}
+    for name, model in models.items():
+        value, factor = model.of(FIGURES[name](setting, ranks, prices)), float(np.exp(model.off))
+        told[name] = {"p10": value / factor, "p50": value, "p90": value * factor}
+    return told
+
+
+def comparison(
+    predicted: Sequence[Mapping[str, Any]], measured: Mapping[Here, Mapping[str, float]]
+) -> dict[str, Any]:
+    """``rows`` of settings that are predicted and measured, and ``figures`` over them."""
+    rows = []
+    for one in predicted:
+        setting = Here(**one["setting"])
+        if setting in measured:
+            rows.append({"name": setting.name} | _row(one, measured[setting]))
+    figures: dict[str, Any] = {}
+    for name in FIGURES if rows else ():
+        errors = [abs(row[name]["error"]) for row in rows]
+        figures[name] = {
+            "settings": len(rows),
+            "mean_error": mean(errors),
+            "worst_error": max(errors),
+            "within_10_percent": sum(one <= 0.1 for one in errors),
+            "inside_80_percent_interval": sum(row[name]["inside"] for row in rows),
+        }
+    return {"rows": rows, "figures": figures}
+
+
+def _row(one: Mapping[str, Any], measured: Mapping[str, float]) -> dict[str, Any]:
+    found = {}
+    for name in FIGURES:
+        low, value, high = (one[name][part] for part in ("p10", "p50", "p90"))
+        real = measured[name]
+        inside = bool(low <= real <= high)
+        found[name] = {
+            "predicted": value,
+            "measured": real,
+            "error": value / real - 1,
+            "inside": inside,
+        }
+    return found
+
+
+def report(found: Mapping[str, Any]) -> None:
+    """A row a setting, and the means."""
+    table = Table("setting", "CPU s", "predicted", "", "peak MB", "predicted", "", box=None)
+    for row in found["rows"]:
+        cells = [row["name"]]
+        for name, unit in (("cpu_seconds", 1.0), ("peak_bytes", 1e6)):
+            one = row[name]
+            numbers = (f"{one[what] / unit:.3g}" for what in ("measured", "predicted"))
+            cells += [*numbers, f"{one['error']:+.1%}" + ("" if one["inside"] else " outside")]
+        table.add_row(*cells)
+    Console(width=140).print(table)
+    for name, one in found["figures"].items():
+        print(
+            f"{name}: mean error {one['mean_error']:.1%}, worst {one['worst_error']:.1%}, "
+            f"{one['within_10_percent']} of {one['settings']} within 10 %, "
+            f"{one['inside_80_percent_interval']} inside their {COVERED:.0%} interval"
+        )
+
+
+if __name__ == "__main__":
+    typer.run(main)
