@@ -70,12 +70,10 @@ def predictions(cache: Path) -> dict[str, Any]:
     if known := [one.name for one in settings if one in measured]:
         raise DataError(f"{CALIBRATED.name} has {known[0]}, which is to be predicted")
     counted = works([*measured, *settings], cache)
-    models = {
-        name: fitted(
-            [parts(one, counted[one], prices) for one in measured], _column(measured, name)
-        )
-        for name, parts in FIGURES.items()
-    }
+    models = {}
+    for name, parts in FIGURES.items():
+        given = [parts(one, counted[one], prices) for one in measured]
+        models[name] = fitted(given, [one[name] for one in measured.values()])
     said = {name: probe[name] for name in ("processor", "torch", "ranks", "threads")}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -5,10 +5,9 @@ import multiprocessing
 import os
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -32,48 +31,47 @@ SECONDS = 600
 
 
 def steps(setting: Here) -> int:
-    """How many are made; the fewest leave five that count."""
-    return WARM + max(5, min(12, round(2 * SPEED / setting.operations)))
+    """How many are made; the fewest leave six that count."""
+    return WARM + max(6, min(12, round(2 * SPEED / setting.operations)))
 
 
-def measured(setting: Here, scratch: Path) -> dict[str, float]:
-    """``cpu_seconds`` a step: of each rank the median of its steps, added up; ``peak_bytes``: of
-    the rank that had most resident.
+def measure(settings: Sequence[Here], file: Path) -> dict[Here, dict[str, float]]:
+    """What is in ``file`` already, and what it lacks of ``settings``: measured and appended.
 
     Raises:
         RuntimeError: a rank failed; with the end of its log.
     """
-    root = scratch / f"{abs(hash(setting)):x}"
-    data = _data(setting, scratch)
-    (root / "input").mkdir(parents=True)
-    (root / "input/data").symlink_to(data)
-    told = _run(setting, root)
-    return {
-        "cpu_seconds": sum(median(one["cpu_seconds"][WARM:]) for one in told),
-        "peak_bytes": max(one["peak_bytes"] for one in told),
-    }
-
-
-def measure(settings: Sequence[Here], file: Path) -> dict[Here, dict[str, float]]:
-    """What is in ``file`` already, and what it lacks of ``settings``: measured and appended."""
-    found = recorded(file)
+    known = recorded(file)
     with tempfile.TemporaryDirectory() as scratch:
-        for setting in track([one for one in settings if one not in found], "measuring"):
-            found[setting] = measured(setting, Path(scratch))
-            line = json.dumps({"setting": setting.told(), **found[setting]})
+        for setting in track([one for one in settings if one not in known], "measuring"):
+            line = json.dumps({"setting": setting.told(), "ranks": _run(setting, Path(scratch))})
             before = file.read_bytes() if file.exists() else b""
             whole_file.write(file, before + line.encode() + b"\n")
-    return {one: found[one] for one in settings}
+    known = recorded(file)
+    return {one: known[one] for one in settings}
 
 
 def recorded(file: Path) -> dict[Here, dict[str, float]]:
-    """What a file of measurements holds; nothing where there is none."""
+    """What a file of measurements holds: ``cpu_seconds`` a step and ``peak_bytes``.
+
+    Seconds are the lower quartile of a rank's steps, added up over the ranks: what others do on the
+    machine makes a step dearer (caches, memory), and never cheaper. Bytes are those of the rank
+    that had most resident.
+    """
     lines = file.read_text().splitlines() if file.exists() else []
-    found = [json.loads(line) for line in lines]
-    return {Here(**one.pop("setting")): one for one in found}
+    return {Here(**one["setting"]): _figures(one["ranks"]) for one in map(json.loads, lines)}
 
 
-def _run(setting: Here, root: Path) -> list[dict[str, Any]]:
+def _figures(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    steps = [np.percentile(one["cpu_seconds"][WARM:], 25) for one in ranks]
+    return {"cpu_seconds": float(sum(steps)), "peak_bytes": max(o["peak_bytes"] for o in ranks)}
+
+
+def _run(setting: Here, scratch: Path) -> list[dict[str, Any]]:
+    """What each rank of a real training has noted (``rank.train``)."""
+    root = scratch / f"{abs(hash(setting)):x}"
+    (root / "input").mkdir(parents=True)
+    (root / "input/data").symlink_to(_data(setting, scratch))
     given = setting.loop(steps(setting)) | {
         "workload": "language_model",
         "workload_config": json.dumps(setting.model),
