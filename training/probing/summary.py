@@ -26,6 +26,8 @@ def summary(found: Sequence[Mapping[str, Any]], gpus: int) -> dict[str, Any]:
     moved = min(row["bytes"] / row["seconds"] for row in largest)
     return {
         "name": NAME,
+        "accelerator": "",
+        "driver": "",
         "bf16_tflops": best / 1e12,
         "fp8_tflops": 0.0,
         "matmul_tflops": best / 1e12,

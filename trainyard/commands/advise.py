@@ -3,6 +3,7 @@
 trainyard advise --model llama-3-70b --tokens 1T --deadline 30d --instances ml.p5.48xlarge
 trainyard advise --layers 32 --hidden 4096 --set vocab=32000 --tokens 140B --budget 100000
 trainyard advise --shapes shapes.json --tokens 20B     # as python -m training.shapes prints them
+trainyard advise --machine probe.json …                # this machine: python -m training.probe
 trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
 trainyard advise --calibrate EXECUTION --setting setting.json     # learn from what a training took
 
@@ -21,7 +22,7 @@ import typer
 from pydantic import ValidationError
 
 from trainyard.common.errors import RecipeError
-from trainyard.foresight import asking
+from trainyard.foresight import asking, probe
 from trainyard.foresight import shapes as shapes_of
 from trainyard.foresight.advice import advise
 from trainyard.foresight.amounts import number
@@ -68,6 +69,10 @@ def main(
     spot: asking.SpotOption = False,
     mixture: asking.MixtureOption = False,
     region: Annotated[str, typer.Option(help="Whose prices.")] = "us-east-1",
+    machine: Annotated[
+        Path | None,
+        typer.Option(help="Instead of --instances: what python -m training.probe prints."),
+    ] = None,
     as_json: JsonOption = False,
     plot: asking.PlotOption = None,
     rows: Annotated[
@@ -84,6 +89,7 @@ def main(
     ] = None,
 ) -> None:
     """Advise machines and a layout for a training."""
+    here = None if machine is None else probe.offer(machine)
     if rows is not None:
         raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
     if learn_from is not None:
@@ -94,7 +100,7 @@ def main(
         refuse_place(plot)
     known, read = published(model) if model else None, _shapes(shapes)
     said, layout = _fields(given)
-    offers, elsewhere = asking.allowed(instances, region)
+    offers, elsewhere = ([here], []) if here else asking.allowed(instances, region)
     options = {"layers": layers, "hidden": hidden, "sequence": sequence}
     trained = _trained({**said, **options}, known, read, offers[0].machine.gpu)
     question = Question(
@@ -103,7 +109,7 @@ def main(
         global_batch=global_batch or _usual_batch(trained.sequence, known),
         offers=offers,
         elsewhere=elsewhere,
-        max_nodes=max_nodes,
+        max_nodes=1 if here else max_nodes,
         deadline=asking.deadline_hours(deadline),
         budget=budget,
         region=region,

@@ -5,9 +5,11 @@ import multiprocessing
 import os
 import socket
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -35,43 +37,56 @@ def steps(setting: Here) -> int:
     return WARM + max(6, min(12, round(2 * SPEED / setting.operations)))
 
 
-def measure(settings: Sequence[Here], file: Path) -> dict[Here, dict[str, float]]:
-    """What is in ``file`` already, and what it lacks of ``settings``: measured and appended.
+def measure(settings: Sequence[Here], file: Path, at_once: int = 1) -> None:
+    """Append to ``file`` what it lacks of ``settings``, measured, ``at_once`` of them at a time.
 
     Raises:
         RuntimeError: a rank failed; with the end of its log.
     """
     known = recorded(file)
-    with tempfile.TemporaryDirectory() as scratch:
-        for setting in track([one for one in settings if one not in known], "measuring"):
-            line = json.dumps({"setting": setting.told(), "ranks": _run(setting, Path(scratch))})
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(at_once) as threads:
+        for length in {setting.context_length for setting in settings}:
+            _data(length, Path(scratch))
+        lacking = [one for one in settings if one not in known]
+        given = ((one, Path(scratch)) for one in lacking)
+        for line in track(threads.map(_line, *zip(*given, strict=True)), total=len(lacking)):
             before = file.read_bytes() if file.exists() else b""
             whole_file.write(file, before + line.encode() + b"\n")
-    known = recorded(file)
-    return {one: known[one] for one in settings}
 
 
 def recorded(file: Path) -> dict[Here, dict[str, float]]:
-    """What a file of measurements holds: ``cpu_seconds`` a step and ``peak_bytes``.
-
-    Seconds are the lower quartile of a rank's steps, added up over the ranks: what others do on the
-    machine makes a step dearer (caches, memory), and never cheaper. Bytes are those of the rank
-    that had most resident.
-    """
+    """What a file of measurements holds; of a setting that was measured again the mean."""
     lines = file.read_text().splitlines() if file.exists() else []
-    return {Here(**one["setting"]): _figures(one["ranks"]) for one in map(json.loads, lines)}
+    found: dict[Here, list[dict[str, Any]]] = {}
+    for one in map(json.loads, lines):
+        found.setdefault(Here(**one.pop("setting")), []).append(one)
+    names = ("cpu_seconds", "peak_bytes")
+    return {
+        setting: {name: mean(one[name] for one in several) for name in names}
+        for setting, several in found.items()
+    }
 
 
-def _figures(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    steps = [np.percentile(one["cpu_seconds"][WARM:], 25) for one in ranks]
-    return {"cpu_seconds": float(sum(steps)), "peak_bytes": max(o["peak_bytes"] for o in ranks)}
+def _line(setting: Here, scratch: Path) -> str:
+    """A setting's measurement as JSON.
+
+    ``cpu_seconds`` of a step: of each rank the median of its steps, added up. ``peak_bytes``: of
+    the rank that had most resident.
+    """
+    told = _run(setting, scratch)
+    figures = {
+        "cpu_seconds": sum(median(one["cpu_seconds"][WARM:]) for one in told),
+        "peak_bytes": max(one["peak_bytes"] for one in told),
+        "steps": [one["cpu_seconds"] for one in told],
+    }
+    return json.dumps({"setting": setting.told(), **figures})
 
 
 def _run(setting: Here, scratch: Path) -> list[dict[str, Any]]:
     """What each rank of a real training has noted (``rank.train``)."""
     root = scratch / f"{abs(hash(setting)):x}"
     (root / "input").mkdir(parents=True)
-    (root / "input/data").symlink_to(_data(setting, scratch))
+    (root / "input/data").symlink_to(_data(setting.context_length, scratch))
     given = setting.loop(steps(setting)) | {
         "workload": "language_model",
         "workload_config": json.dumps(setting.model),
@@ -110,10 +125,9 @@ def _start(root: Path, rank: int, world: int, port: int, arguments: Sequence[str
     return started
 
 
-def _data(setting: Here, scratch: Path) -> Path:
+def _data(length: int, scratch: Path) -> Path:
     """Shards of random bytes, without padding: every sample is as long as the context."""
-    packing = load_packing("language_model", setting.model)
-    length = setting.context_length
+    packing = load_packing("language_model", {"context_length": length})
     folder = scratch / f"data-{length}"
     for split, samples in (("train", SAMPLES), ("validation", 2)):
         if not (folder / split).exists():
