@@ -196,7 +196,10 @@ def _refusals(one: Candidate, question: Question) -> tuple[bool, bool]:
 
 def _aim(one: Candidate, question: Question) -> float:
     """What is to be small: cost where there is a deadline that is kept, time where it is missed, or
-    where there is a budget; the product of both where there is neither."""
+    where there is a budget; the product of both where there is neither. Time on a machine of one's
+    own, which has no price."""
+    if not one.usd.p50:
+        return one.hours.p50
     if question.deadline is not None:
         late = one.hours.p90 > question.deadline
         return one.hours.p50 if late else one.usd.p50

@@ -44,18 +44,19 @@ def main(
     predict: Annotated[bool, typer.Option("--predict")] = False,
     run: Annotated[bool, typer.Option("--measure")] = False,
     work: Annotated[Path, typer.Option(help="What is counted is kept here.")] = Path("work.jsonl"),
+    at_once: Annotated[int, typer.Option(min=1, help="Trainings measured at a time.")] = 1,
     json_: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
 ) -> None:
     """Calibrate, predict, measure or compare."""
     if calibrate:
         whole_file.write(PROBE, json.dumps(probed(ranks=2, threads=1), indent=1).encode())
-        measure(drawn(CALIBRATION, OTHERS), CALIBRATED)
+        measure(drawn(CALIBRATION, OTHERS), CALIBRATED, at_once)
     if predict:
         whole_file.write(PREDICTED, json.dumps(predictions(work), indent=1).encode() + b"\n")
     if run:
         if not PREDICTED.exists():
             raise DataError(f"{PREDICTED.name} is missing: predict before you measure")
-        measure(drawn(TEST, SETTINGS), MEASURED)
+        measure(drawn(TEST, SETTINGS), MEASURED, at_once)
     if not (calibrate or predict or run):
         told = json.loads(PREDICTED.read_text())
         found = comparison(told["settings"], recorded(MEASURED))

@@ -2,9 +2,9 @@
 
 Seconds are a sum over a step's calls. Each product, attention, moved tensor, optimizer's step and
 collective has the price that ``training.probe`` measured for its type and size; what torch and the
-strategies do in Python between them is proportional to counts: of calls, of calls on DTensors, of
-blocks that are computed again, of FSDP's units, of DDP's weights, of the micro-batches of stages.
-One factor for each of these is fitted, none negative, on settings other than those that are
+strategies do in Python between them is proportional to counts: of blocks whose operators are chosen
+one by one (selective), that are FSDP's units, or that are split over tensor-parallel ranks, and of
+steps. One factor for each of these is fitted, none negative, on settings other than those that are
 predicted. Bytes are those that are alive at the peak, and what a process has besides.
 """
 
@@ -21,6 +21,9 @@ from benchmarks.foresight.here.work import Call, Rank
 
 PRICED = ("product", "attention", "other", "optimizer", "collective")
 TYPES = ("float32", "bfloat16")
+CALLS = 1000
+"""What is counted costs as much as so many calls of torch, for each in the factor."""
+
 TIGHT = 0.05
 """How strongly the factor of what has a price is drawn to 1, what the probe says: a factor that is
 off by 1 counts as a setting that is off by so much."""
@@ -95,36 +98,27 @@ def _line(
 def seconds(setting: Here, ranks: Sequence[Rank], prices: Prices) -> dict[str, float]:
     """Priced parts of a step, all ranks together; what is counted is in calls' worth."""
     found = dict.fromkeys(PRICED, 0.0)
-    calls = 0
     for call in (call for rank in ranks for call in rank.calls):
-        calls += call.count
         if call.kind in found:
             found[call.kind] += call.count * prices.of(call)
-    passes = setting.layers * setting.micro_batches
-    # Data-parallel and tensor-parallel ranks have all blocks, pipeline ranks share them.
-    passes *= 1 if setting.layout == "pipeline" else setting.ranks
+    # Pipeline ranks share the blocks; of any other layout each has all of them, whole or in part.
+    blocks = setting.layers * setting.micro_batches
+    blocks *= 1 if setting.layout == "pipeline" else setting.ranks
     counts = {
-        "calls": calls,
-        "dtensors": sum(rank.on_dtensors for rank in ranks),
-        "selective": passes * (setting.recompute == "selective"),
-        "full": passes * (setting.recompute == "full"),
-        "units": passes * (setting.layout == "fsdp"),
-        "weights": sum(rank.weights for rank in ranks) * (setting.layout == "ddp"),
-        "stages": setting.micro_batches * setting.ranks * (setting.layout == "pipeline"),
-        "messages": sum(c.count for rank in ranks for c in rank.calls if c.kind == "collective"),
+        "selective": blocks * (setting.recompute == "selective"),
+        "sharded": blocks * (setting.layout == "fsdp"),
+        "split": blocks * (setting.layout == "tensor"),
         "steps": setting.ranks,
     }
-    return found | {name: count * prices.call for name, count in counts.items()}
+    return found | {name: count * CALLS * prices.call for name, count in counts.items()}
 
 
 def size(setting: Here, ranks: Sequence[Rank], prices: Prices) -> dict[str, float]:
     """Parts of the fullest rank's memory, bytes; what a process has besides is fitted by layout."""
     mib = float(2**20)
-    most = max(rank.peak_bytes for rank in ranks)
-    several = mib * 100 * (setting.ranks > 1)
-    meshes = mib * 100 * (setting.layout in ("fsdp", "tensor", "pipeline"))
-    again = mib * 100 * (setting.recompute == "selective")
-    return {"alive": most, "process": mib * 100, "ranks": several, "mesh": meshes, "again": again}
+    several = 100 * mib * (setting.ranks > 1)
+    alive = float(max(rank.peak_bytes for rank in ranks))
+    return {"alive": alive, "process": 100 * mib, "ranks": several}
 
 
 @dataclass(frozen=True)
