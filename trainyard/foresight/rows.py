@@ -2,6 +2,10 @@
 
 A row is a JSON object with fields of a Setting; what it leaves out has the field's default. Rows of
 ``benchmarks/foresight/rows/`` are understood, too: their fields are under ``row``.
+
+A pipeline whose row says nothing of ``accumulation`` is no pipeline of a single micro-batch: its
+``micro_batch`` is cut into as many micro-batches as there are stages' ranks, as torchtitan cuts a
+local batch, where that divides it; the answer says so under ``assumed``.
 """
 
 import json
@@ -67,11 +71,23 @@ def _answer(line: str) -> dict[str, Any]:
     named = {"id": whole.get("id", row.get("id"))} if "id" in {**whole, **row} else {}
     try:
         _refuse_slips(ignored)
-        return {**named, **foreseen(Setting.model_validate(known)), "ignored": ignored}
+        setting, assumed = _setting(known)
+        return {**named, **foreseen(setting), "ignored": ignored, **assumed}
     except ValidationError as error:
         return {**named, "error": _problem(error, known)}
     except ValueError as error:
         return {**named, "error": str(error)}
+
+
+def _setting(row: Mapping[str, Any]) -> tuple[Setting, dict[str, str]]:
+    """The row's setting, and what was assumed of it."""
+    setting = Setting.model_validate(row)
+    stages, samples = setting.pipeline, setting.micro_batch
+    if stages == 1 or samples % stages or "accumulation" in setting.model_fields_set:
+        return setting, {}
+    cut = {"micro_batch": samples // stages, "accumulation": stages}
+    said = f"micro_batch {samples} is cut into {stages} micro-batches: accumulation was left out"
+    return setting.model_copy(update=cut), {"assumed": said}
 
 
 def _refuse_slips(ignored: list[str]) -> None:

@@ -70,3 +70,12 @@ def test_a_line_for_a_line(tmp_path):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(RecipeError, match="cannot be read"):
         rows.answer_file(tmp_path / "none.jsonl", io.StringIO())
+
+
+def test_a_pipeline_without_accumulation_has_as_many_micro_batches_as_ranks():
+    row = {**ROW, "pipeline": 4, "micro_batch": 8}
+    found = answer(row)
+    assert found["assumed"].startswith("micro_batch 8 is cut into 4")
+    cut = answer({**row, "micro_batch": 2, "accumulation": 4})
+    assert "assumed" not in cut and found["step_seconds"] == cut["step_seconds"]
+    assert "assumed" not in answer({**row, "accumulation": 1})
