@@ -5,6 +5,7 @@ Only reads. The SDK is not needed here: it compiled the definition.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -51,7 +52,8 @@ def make(definition: CompiledPipeline) -> Plan:
         given |= {ledger.PARAMETER: str(look.number)} if look else {}
         history, prices = History(sagemaker, there and wanted.name), load(definition.region)
         notes = _CodeNotes(s3, definition)
-        plan = complete(wanted, there, history, prices, given, notes, foresee)
+        ahead = partial(foresee, region=definition.region)
+        plan = complete(wanted, there, history, prices, given, notes, ahead)
         document = started_with(wanted.document, given)
         found = tuple(overwritten(s3, document, plan.outcomes, NEW_DATA))
         drift = _drift(s3, definition, there) if there and plan.diff else plan.drift

@@ -60,7 +60,8 @@ def verdict(run: Ahead, budget: Budget) -> Verdict:
     alike = not run.given.keys() - FOUND
     history = run.history if alike else History(None, None)
     prices = load(run.region)
-    costs = estimate(run.document, run.outcomes, history, prices, foresee(run.document))
+    foresight = foresee(run.document, run.region)
+    costs = estimate(run.document, run.outcomes, history, prices, foresight)
     return check_budget(budget, costs, prices, seen=alike)
 
 
