@@ -95,7 +95,9 @@ def data(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
     trained = model.trained / (setting.tensor * setting.pipeline)
     width, gradient = WIDTH[setting.precision], WIDTH[setting.gradients_in]
     if setting.shard == "none":
-        return DataTraffic(waited=_ring(setting, 2 * trained * gradient, ranks))
+        seconds = _ring(setting, 2 * trained * gradient, ranks)
+        alone = setting.tensor * setting.pipeline == 1  # torch's DDP; Megatron's waited
+        return DataTraffic(hidden=seconds) if alone else DataTraffic(waited=seconds)
     if setting.shard == "optimizer":
         return DataTraffic(hidden=_ring(setting, trained * (gradient + width), ranks))
     full = setting.shard == "full"
@@ -126,4 +128,7 @@ def _between(setting: Setting, volume: float, groups: int) -> float:
     """Seconds in which the groups of hybrid sharding sum their shards."""
     if groups == 1:
         return 0.0
-    return volume * (groups - 1) / groups * setting.node_size / network(setting)
+    volume *= (groups - 1) / groups
+    if setting.nodes == 1:
+        return volume / link(setting)
+    return volume * setting.node_size / network(setting)
