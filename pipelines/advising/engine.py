@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipelines.foreseeing import PRECISIONS
 from pipelines.recipe.config import Recipe
 from training.config import TrainConfig
 from training.layout import FSDP
@@ -81,6 +82,11 @@ def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
     told = loop.model_dump()
 
     def refuse(setting: Setting) -> str | None:
+        if setting.precision not in PRECISIONS.values():
+            return (
+                f"a {setting.gpu} has no bfloat16, and our loop no {setting.precision}: set "
+                "train.loop.precision to float32, or take other machines"
+            )
         try:
             changed = TrainConfig.model_validate({**told, **fields(setting, loop)})
             changed.micro_batches(setting.gpus)

@@ -16,6 +16,10 @@ Shard = Literal["none", "optimizer", "gradients", "full"]
 Recompute = Literal["none", "selective", "full"]
 
 
+BEFORE_AMPERE = frozenset({"T4", "V100-16", "V100-32"})
+"""Devices without bfloat16 (NVIDIA A100 Tensor Core GPU Architecture, 2020, table 4)."""
+
+
 class Fit(Protocol):
     """What memory says of one layout."""
 
@@ -166,7 +170,7 @@ def _degrees(
                 for interleave in space.interleave:
                     if not _stages(base.layers, pipeline, interleave):
                         continue
-                    for precision in space.precision:
+                    for precision in _precisions(base, space):
                         degrees = {
                             "tensor": tensor,
                             "sequence_parallel": tensor > 1,
@@ -177,6 +181,15 @@ def _degrees(
                             "data": data,
                         }
                         yield degrees, global_batch // data
+
+
+def _precisions(base: Setting, space: Space) -> Iterator[str]:
+    """Those that the device multiplies in; before Ampere, float16 stands for bfloat16."""
+    for precision in space.precision:
+        if precision == "bf16" and base.gpu in BEFORE_AMPERE:
+            yield "fp16"
+        elif precision != "fp8" or base.device.fp8_tflops:
+            yield precision
 
 
 def _splits(base: Setting, tensor: int) -> bool:

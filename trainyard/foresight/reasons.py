@@ -116,6 +116,8 @@ def simpler(
     Args:
         told: candidates that are told of anyway.
     """
+    if best.setting.gpus == 1:  # nobody to share with
+        return
     for name, fields in PLAIN:
         layout = {**_ALONE, **fields}
         if all(getattr(best.setting, field) == value for field, value in layout.items()):
@@ -137,7 +139,8 @@ def _lacks(best: Candidate, layout: Mapping[str, Any], question: Question) -> st
     least = {"micro_batch": 1, "sequence_parallel": False, "recompute": "full"}
     setting = best.setting.model_copy(update={**least, **layout})
     needs = question.ask(setting)
-    return None if needs.fits == "yes" else f"does not fit: {fills(needs)}"
+    does = {"no": "does not fit", "unsure": "may not fit"}.get(needs.fits)
+    return f"{does}: {fills(needs)}" if does else None
 
 
 def dollars(usd: float) -> str:

@@ -113,6 +113,18 @@ def test_what_the_engine_refuses_is_counted():
     assert count.refusal == "no pipelines here" and count.refused > 0
 
 
+@pytest.mark.parametrize(("gpu", "asked", "had"), [
+    ("V100-16", ("bf16",), {"fp16"}),
+    ("A100-40", ("bf16", "fp8"), {"bf16"}),
+    ("H100-80", ("bf16", "fp8"), {"bf16", "fp8"}),
+])  # fmt: skip
+def test_a_device_is_given_precisions_that_it_has(gpu: str, asked: tuple[str, ...], had: set[str]):
+    machine = Machine(gpu=gpu, gpus=8, node_gbps=100)
+    space = Space(precision=asked, tensor=(1,), pipeline=(1,))
+    found = fitting(LLAMA, machine, 1, 64, space, size(100.0), Count())
+    assert {setting.precision for setting, _ in found} == had
+
+
 @pytest.mark.parametrize(
     ("most", "counts"), [(1, [1]), (6, [1, 2, 3, 4, 6]), (7, [1, 2, 3, 4, 6, 7])]
 )
