@@ -70,5 +70,10 @@ def _traced(recipe: Recipe, path: Path, precision: str, data: Path | None) -> di
     )
     if ended.returncode:
         why = " ".join(ended.stderr.split())[-SHOWN:]
-        raise ForesightError(f"python -m training.shapes could not trace the model: {why}")
+        seen = (
+            ""
+            if data
+            else "; a workload that must see data needs --data, shards of its train split"
+        )
+        raise ForesightError(f"python -m training.shapes could not trace the model: {why}{seen}")
     return json.loads(ended.stdout)

@@ -123,12 +123,12 @@ FSDP that does not reshard after the forward pass is ZeRO-2 for memory and traff
 def layout(it: Setting) -> str:
     """``ZeRO-2/64 TP8 PP2×4 CP2``: what is shared by how many ranks, and the degrees."""
     over = it.sharded_over if it.shard != "none" else it.data_parallel
-    words = [f"{NAMES[it.shard]}/{over}" if over > 1 else ""]
+    words = [f"{NAMES[it.shard]}/{over}" if over > 1 else "one GPU" if it.gpus == 1 else ""]
     words += [f"TP{it.tensor}"] if it.tensor > 1 else []
     words += [f"PP{it.pipeline}" + _chunks(it)] if it.pipeline > 1 else []
     words += [f"CP{it.context}"] if it.context > 1 else []
     words += [it.precision] if it.precision != "bf16" else []
-    return " ".join(filter(None, words)) or "one GPU"
+    return " ".join(filter(None, words))
 
 
 def _chunks(it: Setting) -> str:
