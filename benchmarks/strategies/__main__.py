@@ -3,6 +3,8 @@
 python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
     [--json F]    keep each curve there when it is there; those it has are not trained again
     [--documents] samples of several documents, across which nothing attends
+    [--seed N]    other initial weights and another order: what one seed has to one side is chance
+                  where others have it to the other
     [--golden]    write the single process's losses where the tests find them
 
 In float32 a difference can be rounding or an error; in float64 rounding is a billion times smaller
@@ -44,8 +46,11 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json")] = None,
     golden: bool = False,
     documents: bool = False,
+    seed: int = 0,
 ) -> None:
     settings = SETTINGS | {"precision": precision, "max_steps": steps}
+    if seed:
+        settings |= {"seed": seed}
     if documents:
         settings |= {"workload_config": json.dumps(MODEL | {"attend": "document"})}
     chosen = {n: case for n, case in CASES.items() if only in n or n == "single"}
