@@ -138,6 +138,7 @@ def build(
         tags=recipe.aws.tags,
         kms_key=recipe.aws.kms_key,
         budget=recipe.budget,
+        fallback_instance_types=recipe.train.fallback_instance_types,
     )
 
 

@@ -9,12 +9,16 @@ the reason stands in the execution's description.
 
 With --from a step and all that depends on it run; the rest is reused from an earlier execution.
 
+With --wait a run whose training finds no capacity goes on on the next of the recipe's
+train.fallback_instance_types, from the Train step.
+
 A run of a pipeline of ours is told who the champion is: the latest Approved package of its model
 package group, as it is now. So the run can be repeated, whatever is approved afterwards.
 """
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +32,7 @@ from pipelines.compiling.provenance import recorded_recipe
 from pipelines.compiling.starting import refuse_other_base
 from pipelines.deploying import spending
 from pipelines.deploying.planning import NEW_DATA
+from pipelines.falling_back import STEP, TYPE, next_type
 from pipelines.showing.display import DISPLAY
 from trainyard.common.errors import PlanError, RecipeError
 from trainyard.common.nearest import nearest
@@ -38,6 +43,8 @@ from trainyard.runs.execution import LONGEST
 from trainyard.runs.watch import watch
 from trainyard.service import client, service_errors
 from trainyard.terminal import console, pairs, run
+
+FAILED = 1  # what watch says of a run that ended so
 
 
 def start(
@@ -196,11 +203,21 @@ def main(
     started = start(
         name, given, champion=champion, region=region, over_budget=over_budget, again=earlier
     )
-    if wait:
-        status = watch(started, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY)
-        if status == 0:
-            approve_after(started, region)
-        raise typer.Exit(status)
+    if not wait:
+        return
+    follow = partial(watch, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY)
+    status, tried = follow(started), set[str]()
+    while status == FAILED and (other := next_type(started, tried, region)):
+        tried.add(other)
+        console.print(f"no capacity: the training on {other} instead", highlight=False)
+        earlier, given[TYPE] = plan(STEP, started, name, region), other
+        started = start(
+            name, given, champion=champion, region=region, over_budget=over_budget, again=earlier
+        )
+        status = follow(started)
+    if status == 0:
+        approve_after(started, region)
+    raise typer.Exit(status)
 
 
 if __name__ == "__main__":

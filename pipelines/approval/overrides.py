@@ -9,6 +9,7 @@ from typing import Any
 
 from conditions.champion import NONE
 from pipelines.approval.ledger import FOUND
+from pipelines.falling_back import TYPE, fallbacks
 from pipelines.verify.evidence import Evidence
 from trainyard.plan.fields import flat
 
@@ -32,10 +33,13 @@ def overrides(evidence: Evidence, champion: str | None, recipe: Any = None) -> l
 
 
 def _parameters(evidence: Evidence) -> Iterator[str]:
-    """What ``start`` found out is no override: an approval compares it with registry and ledger."""
+    """What ``start`` found out is no override: an approval compares it with registry and ledger.
+    Nor is an instance type that the recipe itself falls back to."""
     used, usual = evidence.parameters, evidence.defaults
     for name in evidence.given:
-        if name not in FOUND and used[name] != usual[name]:
+        if name in FOUND or used[name] == usual[name]:
+            continue
+        if name != TYPE or used[name] not in fallbacks(evidence.recipe):
             yield f"parameter {name} was {used[name]}, the pipeline's is {usual[name]}"
 
 

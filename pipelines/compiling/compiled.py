@@ -28,6 +28,9 @@ class CompiledPipeline:
     budget: Budget = Budget()
     """What a run of it may cost."""
 
+    fallback_instance_types: tuple[str, ...] = ()
+    """What its training is started on where there is no capacity for its own type."""
+
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.body.encode()).hexdigest()

@@ -10,6 +10,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from pipelines import falling_back
 from pipelines.approval import ledger
 from pipelines.approval.champion import champion_parameters
 from pipelines.approval.ledger import Look
@@ -57,7 +58,9 @@ def make(definition: CompiledPipeline) -> Plan:
         document = started_with(wanted.document, given)
         found = tuple(overwritten(s3, document, plan.outcomes, NEW_DATA))
         drift = _drift(s3, definition, there) if there and plan.diff else plan.drift
-        remarks = (ledger.told(look),) if look else ()
+        types = definition.fallback_instance_types
+        others = falling_back.remarks(document, given, types, plan.outcomes, history, prices)
+        remarks = (*((ledger.told(look),) if look else ()), *others)
         return ours(definition, replace(plan, overwritten=found, drift=drift, remarks=remarks))
 
 

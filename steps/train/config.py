@@ -35,6 +35,20 @@ class TrainStepConfig(ScriptSettings):
     instance_type: str = Field(default="ml.m5.large", pattern=r"^ml\.[a-z0-9-]+\.[a-z0-9]+$")
     """SageMaker instance type of every node."""
 
+    fallback_instance_types: tuple[str, ...] = Field(default=(), max_length=8)
+    """What else the training may run on, in this order, as often as there is no capacity for the
+    type before: ``pipelines.start --wait`` starts the training anew, on as many nodes, and reuses
+    what was made before it. Each has what ``instance_type`` needs to have."""
+
+    training_plan: str | None = Field(
+        default=None,
+        pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:training-plan/\S+$",
+        min_length=50,
+    )
+    """ARN of a SageMaker training plan, whose reserved machines the job runs on (SearchTraining-
+    PlanOfferings and CreateTrainingPlan say what there is, and buy it). They are paid for with the
+    plan, whatever the job takes."""
+
     instance_count: int = Field(default=1, ge=1, le=256)
     """Number of nodes."""
 
@@ -180,6 +194,11 @@ class TrainStepConfig(ScriptSettings):
 
     @model_validator(mode="after")
     def _fields_fit_each_other(self) -> Self:
+        if self.training_plan and (self.spot or self.fallback_instance_types):
+            raise ValueError(
+                "training_plan: its machines are reserved, and of one type; remove "
+                f"{'spot' if self.spot else 'fallback_instance_types'}, or the plan"
+            )
         if self.spot and self.max_wait_minutes is None:
             raise ValueError("spot needs max_wait_minutes, at least max_runtime_minutes")
         if self.spot and self.max_wait_minutes < self.max_runtime_minutes:
@@ -199,6 +218,16 @@ class TrainStepConfig(ScriptSettings):
             )
         if (self.input_mode == "FSxLustre") != (self.fsx is not None):
             raise ValueError("input_mode FSxLustre and the fsx section go together: set both")
+        return self
+
+    @model_validator(mode="after")
+    def _fallbacks_fit(self) -> Self:
+        types = (self.instance_type, *self.fallback_instance_types)
+        for name in self.fallback_instance_types:
+            if types.count(name) > 1:
+                raise ValueError(f"fallback_instance_types: {name} stands there, or is used, twice")
+            if self.loop and (refused := refuse_machines(self.loop.strategy, self.launcher, name)):
+                raise ValueError(f"fallback_instance_types: {refused}")
         return self
 
     def _check_loop(self, loop: TrainConfig) -> None:

@@ -86,6 +86,7 @@ def _compute(context: StepContext, config: TrainStepConfig) -> Compute:
         volume_kms_key_id=context.volume_key(config.instance_type),
         enable_managed_spot_training=config.spot,
         keep_alive_period_in_seconds=config.keep_alive_minutes * 60 or None,
+        training_plan_arn=config.training_plan,
     )
 
 

@@ -1,6 +1,7 @@
 """An AWS on this machine whose SageMaker really runs the steps.
 
 trainyard emulator [--port P] [--state DIR] [--python PATH] [--internet] [--keep-gb N]
+                  [--no-capacity TYPE]
 
 Serves until Ctrl-C, and prints the lines that point a shell at it; trainyard run serves around one
 command.
@@ -13,7 +14,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,12 @@ KeepOption = Annotated[
     float,
     typer.Option("--keep-gb", min=0, help="Beyond it the oldest results that nothing needs go."),
 ]
+ScarceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--no-capacity", metavar="TYPE", help="Instance type of whose jobs fail: CapacityError."
+    ),
+]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log every request on stderr.")]
 STATE = Path(".trainyard/aws")
 
@@ -49,13 +56,14 @@ def main(
     python: PythonOption = OWN,
     internet: InternetOption = False,
     keep_gb: KeepOption = 5,
+    no_capacity: ScarceOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """An AWS on this machine whose SageMaker really runs the steps; serves until Ctrl-C."""
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    with serving(port, state, python, internet, keep_gb, verbose) as endpoint:
+    with serving(port, state, python, internet, keep_gb, verbose, no_capacity) as endpoint:
         if names := foreign(os.environ, endpoint.env):
             print(f"unset {' '.join(names)}")
         for name, value in endpoint.env.items():
@@ -67,7 +75,13 @@ def main(
 
 @contextlib.contextmanager
 def serving(
-    port: int, state: Path, python: Path, internet: bool, keep_gb: float, verbose: bool
+    port: int,
+    state: Path,
+    python: Path,
+    internet: bool,
+    keep_gb: float,
+    verbose: bool,
+    no_capacity: Sequence[str] | None = None,
 ) -> Iterator[Endpoint]:
     """The endpoint as the command line asks for it; what it has to say goes to stderr."""
     logging.basicConfig(level=logging.WARNING, format="emulator: %(message)s")
@@ -78,5 +92,8 @@ def serving(
         for line in bound(state, objects, keep_gb):
             people.print(line)
 
-    with serve(state, port, prepare=prepare, python=python, internet=internet) as endpoint:
+    scarce = no_capacity or ()
+    with serve(
+        state, port, prepare=prepare, python=python, internet=internet, without_capacity=scarce
+    ) as endpoint:
         yield endpoint

@@ -24,6 +24,7 @@ from trainyard.commands.emulator import (
     KeepOption,
     PortOption,
     PythonOption,
+    ScarceOption,
     StateOption,
     VerboseOption,
     people,
@@ -55,12 +56,13 @@ def main(
     ] = None,
     internet: InternetOption = False,
     keep_gb: KeepOption = 5,
+    no_capacity: ScarceOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Run COMMAND against an AWS of its own, and wait for what it started there."""
     puts = [parsed(text) for text in put_ or ()]
     with (
-        serving(port, state, python, internet, keep_gb, verbose) as endpoint,
+        serving(port, state, python, internet, keep_gb, verbose, no_capacity) as endpoint,
         applied(endpoint.env),
     ):
         for line in put(client("s3"), puts):

@@ -30,6 +30,8 @@ class Aws:
         self.keys, self.sdk = keys, sdk
         self.internet = False
         """Whether jobs may go out to it."""
+        self.without_capacity: frozenset[str] = frozenset()
+        """Instance types of which there are none now: their jobs fail as AWS's do then."""
         self._clients: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 

@@ -17,7 +17,7 @@ import re
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -187,12 +187,13 @@ def serve(
     prepare: Prepare | None = None,
     python: Path = OWN,
     internet: bool = False,
+    without_capacity: Collection[str] = (),
 ) -> Iterator[Endpoint]:
     """Serves on 127.0.0.1 in a thread until the block ends; port 0 is any free one.
 
     ``prepare`` gets the state directory while it is ours and nothing has been read from it yet.
     ``python`` is the interpreter that stands in for container images. ``internet`` lets jobs out
-    to it.
+    to it. A job on an instance type of ``without_capacity`` fails with AWS's CapacityError.
 
     One at a time in a process: a second one empties moto's part (IAM, models) of the first.
 
@@ -209,6 +210,7 @@ def serve(
             prepare(state, objects)
         app = App(state, objects, make_sagemaker or _real_sagemaker(python))
         app.aws.internet = internet
+        app.aws.without_capacity = frozenset(without_capacity)
         serving = stack.enter_context(contextlib.ExitStack())
         stack.callback(app.worlds.close)  # before it: jobs that are to stop may still save
         server = Server(app, port)

@@ -68,6 +68,13 @@ class Place:
     changed: Callable[[str, dict], None] = lambda kind, record: None  # noqa: E731
 
 
+NO_CAPACITY = (
+    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a "
+    "different ML instance type."
+)
+"""AWS's words (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
+
+
 class Stopped(Exception):
     """The job was asked to stop before its nodes ran."""
 
@@ -161,6 +168,9 @@ class Job(ABC):
 
     def _run(self, ended: Callable[["Job"], None]) -> None:
         try:
+            if self._instance_type() in self.place.aws.without_capacity:
+                self._finish("Failed", NO_CAPACITY)
+                return
             hosts = host_names(self.instances())
             python = self.place.python
             nodes = [Node(host, self.directory / host, python=python) for host in hosts]
@@ -183,6 +193,12 @@ class Job(ABC):
             finally:
                 ended(self)
                 self._done.set()
+
+    def _instance_type(self) -> str | None:
+        request = self.request
+        found = request.get("ResourceConfig") or request.get("TransformResources")
+        found = found or request.get("ProcessingResources", {}).get("ClusterConfig", {})
+        return found.get("InstanceType")
 
     @property
     def role(self) -> str:

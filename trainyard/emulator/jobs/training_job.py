@@ -113,6 +113,8 @@ class TrainingJob(Job):
 
     def _say_what_is_ignored(self, node: Node) -> None:
         """SDK v2 asks for a profiler rule with every job, so they are no reason to refuse it."""
+        if self.request["ResourceConfig"].get("TrainingPlanArn"):
+            self.say(node.name, "TrainingPlanArn: there are no plans here; this machine runs it.")
         for member in ("DebugRuleConfigurations", "ProfilerRuleConfigurations"):
             if self.request.get(member):
                 self.say(
