@@ -178,12 +178,13 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, again: floa
     _attend(work, setting, unit, times)
     bandwidth = setting.device.bandwidth_tb_s * 1e12
     kept = unit.kept["none"]
-    whole = kept.whole / (kept.whole + kept.split)
+    both = kept.whole + kept.split
+    whole = kept.whole / both if both else 1.0  # a traced embedding keeps nothing
     share = whole / (setting.tensor if setting.sequence_parallel else 1)
     share += (1 - whole) / setting.tensor
     work.elementwise += unit.elementwise_bytes * times * (3 + again) * share / bandwidth
     if fp8:
-        work.casts += (kept.whole + kept.split) * times * passes * share / bandwidth
+        work.casts += both * times * passes * share / bandwidth
     if setting.quantization != "none":
         tokens = setting.micro_batch * setting.sequence
         moved = 4.5 * unit.parameters * times / tokens / setting.tensor

@@ -65,6 +65,30 @@ def test_fields_of_a_layout_are_chosen_from(advise):
     assert not any("pipeline" in one for one in settings)
 
 
+def test_shapes_that_were_traced_are_advised_as_the_formulas_are(advise, tmp_path: Path):
+    from dataclasses import asdict, replace
+
+    from trainyard.foresight import shapes
+    from trainyard.foresight.models import published
+    from trainyard.foresight.setting import Setting
+
+    model = Setting(gpu="H100-80", compile=True, **published("llama-2-7b").shape)
+    formula = shapes.of(model)
+    first = formula.units[0]
+    nothing = {policy: shapes.Kept(0, 0) for policy in first.kept}  # as tracing has embeddings
+    traced = replace(formula, units=(replace(first, kept=nothing), *formula.units[1:]))
+    place = tmp_path / "shapes.json"
+    place.write_text(json.dumps(asdict(traced)))
+    few = ("--instances", "ml.p5.48xlarge", "--max-nodes", "1", "--set", "pipeline=1", "--json")
+    asked = ("--tokens", "20B", "--global-batch", "1024", *few)
+    told = [
+        json.loads(advise(*given, *asked)[0])["advised"][0]
+        for given in (("--shapes", str(place)), ("--model", "llama-2-7b"))
+    ]
+    assert told[0]["mfu"] == pytest.approx(told[1]["mfu"], rel=0.02)
+    assert told[0]["setting"]["shard"] == told[1]["setting"]["shard"]
+
+
 def test_the_picture_is_written(advise, tmp_path: Path):
     place = tmp_path / "cost.png"
     few = ("--set", "tensor=1", "--set", "pipeline=1")
