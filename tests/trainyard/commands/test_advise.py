@@ -125,3 +125,13 @@ def test_rows_are_answered_and_the_status_says_whether_all_could_be(advise, tmp_
         out, _, status = advise("--rows", str(path), "--json")
         assert status == expected
         assert len(out.splitlines()) == len(rows)
+
+
+def test_learning_from_a_run_takes_what_was_trained(advise, tmp_path: Path):
+    """Nobody here can read it from the job of any pipeline."""
+    _, said, status = advise("--calibrate", "arn:x")
+    assert status == 1 and "--setting FILE" in said and "pipelines.advise" in said
+    wrong = tmp_path / "setting.json"
+    wrong.write_text('{"gpu": "H100-80", "layers": 32}')
+    _, said, status = advise("--calibrate", "arn:x", "--setting", str(wrong))
+    assert status == 1 and "hidden" in said
