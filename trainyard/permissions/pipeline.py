@@ -8,6 +8,8 @@ AddTags         the service tags what it makes, as a part of making it, and refu
 Stop            what stopping an execution does to its running jobs (from memory).
 CreateModelPackageGroup
                 asked for at every registration; the service expects to be told that it exists.
+CreateTrainingJob on a training plan
+                and on reserved-capacity/*, as AmazonSageMakerFullAccess allows both.
 GetObject of the model
                 CreateModelPackage checks that its caller may read the artifact.
 
@@ -50,6 +52,7 @@ def statements(subject: Subject) -> Iterator[Statement]:
         actions=("sagemaker:AddTags", "sagemaker:CreateModel", "sagemaker:DescribeModel"),
         resources=(subject.arn("sagemaker", "model/pipelines-*"),) if "Model" in types else (),
     )
+    yield from _reserved(subject)
     yield from _registry(subject)
     yield Statement(
         sid="PassJobRoles",
@@ -59,6 +62,22 @@ def statements(subject: Subject) -> Iterator[Statement]:
     )
     yield from _reads(subject)
     yield from _invocations(subject)
+
+
+def _reserved(subject: Subject) -> Iterator[Statement]:
+    """A job on a training plan is made on the plan and on its machines, too."""
+    plans = set()
+    for step in subject.values.steps:
+        resources = step.arguments.get("ResourceConfig") or {}
+        if plan := resources.get("TrainingPlanArn"):
+            where = f"step {step.name}: ResourceConfig.TrainingPlanArn"
+            plans.add(subject.values.text(plan, where))
+    machines = {subject.arn("sagemaker", "reserved-capacity/*")} if plans else set()
+    yield Statement(
+        sid="TrainingPlans",
+        actions=("sagemaker:CreateTrainingJob",),
+        resources=tuple(sorted(plans | machines)),
+    )
 
 
 def _registry(subject: Subject) -> Iterator[Statement]:

@@ -300,6 +300,21 @@ def test_the_code_of_script_mode_is_read_from_where_a_hyperparameter_says():
     assert "arn:aws:s3:::code/v1/a.tar.gz" in reads[0]
 
 
+def test_a_training_plan_is_used_with_its_machines():
+    train = {"Name": "Train", "Type": "Training", "Arguments": training("true")}
+
+    def allowed() -> list[dict]:
+        policy = derive(subject_of([train]), "pipeline")["Statement"]
+        return [statement for statement in policy if statement["Sid"] == "TrainingPlans"]
+
+    assert allowed() == []
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-in-may"
+    train["Arguments"]["ResourceConfig"]["TrainingPlanArn"] = plan
+    machines = "arn:aws:sagemaker:us-east-1:123456789012:reserved-capacity/*"
+    assert [one["Action"] for one in allowed()] == [["sagemaker:CreateTrainingJob"]]
+    assert [one["Resource"] for one in allowed()] == [[machines, plan]]
+
+
 @pytest.mark.parametrize(
     ("steps", "more", "told"),
     [
