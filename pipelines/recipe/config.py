@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from pipelines.recipe import script
 from pipelines.recipe.data import S3_URI, Data
+from pipelines.recipe.machines import refuse_batch, refuse_fallbacks
 from steps.config import Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, threshold_parameter
@@ -21,7 +22,6 @@ from training.start import BASE_MODEL
 from training.workloads import WorkloadSpec, spec
 from trainyard.common.nearest import nearest
 from trainyard.language.retries import LIMITS, WORDS
-from trainyard.machines import MACHINES
 
 OVERRIDABLE = (
     *("InputUri", "MaxSteps"),
@@ -375,52 +375,13 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _batch_fits_accelerators(self) -> Self:
-        """Where the instance type tells how many ranks there are: one an accelerator."""
-        train = self.train
-        if not train.loop or train.processes_per_node:
-            return self
-        for name in (train.instance_type, *train.fallback_instance_types):
-            machine = MACHINES.get(name)
-            if machine is None or not machine.accelerators:
-                continue
-            try:
-                train.loop.micro_batches(train.instance_count * machine.accelerators)
-            except ValueError as error:
-                nodes = f"{train.instance_count} × {machine.name}"
-                raise ValueError(f"train.loop: on {nodes}: {error}") from None
-        return self
-
-    @model_validator(mode="after")
-    def _fallbacks_are_alike(self) -> Self:
-        """The definition is compiled once: image and volumes are those of ``instance_type``."""
-        train, usual = self.train, MACHINES.get(self.train.instance_type)
-        where = "train.fallback_instance_types"
-        if train.fallback_instance_types and "TrainInstanceType" not in self.pipeline.overridable:
-            raise ValueError(
-                f"{where}: a run on another type changes the parameter TrainInstanceType: list it "
-                "in pipeline.overridable"
-            )
-        for name in train.fallback_instance_types:
-            machine = MACHINES.get(name)
-            if machine is None:
-                raise ValueError(f"{where}: {name}: no such type; {nearest(name, [*MACHINES])}")
-            if usual and machine.kind != usual.kind:
-                raise ValueError(
-                    f"{where}: {name} needs an image for {machine.kind}, {usual.name} one for "
-                    f"{usual.kind}, and the definition has one"
-                )
-            if 0 < machine.accelerators < train.processes_per_node:
-                raise ValueError(
-                    f"{where}: {name} has {machine.accelerators} accelerators, and "
-                    f"train.processes_per_node is {train.processes_per_node}"
-                )
-            own_disks = bool(usual and usual.local_storage_gb)
-            if self.aws.kms_key and usual and own_disks != bool(machine.local_storage_gb):
-                raise ValueError(
-                    f"{where}: of {name} and {usual.name} one has disks of its own, which take no "
-                    "key, and the other needs aws.kms_key for its volume; choose one alike"
-                )
+    def _machines_fit(self) -> Self:
+        train, parameter = self.train, "TrainInstanceType" in self.pipeline.overridable
+        if refused := refuse_batch(train):
+            raise ValueError(f"train.loop: {refused}")
+        refused = refuse_fallbacks(train, encrypted=bool(self.aws.kms_key), parameter=parameter)
+        if refused:
+            raise ValueError(f"train.fallback_instance_types: {refused}")
         return self
 
     @model_validator(mode="after")
