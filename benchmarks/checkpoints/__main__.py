@@ -1,6 +1,6 @@
 """Checkpoints of gigabytes on several processes, beside torch's DCP; and what 1,024 ranks say.
 
-python -m benchmarks.checkpoints [--gb 1,2,4] [--ranks 2,4,8] [--rounds 1] [--small] [--json F]
+python -m benchmarks.checkpoints [--gb 1,2,4] [--ranks 2,4,8] [--rounds 1] [--no-peers] [--json F]
 python -m benchmarks.checkpoints --control [--worlds 128,256,512,1024] [--json F]
 
 Real processes (gloo) save and resume the state of FSDP-sharded weights with AdamW's moments: bytes
@@ -36,10 +36,11 @@ def main(
     ranks: str = "2,4,8",
     rounds: int = 1,
     weight_mb: float = 32,
+    peers: bool = True,
     small: bool = False,
     control_plane: Annotated[bool, typer.Option("--control")] = False,
     worlds: str = "128,256,512,1024",
-    layers: int = 80,
+    layers: int = 8,
     scratch: Path | None = None,
     json_file: Annotated[Path | None, typer.Option("--json")] = None,
 ) -> None:
@@ -52,7 +53,7 @@ def main(
         counts = [*map(int, ("1,2" if small else ranks).split(","))]
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             told = measure(Path(folder), sizes, counts, rounds, 0.5 if small else weight_mb,
-                           ((2, 1),) if small else RESHARDED)  # fmt: skip
+                           ((2, 1),) if small else RESHARDED, peers)  # fmt: skip
         show(console, told)
         wrong = is_wrong(told)
     if json_file:
@@ -67,12 +68,14 @@ def measure(
     rounds: int,
     weight_mb: float,
     resharded: tuple[tuple[int, int], ...],
+    peers: bool,
 ) -> dict[str, list]:
     """Rows for each contender: ``same``, on as many ranks; ``other``, on others."""
     same: list[dict[str, Any]] = []
     cases = [(size, world) for size in sizes for world in counts for _ in range(rounds)]
     for number, (size, world) in enumerate(track(cases, "checkpoints", transient=True)):
         order = [*SAVES][number % len(SAVES) :] + [*SAVES][: number % len(SAVES)]
+        order = [name for name in order if peers or name == "ours"]
         acts = [
             Act(one, scratch / one, size * GB, weight_mb * MB, SAVES[one], loads=True, removes=True)
             for one in order
@@ -80,7 +83,7 @@ def measure(
         same += figures.rows(acts, _session(scratch, world, acts))
     other = []
     for before, after in resharded:
-        names = [name for name in SAVES if name != "DCP async"]  # reads what DCP writes
+        names = ["ours", "DCP"] if peers else ["ours"]  # DCP async reads what DCP writes
         size = min(sizes) * GB
         acts = [Act(one, scratch / one, size, weight_mb * MB, 1) for one in names]
         _session(scratch, before, acts)
@@ -123,7 +126,8 @@ def show(console: Console, told: dict[str, list]) -> None:
                       "yes" if row["right"] else "NO")  # fmt: skip
     console.print(table)
     _show_slopes(console, told["same"])
-    _show_ratios(console, told["same"])
+    if any(row["contender"] != "ours" for row in told["same"]):
+        _show_ratios(console, told["same"])
 
 
 def _show_slopes(console: Console, rows: list[dict[str, Any]]) -> None:

@@ -122,15 +122,14 @@ class Client:
     """One rank."""
 
     def __init__(self, rank: int, world: int, layers: int, port: int, folder: Path) -> None:
-        self.rank, self.world, self.layers, self._port = rank, world, layers, port
+        self.rank, self.world, self.layers = rank, world, layers
         self.folder = folder / f"machine-{rank // MACHINE:04d}"
         self.leads = rank % MACHINE == 0
-        self.store = self._connected("checkpoints")
+        self.connection = TCPStore(
+            "127.0.0.1", port, None, False, timedelta(seconds=PATIENCE), wait_for_workers=False
+        )
+        self.store = Counted(PrefixStore("checkpoints", self.connection))
         self.meeting = Meeting(self.store, rank, world, PATIENCE)
-
-    def _connected(self, name: str) -> Any:
-        store = TCPStore("127.0.0.1", self._port, None, False, timedelta(seconds=PATIENCE), False)
-        return Counted(PrefixStore(name, store))
 
     def run(self, phase: str) -> None:
         """What a rank does in a phase; all ranks do it at once."""
@@ -179,8 +178,16 @@ def main(console: Console, worlds: list[int], layers: int) -> list[dict[str, Any
     """Rows of (world, phase); shown, with the power of the number of ranks that each grows with."""
     found: list[dict[str, Any]] = []
     for world in worlds:
-        with tempfile.TemporaryDirectory() as folder:
-            found += simulated(Path(folder), world, layers)
+        with tempfile.TemporaryDirectory() as folder, console.status(f"{world} ranks"):
+            rows = simulated(Path(folder), world, layers)
+        _show_rows(console, rows)
+        found += rows
+    if len(worlds) > 2:
+        _show_powers(console, found)
+    return found
+
+
+def _show_rows(console: Console, found: list[dict[str, Any]]) -> None:
     shown = Shown("ranks", "what", "requests a rank", "of rank 0", "kB sent a rank", "kB received",
                   "MB in all", "store CPU s", "rank 0 CPU s", "CPU s of another",
                   "seconds here")  # fmt: skip
@@ -193,9 +200,6 @@ def main(console: Console, worlds: list[int], layers: int) -> list[dict[str, Any
             *(f"{row['cpu']:.3f}", f"{row['seconds']:.1f}"),
         )
     console.print(shown)
-    if len(worlds) > 2:
-        _show_powers(console, found)
-    return found
 
 
 def _show_powers(console: Console, found: list[dict[str, Any]]) -> None:
@@ -289,7 +293,7 @@ def _clients(number: int, world: int, layers: int, port: int, folder: Path) -> N
 
 def _one(rank: int, world: int, layers: int, port: int, folder: Path) -> dict[str, Any]:
     client = Client(rank, world, layers, port, folder)
-    signal = TCPStore("127.0.0.1", port, None, False, timedelta(seconds=PATIENCE), False)
+    signal = client.connection
     signal.add("done/start", 1)
     found: dict[str, Any] = {"rank": rank}
     for phase in PHASES:

@@ -1,5 +1,6 @@
 """What an act costs a process, and the processes that it started."""
 
+import ctypes
 import os
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ def measured(act: Callable[[], object], then: Callable[[], object] | None = None
         ``read``: bytes that the kernel gave to read(2), whoever asked (rchar of proc(5): from the
         disk or the page cache; what recv(2) gives is not in it).
     """
+    ctypes.CDLL(None).malloc_trim(0)  # else what others freed would hide what is taken now
     (OWN / "clear_refs").write_text("5")  # proc(5): resets the peak, VmHWM
     read, memory, cpu = _read(), _memory("VmRSS"), _cpu()
     began, thread = time.perf_counter(), time.thread_time()

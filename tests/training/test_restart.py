@@ -50,13 +50,13 @@ def test_what_would_come_again_is_refused_by_the_next_attempt(tmp_path, monkeypa
         refuse_what_failed(failure)
 
 
-def torchrun(root: Path, log: Path, **settings) -> subprocess.Popen:
+def torchrun(root: Path, log: Path, restarts: int = 2, **settings) -> subprocess.Popen:
     """Two ranks on one node, as AWS's driver starts them."""
     environment = os.environ | {
         "PYTHONPATH": f"{CHECKOUT}:{TOYS}",
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
-        "PET_MAX_RESTARTS": "2",
+        "PET_MAX_RESTARTS": str(restarts),
         "PET_MASTER_PORT": str(worlds.free_port()),
     }
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", "--nproc_per_node=2",
@@ -85,10 +85,10 @@ def wait_for(log: Path, text: str, launcher: subprocess.Popen) -> None:
 def test_a_loss_that_is_not_finite_is_not_tried_again(root: Path, tmp_path: Path):
     poison_rank_1(root)
     log = tmp_path / "log"
-    assert torchrun(root, log, strategy="ddp", micro_batch=4).wait(120) != 0
+    assert torchrun(root, log, restarts=1, strategy="ddp", micro_batch=4).wait(120) != 0
     assert (root / "output/failure").read_text().startswith("loss is nan at step ")
     assert log.read_text().count("step=1 ") == 1
-    assert log.read_text().count("error: loss is nan") >= 3  # in every attempt
+    assert log.read_text().count("error: loss is nan") >= 2  # in either attempt
 
 
 @pytest.mark.slow

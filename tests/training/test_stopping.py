@@ -1,6 +1,7 @@
 """A stop ends all ranks after one step: every interleaving of their threads, and real ranks."""
 
 import math
+import os
 import signal
 import time
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.training import worlds
 from training.stopping import GO_ON, PATIENCE, Agreement
 
 
@@ -109,15 +111,16 @@ def test_a_rank_that_died_holds_nobody_for_ever(moves, died, when):
 
 
 @pytest.mark.slow
-def test_sigterm_at_one_rank_stops_both_after_one_step_that_is_saved(root, ranks):
+def test_sigterm_at_one_rank_stops_both_after_one_step_that_is_saved(root):
     given = {"max_steps": 10**6, "checkpoint_interval": 10**6, "validation_interval": 10**6}
-    first, second = ranks(root, 2, micro_batch=4, log_interval=50, **given)
-    while not (line := first.stdout.readline()).startswith("step=50 "):
-        assert line, "ended before it was asked to"
+    ranks = worlds.start(root, 2, micro_batch=4, log_interval=50, **given)
+    log, end = root / "rank-0.log", time.monotonic() + worlds.SECONDS
+    while not (log.exists() and "step=50 " in log.read_text()):
+        assert ranks[0].is_alive() and time.monotonic() < end, "it did not come to step 50"
+        time.sleep(0.02)
     asked = time.time()
-    second.send_signal(signal.SIGTERM)
-    outputs = [process.communicate(timeout=90)[0] for process in (first, second)]
-    assert [process.returncode for process in (first, second)] == [1, 1], outputs
+    os.kill(ranks[1].pid, signal.SIGTERM)
+    assert worlds.finish(ranks, 90) == [1, 1], log.read_text()
     message = (root / "output/failure").read_text()
     [saved] = root.glob("checkpoints/*/step-*/complete.json")
     assert message.startswith(f"stopped by SIGTERM after step {int(saved.parent.name[5:])};")
