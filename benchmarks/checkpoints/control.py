@@ -43,6 +43,9 @@ WEIGHTS = {
     **{"attention_norm": (DIM,), "ffn_norm": (DIM,)},
 }
 
+KNOWN: dict[str, Marker] = {}
+"""Markers that ranks of this process have parsed: each parses its own, and one is kept for all."""
+
 
 def parts_of(rank: int, world: int, layers: int) -> dict[str, Part]:
     """What a rank holds of the model and of AdamW's state: rows of each weight, as FSDP2 cuts."""
@@ -152,7 +155,7 @@ class Client:
         survey = finding.survey(self.folder) if self.leads else []
         found = finding.candidates(self.meeting, survey)[0]
         folder = marker.folder_of(self.folder, found.step)
-        said = finding.relayed(self.meeting, found, folder)
+        said = KNOWN.setdefault(found.digest, finding.relayed(self.meeting, found, folder))
         lead = self.rank - self.rank % MACHINE
         files = finding.located(self.meeting, folder, said, lead, lambda count: None)
         try:
@@ -225,7 +228,7 @@ def simulated(folder: Path, world: int, layers: int) -> list[dict[str, Any]]:
     """A row for each phase."""
     server = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "torch.distributed.checkpoint.planner_helpers"])
+    context.set_forkserver_preload([__name__])
     processes = [
         context.Process(target=_clients, args=(number, world, layers, server.port, folder))
         for number in range(min(PROCESSES, world))

@@ -181,6 +181,19 @@ class Meeting:
                 )
 
     def _missing(self, name: str) -> str:
+        """Who does not come: the first rank that asks finds it out, and tells the others."""
+        told = f"{name}/missing"
+        if self._store.add(f"{name}/asked", 1) > 1:
+            end = time.monotonic() + self._look
+            while time.monotonic() < end:
+                if self._store.check([told]):
+                    return self._store.get(told).decode()
+                time.sleep(SOON)
+        found = self._named(name)
+        self._store.set(told, found)
+        return found
+
+    def _named(self, name: str) -> str:
         first = [*islice(self._absent(name, range(self.world)), NAMED)]
         if not first:
             return "rank 0"
@@ -189,7 +202,7 @@ class Meeting:
         return f"rank {', '.join(map(str, first))}{others}"
 
     def _absent(self, name: str, ranks: range) -> Iterator[int]:
-        """Those that have said nothing; asked for by halves, since every rank asks at once."""
+        """Those that have said nothing; asked for by halves, not one by one."""
         if self._store.check([f"{name}/{rank}" for rank in ranks]):
             return
         if len(ranks) == 1:
