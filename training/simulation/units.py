@@ -106,8 +106,8 @@ class Parts(TorchDispatchMode):
         self._own(read)
         cast = operator.name() == "aten::_to_copy" and self._is_weight(read[0])
         for one in tree_leaves(made):
-            if isinstance(one, Tensor) and not cast:
-                self._see(one.untyped_storage())
+            if isinstance(one, Tensor):
+                (self._leave_out if cast else self._see)(one.untyped_storage())
         return made
 
     def take(self, tensors: Iterable[object], part: int) -> int:
@@ -152,6 +152,11 @@ class Parts(TorchDispatchMode):
 
     def _is_weight(self, one: Tensor) -> bool:
         return _storage(one)._cdata in self._weights
+
+    def _leave_out(self, storage: torch.UntypedStorage) -> None:
+        """A weight in another type is no activation, nor is a view of it."""
+        self._given.add(storage._cdata)
+        weakref.finalize(storage, self._given.discard, storage._cdata)
 
     def _see(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
