@@ -33,6 +33,9 @@ from trainyard.common.errors import DataError
 FOLDER = Path(__file__).parent
 PROBE, CALIBRATED = FOLDER / "probe.json", FOLDER / "calibration.jsonl"
 PREDICTED, MEASURED = FOLDER / "predictions.json", FOLDER / "measured.jsonl"
+AGAIN = FOLDER / "again.jsonl"
+"""The same settings, measured a second time: how far apart two measurements are."""
+
 FIGURES = {"cpu_seconds": seconds, "peak_bytes": size}
 """What is predicted → the parts that it is a sum of."""
 
@@ -60,6 +63,7 @@ def main(
     if not (calibrate or predict or run):
         told = json.loads(PREDICTED.read_text())
         found = comparison(told["settings"], recorded(MEASURED))
+        found["figures"]["again"] = repeated(told["settings"])
         print(json.dumps(found["figures"])) if json_ else report(found)
 
 
@@ -118,6 +122,16 @@ def comparison(
     return {"rows": rows, "figures": figures}
 
 
+def repeated(predicted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The second measurements against the predictions, and how far they are from the first."""
+    first, second = recorded(MEASURED), recorded(AGAIN)
+    figures: dict[str, Any] = comparison(predicted, second)["figures"]
+    for name in figures:
+        apart = [abs(second[one][name] / first[one][name] - 1) for one in second if one in first]
+        figures[name] |= {"mean_apart": mean(apart), "most_apart": max(apart)}
+    return figures
+
+
 def _row(one: Mapping[str, Any], measured: Mapping[str, float]) -> dict[str, Any]:
     found = {}
     for name in FIGURES:
@@ -144,11 +158,18 @@ def report(found: Mapping[str, Any]) -> None:
             cells += [*numbers, f"{one['error']:+.1%}" + ("" if one["inside"] else " outside")]
         table.add_row(*cells)
     Console(width=140).print(table)
-    for name, one in found["figures"].items():
+    figures = dict(found["figures"])
+    again = figures.pop("again")
+    for name, one in [*figures.items(), *((f"{n}, again", o) for n, o in again.items())]:
         print(
             f"{name}: mean error {one['mean_error']:.1%}, worst {one['worst_error']:.1%}, "
             f"{one['within_10_percent']} of {one['settings']} within 10 %, "
             f"{one['inside_80_percent_interval']} inside their {COVERED:.0%} interval"
+        )
+    for name, one in again.items():
+        print(
+            f"{name}: two measurements are {one['mean_apart']:.1%} apart, {one['most_apart']:.1%} "
+            "at most"
         )
 
 
