@@ -63,8 +63,16 @@ class Paces:
 
     def said(self, execution: Execution, job: Mapping[str, Any]) -> str:
         """What there is to say of a job that is slow; nothing of another."""
+        if _warms_up(job):
+            return ""
         pace = self.of(execution, job)
         return pace.said() if pace else ""
+
+
+def _warms_up(job: Mapping[str, Any]) -> bool:
+    """Whether its latest metric line is the first one, in which kernels are chosen and compiled."""
+    interval = job.get("HyperParameters", {}).get("log_interval", "")
+    return interval.isdecimal() and latest(job).get("train:step", 0) <= int(interval)
 
 
 def read_pace(execution: Execution, steps: Steps) -> Pace | None:

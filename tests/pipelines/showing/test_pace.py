@@ -92,6 +92,17 @@ def test_a_slow_training_is_told_with_its_part_and_asks_for_others_once():
     assert run.asked == 1
 
 
+def test_the_first_metric_line_is_a_warm_up():
+    """Kernels are compiled in it: that is no news, and would be the only thing said."""
+    run = Run(described("now", 400.0), Run(described("a", 1.5)))
+    step = run.job["FinalMetricDataList"][0]
+    assert step["MetricName"] == "train:step"
+    said = {}
+    for step["Value"] in (10.0, 20.0):
+        said[step["Value"]] = Paces().said(run, run.job)  # type: ignore[arg-type]
+    assert said[10.0] == "" and said[20.0].startswith("slow: a step takes 400 s")
+
+
 def test_what_is_foreseen_has_the_parts_that_metric_lines_have():
     training = of_description(described("now"))
     found = foreseen(training)
