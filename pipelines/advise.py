@@ -41,7 +41,9 @@ def main(
     overrides: SetOption = [],  # noqa: B006
     instances: Annotated[
         str | None,
-        typer.Option(metavar="TYPE,…", help="Instance types; else the recipe's own."),
+        typer.Option(
+            metavar="TYPE,…", help="Instance types; else the recipe's own and its fallbacks."
+        ),
     ] = None,
     max_nodes: asking.MaxNodesOption = 16,
     deadline: asking.DeadlineOption = None,
@@ -69,7 +71,7 @@ def main(
             refuse_place(place)
     loaded = load(recipe, overrides)
     known = trained(loaded, recipe, data)
-    names = (instances, "--instances") if instances else (loaded.train.instance_type, OWN)
+    names = (instances, "--instances") if instances else (_own(loaded), OWN)
     region = loaded.aws.region or REGION
     offers, elsewhere = asking.allowed(names[0], region, names[1])
     loop = loaded.train.loop
@@ -98,6 +100,11 @@ def main(
     if advice.ranked and apply is not None:
         _apply(advice.ranked[0], apply, loaded, recipe, overrides, said=not as_json)
     raise typer.Exit(0 if advice.ranked else asking.NOTHING_FITS)
+
+
+def _own(recipe: Recipe) -> str:
+    """The instance types that the recipe would take."""
+    return ",".join((recipe.train.instance_type, *recipe.train.fallback_instance_types))
 
 
 def _remark(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> None:

@@ -21,7 +21,12 @@ def changes(recipe: Recipe, one: Candidate) -> dict[str, Any]:
     assert train.loop is not None  # noqa: S101
     loop = _changed(train.loop, fields(one.setting, train.loop))
     machines = {"instance_type": one.offer.name, "instance_count": one.nodes}
-    changed = _changed(train, {**machines, "processes_per_node": 0})
+    rest = tuple(name for name in train.fallback_instance_types if name != one.offer.name)
+    changed = _changed(
+        train, {**machines, "processes_per_node": 0, "fallback_instance_types": rest}
+    )
+    if "fallback_instance_types" in changed:
+        changed["fallback_instance_types"] = list(rest)  # as YAML has it
     return changed | ({"loop": loop} if loop else {})
 
 

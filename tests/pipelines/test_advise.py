@@ -70,6 +70,17 @@ def test_a_recipe_of_a_laptop_is_advised_for_machines_that_are_named(advise, tmp
     assert load(place).train.instance_type == "ml.g5.12xlarge"
 
 
+def test_fallbacks_are_advised_too_and_do_not_stand_twice(advise, tmp_path: Path):
+    place = tmp_path / "other.yaml"
+    fallback = "train.fallback_instance_types=[ml.p4de.24xlarge,ml.p5.48xlarge]"
+    few = ("--max-nodes", "4", "--set", fallback, "--budget", "1e9")
+    out, _, _ = advise("--recipe", str(PROD), *few, "--json", "--apply", str(place))
+    assert len(json.loads(out)["question"]["instances"]) == 3
+    train = load(place).train
+    assert train.instance_type == "ml.p5.48xlarge"
+    assert train.fallback_instance_types == ("ml.p4de.24xlarge",)
+
+
 def test_a_script_cannot_be_foreseen(advise, tmp_path: Path):
     _, err, status = advise("--recipe", "examples/trainer.yaml")
     assert status == 1 and "nobody knows what the script" in " ".join(err.split())
