@@ -42,7 +42,7 @@ def test_a_price_is_what_was_measured_and_between_sizes_what_lies_between():
 def test_every_rank_and_call_is_priced():
     setting, prices = drawn(TEST, 5)[2], Prices(PROBE)
     call = Call("product", "bfloat16", 2 * 64**3, 0, (64, 64, 64), 3)
-    rank = Rank([call, replace(call, kind="other", bytes=4096, sizes=())], 0, 10**6, 4)
+    rank = Rank([call, replace(call, kind="other", bytes=4096, sizes=())], 10**6)
     alone, both = (seconds(setting, [rank] * n, prices) for n in (1, 2))
     assert setting.layout == "fsdp"
     for name in PRICED:

@@ -50,18 +50,15 @@ class Calls(TorchDispatchMode):
 
     Attributes:
         found: call → how often.
-        on_dtensors: calls on DTensors, for each of which torch finds out what ranks have to do.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.found: Counter[Operation] = Counter()
-        self.on_dtensors = 0
 
     def clear(self) -> None:
         """Begin anew."""
         self.found.clear()
-        self.on_dtensors = 0
 
     def __torch_dispatch__(
         self,
@@ -71,7 +68,6 @@ class Calls(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if any(kind is DTensor for kind in types):
-            self.on_dtensors += 1
             return NotImplemented  # comes again, part by part
         made = operator(*args, **(kwargs or {}))
         if not operator.name().startswith("prim::"):  # asked by a tensor without contents alone

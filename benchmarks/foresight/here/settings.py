@@ -1,6 +1,5 @@
 """The trainings that are predicted and measured: the language model, small, on one or two ranks."""
 
-import json
 import random
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -95,11 +94,6 @@ def drawn(seed: int, count: int) -> list[Here]:
         if one.operations <= LARGEST and one not in found:
             found.append(one)
     return found
-
-
-def read(text: str) -> Here:
-    """What ``told`` gave, of JSON."""
-    return Here(**json.loads(text))
 
 
 def _one(numbers: random.Random, layout: Any) -> Here:

@@ -39,23 +39,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A rank's step: its calls, those on DTensors, and the bytes that are alive at its peak."""
+    """A rank's step: its calls, and the bytes that are alive at its peak."""
 
     calls: Sequence[Call]
-    on_dtensors: int
     peak_bytes: int
-    weights: int
-    """Tensors that are trained."""
 
     def told(self) -> dict[str, Any]:
         """As JSON."""
         calls = [[c.kind, c.dtype, c.flops, c.bytes, c.sizes, c.count] for c in self.calls]
-        return {
-            "calls": calls,
-            "on_dtensors": self.on_dtensors,
-            "peak_bytes": self.peak_bytes,
-            "weights": self.weights,
-        }
+        return {"calls": calls, "peak_bytes": self.peak_bytes}
 
 
 def works(settings: Sequence[Here], cache: Path) -> dict[Here, list[Rank]]:
@@ -84,15 +76,14 @@ def work(setting: Here) -> list[Rank]:
     for number in range(different):
         calls = Calls()
         record = simulated(config, workload, number, setting.ranks, stream, calls)
-        shapes = [tuple(one.shape) for one in workload.model().parameters()]
         kinds = [
             Call(one.kind, one.dtype, one.flops, one.bytes, one.sizes, count)
             for one, count in calls.found.items()
         ]
         if setting.layout == "ddp":
-            kinds += _reduced(shapes)
+            kinds += _reduced([tuple(one.shape) for one in workload.model().parameters()])
         most = peak(timeline(record)).total
-        found.append(Rank(kinds, calls.on_dtensors, most, len(shapes) // different))
+        found.append(Rank(kinds, most))
     return found * (setting.ranks // different)
 
 
@@ -103,4 +94,4 @@ def _reduced(shapes: Sequence[tuple[int, ...]]) -> Iterator[Call]:
 
 def _rank(told: dict[str, Any]) -> Rank:
     calls = [Call(k, d, f, b, tuple(s), n) for k, d, f, b, s, n in told["calls"]]
-    return Rank(calls, told["on_dtensors"], told["peak_bytes"], told["weights"])
+    return Rank(calls, told["peak_bytes"])
