@@ -78,9 +78,10 @@ def _run(job: Job, ours: Ours, time: Time, region: str) -> Outcome:
 
 def _charged(ours: Ours, time: Time, run: Outcome) -> Spread:
     """Seconds for which the machines run; of a run that never ends, until it is given up."""
-    given_up = GIVEN_UP * ours.steps * time.step_seconds.p90
-    hours = run.usd
-    return Spread(*(min(value * 3600, given_up) for value in (hours.p10, hours.p50, hours.p90)))
+    hours = (run.usd.p10, run.usd.p50, run.usd.p90)
+    ended = [value * 3600 for value in hours if math.isfinite(value)]
+    given_up = max([*ended, GIVEN_UP * ours.steps * time.step_seconds.p90])
+    return Spread(*(value * 3600 if math.isfinite(value) else given_up for value in hours))
 
 
 def _never(run: Outcome) -> Iterator[str]:

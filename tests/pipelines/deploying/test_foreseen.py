@@ -32,7 +32,9 @@ def test_it_is_that_of_the_runs_own_parameters(studio: Studio):
     for shorter, longer in pairwise(runs):
         assert isinstance(shorter, Foreseen) and isinstance(longer, Foreseen)
         assert shorter.seconds.p50 < longer.seconds.p50
-    assert isinstance(runs[0], Foreseen) and runs[0].seconds.p10 > 30  # it has to start
+    short = train(studio, MaxSteps="1")
+    assert isinstance(short, Foreseen)
+    assert 30 < short.seconds.p10 < short.seconds.p90  # it has to start, whatever it does then
 
 
 def test_a_time_limit_that_ends_it_before_its_last_step_is_told(studio: Studio):
