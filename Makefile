@@ -1,8 +1,9 @@
 # make run       sets itself up, then runs the main job on the emulator, and writes report.html
 # make check     sets itself up, then checks style, types and Dockerfiles and runs the quick tests
-# make test      sets itself up, then checks style and types and runs every test; T=tests/x runs but
-#                those, whatever pytest takes
-# make test-all  make test, and the sweeps of benchmarks/ that find faults: hours
+# make test      sets itself up, then checks style and types and runs every test but those that run a
+#                benchmark; T=tests/x runs but those, whatever pytest takes
+# make test-all  make test, those that run a benchmark, small, and the sweeps of benchmarks/ that find
+#                faults: hours
 # make clean     removes what runs leave: the emulator's state and report.html; make distclean also .venv
 # make lock      writes locks/ anew after a change of pyproject.toml (scripts/lock.py)
 PYTHON ?= python3
@@ -12,7 +13,7 @@ RECIPE ?= recipes/laptop.yaml
 PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 SWEEPS := canary clones contract definitions new_projects finetuning interruptions kills tamperings processors endurance
 
-.PHONY: run check style test test-all $(SWEEPS) lock clean distclean
+.PHONY: run check style test test-all small-sweeps $(SWEEPS) lock clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Bytecode is not written at the installation but when a module is first imported: it must be kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,10 +35,13 @@ test: .venv/installed
 	python -m pytest $(T)
 else
 test: style
-	$(PYTEST)
+	$(PYTEST) -m "not sweep"
 endif
 
-test-all: test $(SWEEPS)
+test-all: test small-sweeps $(SWEEPS)
+
+small-sweeps: .venv/installed
+	$(PYTEST) -m sweep
 
 $(SWEEPS): .venv/installed
 	python -m benchmarks.$@

@@ -97,10 +97,11 @@ class Watch:
         said = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
         own = [f"rank {n}: {end['reason']}" for n, end in enumerate(ends)
                if end and end["reason"] and not end["lost"]]  # fmt: skip
+        seen = [one["at"] if one else 0.0 for one in self._read("rank", before)]
+        gone = sorted((rank for rank, end in enumerate(ends) if end is None), key=seen.__getitem__)
         silent = [
             self._describe([rank], "ended without a word, killed or crashed", before)
-            for rank, end in enumerate(ends)
-            if end is None
+            for rank in gone[:1]  # torchrun may have killed others that had no time to say so
         ]
         why = (own or said or silent or ["torchrun did not say why"])[0]
         return f"restart {self._attempt.number} of {self._attempt.most}: {why}"

@@ -1,4 +1,4 @@
-"""Advise machines and a layout for a training: what fits, how long it takes, what it costs.
+"""Advise machines and a layout for a training, with its time, memory and cost.
 
 trainyard advise --model llama-3-70b --tokens 1T --deadline 30d --instances ml.p5.48xlarge
 trainyard advise --layers 32 --hidden 4096 --set vocab=32000 --tokens 140B --budget 100000
