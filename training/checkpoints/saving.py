@@ -7,6 +7,7 @@ is written; the marker is. Rank 0 gets a hash of each rank, and each machine the
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,7 @@ def write(
 
     def cleared() -> None:
         if leads:
-            clear(target)
-            target.mkdir(parents=True, exist_ok=True)
+            make_anew(target)
 
     def written() -> Any:
         found = share.write(target / name_of(meeting.rank), meeting.pulse)
@@ -171,13 +171,24 @@ def prune(folder: Path, keep: int) -> None:
     kept = {*steps[-keep:], *([min(scored, key=scored.__getitem__)] if scored else [])}
     for step in {*steps} - kept:
         old = marker.folder_of(folder, step)
-        (old / marker.NAME).unlink()  # first: half deleted must not look complete
-        shutil.rmtree(old)
+        # First: half deleted must not look complete. Machines that share a folder (FSx, a claim of
+        # Kubernetes) all look after it: what one has deleted, the other does not find.
+        (old / marker.NAME).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(old)
+
+
+def make_anew(folder: Path) -> None:
+    """An empty folder, also where another machine makes the same one anew at the same time."""
+    clear(folder)
+    with suppress(FileExistsError):  # by another, which makes it again if it is what it clears
+        folder.mkdir(parents=True)
 
 
 def clear(path: Path) -> None:
     """Make place: a folder goes with all that is in it, and so does a file of that name."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
-    else:
+        return
+    with suppress(IsADirectoryError):  # another machine, whose folder it is too, has just made it
         path.unlink(missing_ok=True)
