@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
-from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from training.simulation.calls import EachCall
 
 Kind = Literal["product", "attention", "optimizer", "collective", "free", "other"]
 
@@ -45,7 +45,7 @@ class Operation:
     sizes: tuple[int, ...] = ()
 
 
-class Calls(TorchDispatchMode):
+class Calls(EachCall):
     """Inside, counts the calls of operators, those on DTensors as what they do on this rank.
 
     Attributes:
@@ -60,19 +60,9 @@ class Calls(TorchDispatchMode):
         """Begin anew."""
         self.found.clear()
 
-    def __torch_dispatch__(
-        self,
-        operator: Callable,
-        types: Sequence[type],
-        args: tuple = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if any(kind is DTensor for kind in types):
-            return NotImplemented  # comes again, part by part
-        made = operator(*args, **(kwargs or {}))
+    def called(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], made: Any) -> None:
         if not operator.name().startswith("prim::"):  # asked by a tensor without contents alone
-            self.found[seen(operator, args, kwargs or {}, made)] += 1
-        return made
+            self.found[seen(operator, args, kwargs, made)] += 1
 
 
 def seen(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> Operation:

@@ -1,16 +1,16 @@
 """Every allocation of a step and its end, in order, with what it is for."""
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from training.simulation.calls import EachCall
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "gathered", "temporary")
 """What memory is for. gathered: whole weights of a unit that FSDP has put together, and what it
@@ -53,7 +53,7 @@ class Record:
     events: list[Event] = field(default_factory=list)
 
 
-class Storages(TorchDispatchMode):
+class Storages(EachCall):
     """Inside, notes every storage that an operation makes, and when the last tensor of it goes.
 
     Operations on DTensors are seen as those on this rank's parts.
@@ -66,21 +66,11 @@ class Storages(TorchDispatchMode):
         self._watched: set[int] = set()
         self._blind = 0
 
-    def __torch_dispatch__(
-        self,
-        operation: Callable,
-        types: Sequence[type],
-        args: tuple = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if any(kind is DTensor for kind in types):
-            return NotImplemented  # comes again, part by part
-        made = operation(*args, **(kwargs or {}))
-        gathers = any(name in operation.name() for name in GATHERS)
+    def called(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], made: Any) -> None:
+        gathers = any(name in operator.name() for name in GATHERS)
         for tensor in tree_leaves(made):
             if isinstance(tensor, Tensor):
                 self._see(tensor.untyped_storage(), "gathered" if gathers else None)
-        return made
 
     def __enter__(self) -> "Storages":
         self._resize = resize = torch.UntypedStorage.resize_

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from training.config import TrainConfig
 from training.initial import fill
 from training.initial.build import built
+from training.simulation.calls import EachCall
 from training.simulation.kernels import cuda_kernels
 from training.simulation.operations import Operation, seen
 from training.simulation.step import take_memory
@@ -75,7 +75,7 @@ class Traced:
     tied: bool
 
 
-class Parts(TorchDispatchMode):
+class Parts(EachCall):
     """Inside, every call counts to the part of the model that is at work.
 
     Args:
@@ -91,24 +91,14 @@ class Parts(TorchDispatchMode):
         self._owners: dict[int, int] = {}  # a weight's storage → the part that read it first
         self._alive: dict[int, list[int]] = {}  # a storage → its part, its bytes
 
-    def __torch_dispatch__(
-        self,
-        operator: Callable,
-        types: Sequence[type],
-        args: tuple = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if any(kind is DTensor for kind in types):
-            return NotImplemented  # comes again, part by part
-        made = operator(*args, **(kwargs or {}))
-        self.parts[self.at].add(seen(operator, args, kwargs or {}, made))
+    def called(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], made: Any) -> None:
+        self.parts[self.at].add(seen(operator, args, kwargs, made))
         read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
         self._own(read)
         cast = operator.name() == "aten::_to_copy" and self._is_weight(read[0])
         for one in tree_leaves(made):
             if isinstance(one, Tensor):
                 (self._leave_out if cast else self._see)(one.untyped_storage())
-        return made
 
     def take(self, tensors: Iterable[object], part: int) -> int:
         """These belong to ``part``, which reads them, whoever made them; returns their bytes."""
