@@ -27,7 +27,7 @@ BYTES = 257
 
 SHARDS = {"fsdp": "full", "smp": "full"}
 ZERO = {1: "optimizer", 2: "gradients", 3: "full"}
-PRECISIONS = {"bfloat16": "bf16", "float32": "fp32"}
+PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

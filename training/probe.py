@@ -3,8 +3,8 @@
 python -m training.probe [--ranks 2] [--threads 1] [--out probe.json]
 
 As many ranks as a training would have here (GPUs, else two) measure at the same time: products of
-several sizes and types, attention, memory, what a call costs, an optimizer's step, all-reduce and
-all-gather (NCCL, gloo). Half a minute on a processor. There, seconds are CPU seconds: a machine
+several sizes and types, attention, memory, what a call costs, an optimizer's step, collectives
+(NCCL, gloo). Half a minute on a processor. There, seconds are CPU seconds: a machine
 that is busy with other things is as fast as an idle one but for what caches and memory share.
 """
 

@@ -21,6 +21,10 @@ class Choice:
 
     group: str
     layouts: int
+    spread: float
+    """How much slower the slowest layout is than the fastest one: a share of its rate. Ranks within
+    a few per cent are those of the measurements' own noise."""
+
     lost: float
     """How much slower the chosen layout is than the fastest one: a share of its rate."""
 
@@ -48,12 +52,16 @@ def _choice(name: str, of: Sequence[Case], foreseen: np.ndarray) -> Choice:
     tokens = np.array([case.setting.tokens / case.setting.gpus for case in of])
     rates = tokens / np.array([case.measured for case in of])
     expected = tokens / foreseen
+    spread = 1 - rates.min() / rates.max()
     lost = 1 - rates[expected.argmax()] / rates.max()
-    return Choice(name, len(of), float(lost), float(spearmanr(expected, rates).statistic))
+    order = spearmanr(expected, rates).statistic
+    return Choice(name, len(of), float(spread), float(lost), float(order))
 
 
 def table(found: Sequence[Choice]) -> Table:
-    shown = Table("layouts of", "n", "chosen is slower by", "Spearman", title="choice")
+    columns = ("layouts of", "n", "slowest is slower by", "chosen is slower by", "Spearman")
+    shown = Table(*columns, title="choice")
     for one in found:
-        shown.add_row(one.group, str(one.layouts), f"{one.lost:.1%}", f"{one.spearman:.2f}")
+        shares = (f"{one.spread:.1%}", f"{one.lost:.1%}")
+        shown.add_row(one.group, str(one.layouts), *shares, f"{one.spearman:.2f}")
     return shown

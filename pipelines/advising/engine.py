@@ -82,10 +82,10 @@ def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
     told = loop.model_dump()
 
     def refuse(setting: Setting) -> str | None:
-        if setting.precision not in PRECISIONS.values():
+        if setting.precision != PRECISIONS.get(loop.precision):
             return (
-                f"a {setting.gpu} has no bfloat16, and our loop no {setting.precision}: set "
-                "train.loop.precision to float32, or take other machines"
+                f"a {setting.gpu} has no {loop.precision}: set train.loop.precision to float16, or "
+                "take other machines"
             )
         try:
             changed = TrainConfig.model_validate({**told, **fields(setting, loop)})

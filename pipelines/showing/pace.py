@@ -12,7 +12,7 @@ from trainyard.common.errors import ForesightError
 from trainyard.foresight import calibration
 from trainyard.runs.display import Steps
 from trainyard.runs.execution import Execution
-from trainyard.runs.metrics import latest
+from trainyard.runs.last_metrics import latest
 from trainyard.runs.pace import STEP, Expected, Pace, Seconds, earlier
 from trainyard.validate.rules.jobs import PROCESSES
 

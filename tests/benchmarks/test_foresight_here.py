@@ -8,18 +8,32 @@ import pytest
 
 from benchmarks.foresight.here import __main__ as here
 from benchmarks.foresight.here.measure import recorded, steps
-from benchmarks.foresight.here.prediction import COVERED, PRICED, Prices, fitted, seconds
+from benchmarks.foresight.here.prediction import COVERED, fitted, seconds
+from benchmarks.foresight.here.prices import key, prices
 from benchmarks.foresight.here.settings import CALIBRATION, LAYOUTS, TEST, Here, drawn
-from benchmarks.foresight.here.work import Call, Rank
+from benchmarks.foresight.here.work import Call, Rank, work
 from training.config import TrainConfig
+from training.probing import alone
 
-PROBE = json.loads(here.PROBE.read_text())
+SENT = [
+    {"kind": kind, "dtype": dtype, "bytes": size, "seconds": size * times * slow * 1e-9}
+    for times, kind in enumerate(("all_reduce", "all_gather", "reduce_scatter", "send"), 1)
+    for dtype, slow in (("float32", 1), ("bfloat16", 5))
+    for size in (2**10, 2**18, 2**22)
+]
+PROBE = {
+    "measured": [
+        {"call": {"forward_seconds": 2e-6}, "page_seconds": 5e-10, "collective": SENT},
+    ]
+}
+CALL = Call("aten::mm", "product", "float32", 2 * 64**3, 0, (64, 64, 64), 0, "[[],{}]", 3)
 
 
 def test_no_setting_that_is_predicted_was_calibrated_on():
     asked, others = drawn(TEST, here.SETTINGS), drawn(CALIBRATION, here.OTHERS)
     assert len({*asked, *others}) == here.SETTINGS + here.OTHERS
     assert {*recorded(here.CALIBRATED)} == {*others}
+    assert not {*asked} & {*here.calibrated()}
     told = json.loads(here.PREDICTED.read_text())["settings"]
     assert [Here(**one["setting"]) for one in told] == asked
     assert [one.layout for one in asked] == [*LAYOUTS] * (here.SETTINGS // len(LAYOUTS))
@@ -27,28 +41,55 @@ def test_no_setting_that_is_predicted_was_calibrated_on():
         TrainConfig.model_validate(one.loop(steps(one))).micro_batches(one.ranks)
 
 
-def test_a_price_is_what_was_measured_and_between_sizes_what_lies_between():
-    prices, row = Prices(PROBE), PROBE["measured"][0]["matmul"][0]
-    size = row["rows"], row["inner"], row["columns"]
-    flops = 2 * int(np.prod(size))
-    both = [one["matmul"][0]["seconds"] for one in PROBE["measured"]]
-    call = Call("product", row["dtype"], flops, 0, size, 1)
-    assert prices.of(call) == pytest.approx(np.mean(both))
-    moved = [prices.of(Call("other", "float32", 0, size, (), 1)) for size in (2**14, 2**16, 2**30)]
-    assert moved == sorted(moved)
-    assert prices.of(Call("free", "float32", 0, 2**20, (), 1)) == 0
+def test_a_collective_has_the_price_of_its_kind_and_size(tmp_path):
+    size = 2**18
+    costs = prices(PROBE, {}, tmp_path / "none.json")
+    for name, kind, bytes_ in (
+        ("_c10d_functional::all_gather_into_tensor", "all_gather", size * 3 // 2),
+        ("c10d::allreduce_", "all_reduce", 2 * size),
+        ("ddp::reduce", "all_reduce", size),
+    ):
+        asked = kind, "float32", size
+        (row,) = [row for row in SENT if (row["kind"], row["dtype"], row["bytes"]) == asked]
+        price = costs.of(replace(CALL, name=name, kind="collective", bytes=bytes_), 2)
+        assert price == pytest.approx(row["seconds"]), name
+    waited = replace(CALL, name="_c10d_functional::wait_tensor", kind="collective")
+    assert costs.of(waited, 2) == 0
+    larger = replace(CALL, name="c10d::send", kind="collective", bytes=2**24)
+    halves = replace(larger, dtype="bfloat16")
+    assert costs.of(halves, 2) == pytest.approx(5 * costs.of(larger, 2))
+    assert costs.of(larger, 2) == pytest.approx(2**24 * 4e-9), "in proportion beyond"
 
 
-def test_every_rank_and_call_is_priced():
-    setting, prices = drawn(TEST, 5)[2], Prices(PROBE)
-    call = Call("product", "bfloat16", 2 * 64**3, 0, (64, 64, 64), 3)
-    rank = Rank([call, replace(call, kind="other", bytes=4096, sizes=())], 10**6)
-    alone, both = (seconds(setting, [rank] * n, prices) for n in (1, 2))
+def test_what_cannot_be_made_alone_says_which_call_it_is():
+    with pytest.raises(RuntimeError, match=r"aten::mm cannot be made alone with \[\[\],\{\}\]: "):
+        alone.priced([("aten::mm", "[[],{}]")])
+
+
+def test_every_rank_and_call_is_priced(tmp_path):
+    setting = drawn(TEST, 5)[2]
+    rank = Rank([CALL, replace(CALL, name="aten::view", kind="free", given="")], 10**6, [], [])
+    known = {"alone": {"2": {key(CALL): 0.25}}, "fresh": {}}
+    (tmp_path / "priced.json").write_text(json.dumps(known))
+    costs = prices(PROBE, {}, tmp_path / "priced.json")
+    costs = replace(costs, fresh={setting.name: [2e6, 4e6]})
+    one, both = (seconds(setting, [rank] * n, costs) for n in (1, 2))
     assert setting.layout == "fsdp"
-    for name in PRICED:
-        assert both[name] == 2 * alone[name], name
-    assert alone["product"] == pytest.approx(3 * prices.of(call))
-    assert alone["sharded"] > 0 == alone["split"]
+    assert both["product"] == 2 * one["product"] == pytest.approx(6 * 0.25)
+    assert both["calls"] == pytest.approx(2 * 6 * costs.call)
+    assert both["pages"] == pytest.approx(6e6 * costs.page)
+    assert one["sharded"] > 0 == one["split"]
+
+
+def test_a_real_step_is_counted_and_each_of_its_calls_has_a_price():
+    setting = replace(drawn(TEST, 1)[0], layers=2, dim=64, heads=2, context_length=64)
+    setting = replace(setting, vocabulary=257, micro_batch=1, micro_batches=1, recompute="full")
+    (rank,) = work(setting)
+    found = [call for call in rank.calls if call.given and call.kind == "product"][:3]
+    assert all(one > 0 for one in alone.priced([(call.name, call.given) for call in found]))
+    assert sum(rank.before) >= 4 * setting.weights  # parameters and two moments, at least
+    taken = sum(one for one in rank.during if one > 0)
+    assert taken > rank.peak_bytes - sum(rank.before)
 
 
 def test_factors_are_found_and_their_interval_holds_most_that_had_no_part():
@@ -67,6 +108,8 @@ def test_factors_are_found_and_their_interval_holds_most_that_had_no_part():
 def test_the_guide_has_the_figures_that_are_here():
     told = json.loads(here.PREDICTED.read_text())["settings"]
     figures = here.comparison(told, recorded(here.MEASURED))["figures"]
+    if not figures:
+        pytest.skip("predicted, and not measured yet")
     guide = (here.FOLDER.parents[2] / "docs/foresight.md").read_text()
     for name, words in (("cpu_seconds", "CPU seconds a step"), ("peak_bytes", "peak memory of")):
         one = figures[name]

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from training.probing import clock, rank
+from training.probing import clock, pages, rank
 from training.probing.summary import processor, rate, summary
 from trainyard.common.errors import RecipeError
 from trainyard.foresight import probe
@@ -67,6 +67,12 @@ def test_time_is_what_the_process_uses_and_not_what_it_waits(monkeypatch):
     monkeypatch.setattr(clock.time, "process_time", lambda: next(used))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert clock.used(lambda: None, 5) == 2.0
+
+
+def test_a_block_that_malloc_never_keeps_is_fresh_in_each_step():
+    large, small = pages.MAPPED, 2**12
+    assert large <= pages.fresh([], [large, -1]) < large + 2**20
+    assert pages.fresh([2**20], [small, -2, small, -3]) < 2**20
 
 
 def test_foresight_reads_what_a_probe_prints(found: dict, tmp_path):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.devices import peak_memory
+from training.probing import pages
 from training.probing.clock import seconds
 
 ROWS = {"cpu": (64, 512, 4096), "cuda": (1024, 4096, 16384)}
@@ -51,6 +52,8 @@ def measured(device: torch.device) -> dict[str, Any]:
         "optimizer": _optimizer(device),
         "call": _calls(device),
     }
+    if device.type == "cpu":
+        found["page_seconds"] = pages.seconds()
     if dist.is_initialized() and dist.get_world_size() > 1:
         found["collective"] = [*_collectives(device)]
     return found
@@ -126,17 +129,29 @@ def _chain(x: Tensor, weight: Tensor) -> Tensor:
 
 def _collectives(device: torch.device) -> Iterator[dict[str, Any]]:
     """Seconds of a rank: on a processor those that it computes, and not those that it waits."""
-    ranks = dist.get_world_size()
-    for size in MESSAGES[device.type]:
-        whole = torch.zeros(size // 4, device=device)
-        part = torch.zeros(len(whole) // ranks, device=device)
-        calls: dict[str, Callable[[], object]] = {
-            "all_reduce": lambda: dist.all_reduce(whole),  # noqa: B023
-            "all_gather": lambda: dist.all_gather_into_tensor(whole, part),  # noqa: B023
-        }
-        for kind, call in calls.items():
+    for dtype, size in product(TYPES, MESSAGES[device.type]):
+        whole = torch.zeros(size // dtype.itemsize, device=device, dtype=dtype)
+        for kind, call in _exchanges(whole).items():
             dist.barrier()
-            yield {"kind": kind, "bytes": size, "seconds": _together(device, call)}
+            yield {"kind": kind} | _row(dtype, _together(device, call), bytes=size)
+
+
+def _exchanges(whole: Tensor) -> dict[str, Callable[[], object]]:
+    part = whole.new_zeros(len(whole) // dist.get_world_size())
+    return {
+        "all_reduce": lambda: dist.all_reduce(whole),
+        "all_gather": lambda: dist.all_gather_into_tensor(whole, part),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole),
+        "send": lambda: _around(whole),
+    }
+
+
+def _around(whole: Tensor) -> None:
+    """To the next rank, while the one before sends as much."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    sent = dist.isend(whole, (rank + 1) % ranks)
+    dist.recv(torch.empty_like(whole), (rank - 1) % ranks)
+    sent.wait()
 
 
 def _together(device: torch.device, call: Callable[[], object]) -> float:

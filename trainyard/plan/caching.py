@@ -19,8 +19,9 @@ from trainyard.language.step_types import step_type
 from trainyard.language.steps import Step, steps_of
 from trainyard.plan.diff import Change, changed, label, list_member
 from trainyard.plan.fields import CODE, Fields, flat, steps
-from trainyard.plan.history import LIMIT, History, Run, StepRun, step_of
-from trainyard.plan.resolving import STANDS, Next, Past
+from trainyard.plan.history import LIMIT, History, Run
+from trainyard.plan.keys import Keys
+from trainyard.plan.resolving import STANDS, Next
 
 LINE = 44  # characters of the reasons in one line
 WIDTH = 36  # characters of old → new in a reason
@@ -111,7 +112,7 @@ class _Question:
         except ExpressionError as error:
             return Outcome(**runs, why=f"its key cannot be told: {error}")
         wanted = key_arguments(dict(self._step), arguments) or {}
-        earlier = self._earlier()
+        earlier = Keys(self._name, self._history).earlier()
         new = any(unknowns(wanted))
         same = [] if new else [(r, made) for r, made, key in earlier if _text(key) == _text(wanted)]
         fresh = [(run, made) for run, made in same if self._now - made.ended <= self._lasts()]
@@ -123,35 +124,6 @@ class _Question:
     def _lasts(self) -> timedelta:
         text = self._step["CacheConfig"].get("ExpireAfter")
         return timedelta.max if text is None else timedelta(seconds=duration(text))
-
-    def _earlier(self) -> list[tuple[Run, StepRun, dict[str, Any]]]:
-        """(execution where the result was made, its record, its key), newest first."""
-        found = []
-        for run in self._history.runs:
-            made = self._made(run)
-            key = self._key(run) if made else None
-            if made and key is not None:
-                found.append((*made, key))
-        return found
-
-    def _made(self, run: Run) -> tuple[Run, StepRun] | None:
-        """Where the result that the step had in ``run`` was made."""
-        done = run.steps.get(self._name)
-        if done is None or done.source is None:
-            return (run, done) if done else None
-        origin = self._history.run(done.source)
-        made = origin.steps.get(self._name) if origin else None
-        return (origin, made) if origin and made else None
-
-    def _key(self, run: Run) -> dict[str, Any] | None:
-        step = step_of(run, self._name)
-        if step is None:
-            return None
-        try:
-            arguments = evaluate(step.get("Arguments") or {}, Past(run, self._history))
-        except ExpressionError:  # that execution had no value for it either
-            return None
-        return key_arguments(dict(step), arguments)
 
     def _why(self, wanted: dict, earlier: list, same: list) -> str:
         if same:

@@ -131,7 +131,7 @@ def estimate(
     everything, defaults = steps(document), values(document, {})
     costs = []
     for outcome in outcomes:
-        job = _job(everything[outcome.step], defaults)
+        job = work_of(everything[outcome.step], defaults)
         if not step_type(outcome.type).charged:
             cost = Cost(step=outcome.step, machines="", seen=NOTHING, usd_seen=NOTHING)
         elif job is None:  # a type of job whose price nobody here knows
@@ -156,8 +156,24 @@ def estimate(
     return costs
 
 
+def cost_of(
+    name: str,
+    document: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    history: History,
+    prices: Prices,
+) -> Cost | None:
+    """The cost of one step alone, by the executions that ``history`` has read; None for a step
+    whose machines are not told by its definition and the parameters' values."""
+    step = steps(document).get(name)
+    job = work_of(step, parameters) if step else None
+    return _cost(name, job, history, prices, None) if job else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
+class Work:
+    """The machines of a step, and how long they may run."""
+
     kind: Kind
     instance_type: str
     count: int
@@ -173,7 +189,7 @@ class _Job:
         return each if self.jobs.most == 1 else f"at most {self.jobs.most} jobs × {each}"
 
 
-def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
+def work_of(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | None:
     """The machines of a step; None for a type without, or where only a run can tell."""
     tuned = step["Type"] == "Tuning"
     job = TRAINING_JOB if tuned else step_type(step["Type"]).sole_job
@@ -200,7 +216,7 @@ def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
         return None
     until = found["until"] if isinstance(found["until"], dict) else {}
     limit = until.get("MaxRuntimeInSeconds")
-    return _Job(
+    return Work(
         kind=job.machines,
         instance_type=cluster["InstanceType"],
         count=cluster.get("InstanceCount", 1),
@@ -212,7 +228,7 @@ def _job(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Job | None:
     )
 
 
-def _cost(step: str, job: _Job, history: History, prices: Prices, foreseen: Spread | None) -> Cost:
+def _cost(step: str, job: Work, history: History, prices: Prices, foreseen: Spread | None) -> Cost:
     hourly, storage = prices.hourly(job.kind, job.instance_type), prices.storage(job.kind)
     seconds = _seen(step, job, history)
     seen = Range(min(seconds), max(seconds)) if seconds else UNKNOWN
@@ -221,7 +237,7 @@ def _cost(step: str, job: _Job, history: History, prices: Prices, foreseen: Spre
     def usd(duration: float | None, share: float = 1.0) -> float | None:
         if duration is None or hourly is None:
             return None
-        return _usd(job, duration, hourly, storage, share)
+        return usd_of(job, duration, hourly, storage, share)
 
     longest = None if job.limit is None else job.jobs.together(job.limit + job.keep_alive)
     all_at_once = None if seen.high is None else seen.high * job.jobs.parallel
@@ -245,25 +261,27 @@ def _cost(step: str, job: _Job, history: History, prices: Prices, foreseen: Spre
     )
 
 
-def _usd(job: _Job, seconds: float, hourly: Price, storage: Price | None, share: float) -> float:
+def usd_of(job: Work, seconds: float, hourly: Price, storage: Price | None, share: float) -> float:
+    """USD of machines and their disks for so long, at ``share`` of the price on demand."""
     hours = seconds / 3600 * job.count
     disks = storage.usd * job.volume_gb * hours / HOURS_A_MONTH if storage else 0.0
     return hourly.usd * hours * share + disks
 
 
-def _seen(name: str, job: _Job, history: History) -> list[float]:
+def _seen(name: str, job: Work, history: History) -> list[float]:
     """Seconds of the step's earlier runs on as many machines of the same type."""
     found = []
     for run in history.runs:
         done = run.steps.get(name)
-        if done and done.source is None and _same_machines(run, name, job):
+        if done and done.source is None and same_machines(run, name, job):
             found.append(done.seconds)
     return found
 
 
-def _same_machines(run: Run, name: str, job: _Job) -> bool:
+def same_machines(run: Run, name: str, job: Work) -> bool:
+    """Whether that execution ran the step on as many machines of the same type."""
     step = step_of(run, name)
-    then = _job(step, run.parameters) if step else None
+    then = work_of(step, run.parameters) if step else None
     return bool(then and (then.kind, then.machines) == (job.kind, job.machines))
 
 

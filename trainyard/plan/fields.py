@@ -132,10 +132,15 @@ def _name(item: dict) -> str | None:
 
 
 def _nameless(item: dict) -> Any:
-    """Without its name; a tag or a metric definition is then one value."""
+    """Without its name; a tag or a metric definition is then one value.
+
+    What is left of a channel is a structure, and keeps its name: with a second member beside it, it
+    would have one, too.
+    """
     name = next(key for key in ("ExceptionType", *NAMING) if key in item)
     rest = {key: value for key, value in item.items() if key != name}
-    return next(iter(rest.values())) if len(rest) == 1 else rest
+    left = next(iter(rest.values())) if len(rest) == 1 else rest
+    return rest if isinstance(left, dict) and not is_expression(left) else left
 
 
 def _flags(path: str, items: list) -> Iterator[tuple[str, Any]]:

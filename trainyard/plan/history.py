@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -58,10 +58,16 @@ class Run:
 
 
 class History:
-    """The executions of one pipeline; ``pipeline`` None: it does not exist, and has none."""
+    """The executions of one pipeline; ``pipeline`` None: it does not exist, and has none.
 
-    def __init__(self, sagemaker: Any, pipeline: str | None) -> None:
+    ``before``: only those that began earlier; else all.
+    """
+
+    def __init__(
+        self, sagemaker: Any, pipeline: str | None, before: datetime | None = None
+    ) -> None:
         self._sagemaker = sagemaker
+        self._before = before
         self._by_arn: dict[str, Run] = {}
         self._batches = self._read(pipeline) if pipeline else iter(())
         self.runs: list[Run] = []
@@ -82,17 +88,25 @@ class History:
                 if error_code(error) == "ResourceNotFound":
                     return None
                 raise
-            self._load(arn, described["CreationTime"])
+            self._load(arn, described.get("CreationTime", datetime.now(UTC)))
         return self._by_arn[arn]
 
     def _read(self, pipeline: str) -> Iterator[list[Run]]:
+        earlier = {"CreatedBefore": self._before} if self._before else {}
         answer = self._sagemaker.list_pipeline_executions(
-            PipelineName=pipeline, SortBy="CreationTime", SortOrder="Descending", MaxResults=LIMIT
+            PipelineName=pipeline,
+            SortBy="CreationTime",
+            SortOrder="Descending",
+            MaxResults=LIMIT,
+            **earlier,
         )
         found = [
-            (e["PipelineExecutionArn"], e["StartTime"])
-            for e in answer["PipelineExecutionSummaries"]
+            (one["PipelineExecutionArn"], one["StartTime"])
+            for one in answer.get("PipelineExecutionSummaries", [])
+            if "PipelineExecutionArn" in one and "StartTime" in one
         ]
+        if self._before:  # the service rounds the times, and may list the one that began then
+            found = [(arn, started) for arn, started in found if started < self._before]
         start = 0
         for size in BATCHES:
             batch = found[start : start + size]
@@ -118,14 +132,15 @@ class History:
         answer = self._sagemaker.describe_pipeline_definition_for_execution(
             PipelineExecutionArn=arn
         )
-        return json.loads(answer["PipelineDefinition"])
+        return json.loads(answer.get("PipelineDefinition") or '{"Steps": []}')
 
     def _parameters(self, arn: str, document: Mapping[str, Any]) -> dict[str, Any]:
         pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
         given = {
             each["Name"]: each["Value"]
             for page in pages.paginate(PipelineExecutionArn=arn)
-            for each in page["PipelineParameters"]
+            for each in page.get("PipelineParameters", [])
+            if "Name" in each and "Value" in each
         }
         return values(document, given)
 
@@ -134,9 +149,15 @@ class History:
         found = (
             step
             for page in pages.paginate(PipelineExecutionArn=arn)
-            for step in page["PipelineExecutionSteps"]
+            for step in page.get("PipelineExecutionSteps", [])
         )
-        return {s["StepName"]: _step(s) for s in found if s["StepStatus"] == "Succeeded"}
+        return {one["StepName"]: _step(one) for one in found if _is_told(one)}
+
+
+def _is_told(answer: Mapping[str, Any]) -> bool:
+    """Whether a step has succeeded, and the service tells when; all its members are optional."""
+    told = all(name in answer for name in ("StepName", "StartTime", "EndTime"))
+    return told and answer.get("StepStatus") == "Succeeded"
 
 
 def _step(answer: Mapping[str, Any]) -> StepRun:

@@ -97,17 +97,27 @@ def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[st
             yield uri
 
 
-def _listed(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
+def listed(s3: Any, uri: str, most: int = MOST) -> list[dict[str, Any]]:
+    """The first objects in the folder at ``uri``, or else those whose keys begin with it.
+
+    Raises:
+        ClientError: S3 refused.
+    """
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    folder = f"{prefix.rstrip('/')}/" if prefix else ""
+    return _under(s3, bucket, folder, most) or _under(s3, bucket, prefix, most)
+
+
+def _under(s3: Any, bucket: str, prefix: str, most: int) -> list[dict[str, Any]]:
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    return list(islice((item for page in pages for item in page.get("Contents", ())), MOST))
+    return list(islice((item for page in pages for item in page.get("Contents", ())), most))
 
 
 def _look(s3: Any, step: str, run: Run, uri: str, fix: str) -> Overwritten:
     read = run.steps[step].started
-    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     found = partial(Overwritten, step=step, uri=uri, run=run.id, fix=fix)
     try:
-        there = _listed(s3, bucket, f"{prefix.rstrip('/')}/") or _listed(s3, bucket, prefix)
+        there = listed(s3, uri)
     except ClientError as error:
         return found(refused=error_code(error))
     since = [item for item in there if item["LastModified"] > read]

@@ -4,5 +4,6 @@ settings    the trainings, drawn by a seed
 rank        one rank of a real training, which notes what each step took
 measure     runs a setting
 work        what a setting's steps do, counted without doing it
-prediction  what that costs, by the probe's prices and what was calibrated
+prices      what its calls, messages and pages cost
+prediction  what that makes of a step, by these prices and what was calibrated
 """

@@ -1,13 +1,15 @@
 """Predicted against measured CPU seconds a step and peak memory of 30 trainings on this machine.
 
-python -m benchmarks.foresight.here --calibrate     probe, and measure 40 other trainings
+python -m benchmarks.foresight.here --calibrate     measure 70 other trainings
+python -m benchmarks.foresight.here --probe         what this machine's calls, links and pages take
 python -m benchmarks.foresight.here --predict       write predictions.json, which is committed
 python -m benchmarks.foresight.here --measure       measure the 30, which is committed later
 python -m benchmarks.foresight.here [--json]        compare both, as they lie here
 
-Each takes some ten minutes on two idle cores. A training is a real one, of ranks with one thread
-each, over gloo; CPU seconds are those of all its ranks, user and system, so a machine that is busy
-with other things measures about the same as an idle one.
+Each takes some ten minutes on two idle cores, --predict seconds after --probe, which counts and
+prices what all those trainings call, and keeps that in a folder (--work). A training is a real one,
+of ranks with one thread each, over gloo; CPU seconds are those of all its ranks, user and system.
+All of it is for an idle machine: others on its cores take caches, and CPU seconds grow by a third.
 """
 
 import json
@@ -23,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.foresight.here.measure import measure, recorded
-from benchmarks.foresight.here.prediction import COVERED, Model, Prices, fitted, seconds, size
+from benchmarks.foresight.here.prediction import COVERED, Model, fitted, seconds, size
+from benchmarks.foresight.here.prices import Prices, prices
 from benchmarks.foresight.here.settings import CALIBRATION, TEST, Here, drawn
 from benchmarks.foresight.here.work import Rank, works
 from training.probe import probed
@@ -32,6 +35,10 @@ from trainyard.common.errors import DataError
 
 FOLDER = Path(__file__).parent
 PROBE, CALIBRATED = FOLDER / "probe.json", FOLDER / "calibration.jsonl"
+EARLIER = FOLDER / "earlier.jsonl"
+"""Draws that were predicted and measured before, by other ways of predicting."""
+
+COUNTED, PRICED = "counted.jsonl", "priced.json"
 PREDICTED, MEASURED = FOLDER / "predictions.json", FOLDER / "measured.jsonl"
 AGAIN = FOLDER / "again.jsonl"
 """The same settings, measured a second time: how far apart two measurements are."""
@@ -39,28 +46,32 @@ AGAIN = FOLDER / "again.jsonl"
 FIGURES = {"cpu_seconds": seconds, "peak_bytes": size}
 """What is predicted → the parts that it is a sum of."""
 
-SETTINGS, OTHERS = 30, 40
+SETTINGS, OTHERS = 30, 70
 
 
 def main(
     calibrate: Annotated[bool, typer.Option("--calibrate")] = False,
+    probe: Annotated[bool, typer.Option("--probe")] = False,
     predict: Annotated[bool, typer.Option("--predict")] = False,
     run: Annotated[bool, typer.Option("--measure")] = False,
-    work: Annotated[Path, typer.Option(help="What is counted is kept here.")] = Path("work.jsonl"),
+    work: Annotated[Path, typer.Option(help="Kept here: counts, prices.")] = Path("build/here"),
     at_once: Annotated[int, typer.Option(min=1, help="Trainings measured at a time.")] = 1,
     json_: Annotated[bool, typer.Option("--json", help="The figures as JSON.")] = False,
 ) -> None:
-    """Calibrate, predict, measure or compare."""
+    """Calibrate, probe, predict, measure or compare."""
     if calibrate:
-        whole_file.write(PROBE, json.dumps(probed(ranks=2, threads=1), indent=1).encode())
         measure(drawn(CALIBRATION, OTHERS), CALIBRATED, at_once)
+    if probe:
+        whole_file.write(PROBE, json.dumps(probed(ranks=2, threads=1), indent=1).encode())
+        (work / PRICED).unlink(missing_ok=True)
+        known(work)
     if predict:
         whole_file.write(PREDICTED, json.dumps(predictions(work), indent=1).encode() + b"\n")
     if run:
         if not PREDICTED.exists():
             raise DataError(f"{PREDICTED.name} is missing: predict before you measure")
         measure(drawn(TEST, SETTINGS), MEASURED, at_once)
-    if not (calibrate or predict or run):
+    if not (calibrate or probe or predict or run):
         told = json.loads(PREDICTED.read_text())
         found = comparison(told["settings"], recorded(MEASURED))
         found["figures"]["again"] = repeated(told["settings"])
@@ -69,15 +80,11 @@ def main(
 
 def predictions(cache: Path) -> dict[str, Any]:
     """Of each setting both figures: median, p10 and p90; with what they were made of."""
-    probe = json.loads(PROBE.read_text())
-    prices, measured = Prices(probe), recorded(CALIBRATED)
-    settings = drawn(TEST, SETTINGS)
-    if known := [one.name for one in settings if one in measured]:
-        raise DataError(f"{CALIBRATED.name} has {known[0]}, which is to be predicted")
-    counted = works([*measured, *settings], cache)
+    probe, measured, settings = json.loads(PROBE.read_text()), calibrated(), drawn(TEST, SETTINGS)
+    counted, costs = known(cache)
     models = {}
     for name, parts in FIGURES.items():
-        given = [parts(one, counted[one], prices) for one in measured]
+        given = [parts(one, counted[one], costs) for one in measured]
         models[name] = fitted(given, [one[name] for one in measured.values()])
     said = {name: probe[name] for name in ("processor", "torch", "ranks", "threads")}
     return {
@@ -86,8 +93,27 @@ def predictions(cache: Path) -> dict[str, Any]:
         **said,
         "calibrated_on": len(measured),
         "factors": {name: dict(one.factors) for name, one in models.items()},
-        "settings": [_predicted(one, counted[one], prices, models) for one in settings],
+        "settings": [_predicted(one, counted[one], costs, models) for one in settings],
     }
+
+
+def calibrated() -> dict[Here, dict[str, float]]:
+    """What factors are fitted on: the calibration's settings, and those of earlier draws.
+
+    Raises:
+        DataError: one of them is to be predicted.
+    """
+    found = recorded(CALIBRATED) | recorded(EARLIER)
+    if known := [one.name for one in drawn(TEST, SETTINGS) if one in found]:
+        raise DataError(f"{CALIBRATED.name} has {known[0]}, which is to be predicted")
+    return found
+
+
+def known(work: Path) -> tuple[Mapping[Here, Sequence[Rank]], Prices]:
+    """What the calibrated and the predicted settings do, and what that costs here."""
+    work.mkdir(parents=True, exist_ok=True)
+    counted = works([*calibrated(), *drawn(TEST, SETTINGS)], work / COUNTED)
+    return counted, prices(json.loads(PROBE.read_text()), counted, work / PRICED)
 
 
 def _predicted(

@@ -17,37 +17,54 @@ from rich.progress import track
 
 from benchmarks.foresight.here.settings import Here
 from training.config import TrainConfig
+from training.cores import cores
 from training.simulation.operations import Calls
 from training.simulation.peak import peak, timeline
 from training.simulation.step import simulated
+from training.simulation.storages import Record
 from training.traffic import replicated
 from training.workloads import load
 from trainyard.common import whole_file
+
+FIELDS = ("name", "kind", "dtype", "flops", "bytes", "sizes", "made", "given")
+"""Of an operation, which a call has as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """Calls of one kind and size: ``training.simulation.operations.Operation``, and how many."""
 
+    name: str
     kind: str
     dtype: str
     flops: int
     bytes: int
     sizes: tuple[int, ...]
+    made: int
+    given: str
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A rank's step: its calls, and the bytes that are alive at its peak."""
+    """A rank's step: its calls, the bytes that are alive at its peak, and what comes and goes.
+
+    Attributes:
+        before: bytes of what is there when the step begins, in the order of its making.
+        during: of the step, in order: bytes that are taken, or, negative, a block's number that
+            ends, from 1 on, those before the step counted first.
+    """
 
     calls: Sequence[Call]
     peak_bytes: int
+    before: Sequence[int]
+    during: Sequence[int]
 
     def told(self) -> dict[str, Any]:
         """As JSON."""
-        calls = [[c.kind, c.dtype, c.flops, c.bytes, c.sizes, c.count] for c in self.calls]
-        return {"calls": calls, "peak_bytes": self.peak_bytes}
+        calls = [[getattr(one, name) for name in (*FIELDS, "count")] for one in self.calls]
+        memory = {"before": self.before, "during": self.during}
+        return {"calls": calls, "peak_bytes": self.peak_bytes} | memory
 
 
 def works(settings: Sequence[Here], cache: Path) -> dict[Here, list[Rank]]:
@@ -57,9 +74,11 @@ def works(settings: Sequence[Here], cache: Path) -> dict[Here, list[Rank]]:
     found = {Here(**one["setting"]): [*map(_rank, one["ranks"])] for one in known}
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__, "training.strategies.mesh"])
-    with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as alone:
-        for setting in track([one for one in settings if one not in found], "counting"):
-            found[setting] = alone.submit(work, setting).result()
+    lacking = [one for one in settings if one not in found]
+    with ProcessPoolExecutor(cores(), context, max_tasks_per_child=1) as processes:
+        made = zip(lacking, processes.map(work, lacking), strict=True)
+        for setting, ranks in track(made, "counting", total=len(lacking)):
+            found[setting] = ranks
             said = {"setting": setting.told(), "ranks": [one.told() for one in found[setting]]}
             lines.append(json.dumps(said))
             whole_file.write(cache, "\n".join(lines).encode() + b"\n")
@@ -77,21 +96,41 @@ def work(setting: Here) -> list[Rank]:
         calls = Calls()
         record = simulated(config, workload, number, setting.ranks, stream, calls)
         kinds = [
-            Call(one.kind, one.dtype, one.flops, one.bytes, one.sizes, count)
+            Call(*(getattr(one, name) for name in FIELDS), count)
             for one, count in calls.found.items()
         ]
         if setting.layout == "ddp":
             kinds += _reduced([tuple(one.shape) for one in workload.model().parameters()])
         most = peak(timeline(record)).total
-        found.append(Rank(kinds, most))
+        found.append(Rank(kinds, most, *blocks(record)))
     return found * (setting.ranks // different)
+
+
+def blocks(record: Record) -> tuple[list[int], list[int]]:
+    """``Rank.before`` and ``Rank.during`` of the last step."""
+    first, last = record.events[: record.last], record.events[record.last :]
+    ended = {event.life for event in first if event.size < 0}
+    there = [event.life for event in first if event.size > 0 and event.life not in ended]
+    numbers = {life: number for number, life in enumerate(there, 1)}
+    during = []
+    for event in last:
+        if event.size > 0:
+            numbers[event.life] = len(numbers) + 1
+            during.append(event.size)
+        else:
+            during.append(-numbers[event.life])
+    return [record.lives[life].size for life in there], during
 
 
 def _reduced(shapes: Sequence[tuple[int, ...]]) -> Iterator[Call]:
     for (_, _, dtype), (count, size) in replicated(shapes).rows.items():
-        yield Call("collective", dtype, 0, size // count, (), count)
+        yield Call("ddp::reduce", "collective", dtype, 0, size // count, (), 0, "", count)
 
 
 def _rank(told: dict[str, Any]) -> Rank:
-    calls = [Call(k, d, f, b, tuple(s), n) for k, d, f, b, s, n in told["calls"]]
-    return Rank(calls, told["peak_bytes"])
+    calls = [Call(*map(_hashable, one)) for one in told["calls"]]
+    return Rank(calls, told["peak_bytes"], told["before"], told["during"])
+
+
+def _hashable(one: Any) -> Any:
+    return tuple(one) if isinstance(one, list) else one

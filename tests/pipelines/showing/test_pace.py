@@ -6,11 +6,11 @@ import pytest
 
 from pipelines.foreseeing import of_description
 from pipelines.showing.pace import LOOK_BACK, Paces, foreseen, seconds
-from pipelines.showing.page import SECTIONS
+from pipelines.showing.page import PANELS
 from tests.pipelines.test_foreseeing import job as hyperparameters
+from trainyard.console.panels import read_panels
 from trainyard.runs.execution import Step
 from trainyard.runs.pace import STEP
-from trainyard.runs.sections import read_sections
 
 LINE = {"step": 120.0, "loss": 2.5, "step_seconds": 2.0, "data_seconds": 0.9,
         "forward_backward_seconds": 0.9, "communication_seconds": 0.1, "optimizer_seconds": 0.1,
@@ -125,8 +125,8 @@ def test_another_training_than_our_loops_is_left_alone():
 def test_the_report_has_this_run_and_what_was_expected_of_it():
     run = Run(described("now", 4.0), Run(described("a", 1.5)))
     by_name = {"Train": run.steps()[0]}
-    page = "".join(read_sections(SECTIONS[-1:], run, by_name))  # type: ignore[arg-type]
+    page = "".join(read_panels(PANELS[-1:], run, by_name))  # type: ignore[arg-type]
     assert "1 earlier run took" in page and "is foreseen" in page
     assert "slow: a step takes 4 s" in page
     alone = Run(described("x", ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 2}))
-    assert read_sections(SECTIONS[-1:], alone, by_name) == ("",)  # type: ignore[arg-type]
+    assert read_panels(PANELS[-1:], alone, by_name) == ("",)  # type: ignore[arg-type]

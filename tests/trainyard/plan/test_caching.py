@@ -4,6 +4,7 @@ import json
 import time
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.trainyard.emulator.harness import (
     s3_input,
     train_step,
 )
+from trainyard.emulator.dag import executions
 from trainyard.plan.caching import predict
 from trainyard.plan.history import History
 
@@ -204,13 +206,15 @@ def test_a_run_with_other_parameters_is_no_earlier_run(aws: Cloud) -> None:
     assert predicted(aws, base, "parameters")["Fixed"][0] == "cached"
 
 
-def test_a_result_counts_from_when_it_was_made_not_from_when_it_was_reused(aws: Cloud) -> None:
+def test_a_result_counts_from_when_it_was_made_not_from_when_it_was_reused(
+    aws: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = pipeline([step("A", to="s3://bkt/a")])
-    body["Steps"][0]["CacheConfig"]["ExpireAfter"] = "PT2S"
+    body["Steps"][0]["CacheConfig"]["ExpireAfter"] = "PT1H"
     happened(aws, body, "ages")
-    made = time.monotonic()
+    later = time.time() + 3600  # what was made until now is too old then; its reuse is not
     assert happened(aws, body, "ages") == {"A": "cached"}
     assert predicted(aws, body, "ages")["A"][0] == "cached"
-    time.sleep(max(0, 2.1 - (time.monotonic() - made)))
-    assert predicted(aws, body, "ages")["A"][0] == "runs"
+    assert predicted(aws, body, "ages", datetime.fromtimestamp(later, UTC))["A"][0] == "runs"
+    monkeypatch.setattr(executions, "time", SimpleNamespace(time=lambda: later))
     assert happened(aws, body, "ages") == {"A": "runs"}
