@@ -12,8 +12,13 @@ from training.data.order import Order
 from training.numbers import Step
 from training.stragglers import Stragglers, Table
 from training.strategies.ranks import Ranks
+from training.watching import updates
 
 log = logging.getLogger(__name__)
+
+RANKS = 64
+"""Ranks whose own seconds stand in a line, at most: the first. The slowest of all is in the
+``straggler_ratio``, and in the log by name."""
 
 
 class Progress:
@@ -59,17 +64,18 @@ class Progress:
         """The metrics since the last one, of what all ranks told.
 
         Args:
+            numbers: each rank told what ``own`` says, and what ``updates.measured`` does.
             stalled: seconds that the loader let this rank wait, since the beginning.
         """
         now, world = time.perf_counter(), self._ranks.world
         elapsed, steps = now - self._began, self._steps
         units, samples = self._units / elapsed, steps * self._config.global_batch
-        *seconds, memory = zip(*numbers.told, strict=True)
+        *seconds, memory = zip(*(row[: -updates.COUNT] for row in numbers.told), strict=True)
         metrics = {
             "step": numbers.number,
             "loss": numbers.loss / numbers.units,
             "learning_rate": rate,
-            "grad_norm": numbers.norm,
+            **self._of_gradient(numbers),
             "samples_per_second": samples / elapsed,
             "units_per_second": units,
             "units_per_second_per_rank": units / world,
@@ -85,15 +91,27 @@ class Progress:
         self._began, self._steps, self._units, self._stalled = now, 0, 0.0, stalled
         return metrics
 
+    def _of_gradient(self, numbers: Step) -> dict[str, float]:
+        """Its norm and what it has changed: nothing, where the step was left out; and in float16
+        what the loss was scaled by, and the steps so far that were left out."""
+        told = [row[-updates.COUNT :] for row in numbers.told]
+        counts = {"grad_norm": numbers.norm, **updates.metrics(told)}
+        scaled = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped}
+        return ({} if numbers.left_out else counts) | (scaled if numbers.scale else {})
+
     def _slowest(self, table: Table, steps: int) -> dict[str, float]:
-        """How slow the slowest rank is, where any do the same work; a persistent one is logged."""
+        """How slow the slowest rank is, where any do the same work, and the seconds of each rank's
+        own work in a step; a rank that is slow persistently is logged."""
         stages = self._config.pipeline_parallel
         if self._ranks.world == stages:
             return {}
         for one in self._stragglers.add(table):
             if self._ranks.rank == 0:
                 log.warning("%s", stragglers.told(one, self._hosts[one.rank], steps))
-        return {"straggler_ratio": max(stragglers.ratios(table, stages))}
+        own, found = stragglers.own_seconds(table)[:RANKS], stragglers.ratios(table, stages)
+        each = {f"own_seconds.rank{rank}": seconds / steps for rank, seconds in enumerate(own)}
+        worst = max(found)
+        return {"straggler_ratio": worst, "straggler_rank": found.index(worst), **each}
 
 
 def _seen(order: Order | None, position: int) -> dict[str, float]:

@@ -14,20 +14,11 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from training.clock import PARTS
+from training.watching.rules.stalled_rank import LINES, OF, RATIO
 
 OWN = ("data", "forward_backward", "optimizer")
 """Parts of a step that are a rank's own work, see ``training.clock``. Before clipping all ranks
 have met, so little of the optimizer's part is waiting; saving a checkpoint is not every step's."""
-
-RATIO = 1.25
-"""A rank is slow where its own work takes so many times the median. Means over a line's steps of
-equal ranks differ by 10 % at most (one standard deviation, a busy CPU; GPUs: 1 to 3 %), so a rank
-of two is above it by chance in 6 % of the lines, of many in 1.3 %."""
-
-LINES, OF = 6, 8
-"""It is named where it was slow in 6 of the last 8 metric lines: by chance once in 500,000 lines of
-two ranks (28 × 2 × 0.057⁶), and rarer among more. One long step (a checkpoint, a page that was
-swapped out, a batch of long samples) is not what is looked for."""
 
 LOOK = {
     "data": "its loader is late: look at that machine's disk, network and cores, and at "
@@ -56,6 +47,11 @@ class Straggler:
     """How much longer than the median its own work took, over the steps of the line."""
 
 
+def own_seconds(table: Table) -> list[float]:
+    """Seconds of each rank's own work."""
+    return [sum(_own(row)) for row in table]
+
+
 def ratios(table: Table, stages: int = 1) -> list[float]:
     """Each rank's own work over the median of the ranks of its pipeline stage.
 
@@ -65,7 +61,7 @@ def ratios(table: Table, stages: int = 1) -> list[float]:
     Args:
         stages: pipeline stages; the ranks of one follow each other (``training.strategies.mesh``).
     """
-    own = [sum(_own(row)) for row in table]
+    own = own_seconds(table)
     middles = _medians(own, stages)
     return [one / middle if middle else 1.0 for one, middle in zip(own, middles, strict=True)]
 
@@ -74,7 +70,7 @@ def straggler(table: Table, rank: int, stages: int = 1) -> Straggler:
     """How this rank differs from its stage's median, and in what."""
     parts = list(zip(*map(_own, table), strict=True))
     more = [column[rank] - _medians(column, stages)[rank] for column in parts]
-    own = [sum(_own(row)) for row in table]
+    own = own_seconds(table)
     late = own[rank] - _medians(own, stages)[rank]
     return Straggler(rank, ratios(table, stages)[rank], OWN[more.index(max(more))], late)
 

@@ -1,0 +1,100 @@
+"""Runs a training and reads what it printed; has the rules judge it."""
+
+import contextlib
+import json
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.watching.data import workload
+from benchmarks.watching.faults import Rank
+from benchmarks.watching.healthy import Case
+from steps.train import job
+from tests.training import worlds
+from tests.training.trainings import TOYS, arguments
+from tests.training.worlds import run_rank
+from training import marker
+from training.watching.__main__ import parsed
+from training.watching.rule import Plan
+from training.watching.settings import read_watching
+from training.watching.watcher import Event, Watcher
+
+Lines = list[dict[str, float]]
+
+
+def run(case: Case, data: Path, root: Path, rank: Rank = run_rank) -> list[Lines]:
+    """The metric lines of each process of the training: of two, where it is resumed."""
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    (root / "input").mkdir()
+    (root / "input/data").symlink_to(data / case.data)
+    found = [_once(case, root, rank)]
+    if case.resumed:
+        _forget(root, case.settings["max_steps"] // 2)
+        found.append(_once(case, root, rank))
+    shutil.rmtree(root)
+    return found
+
+
+def judged(case: Case, processes: list[Lines]) -> list[Event]:
+    """What the rules say, by their thresholds of now, as in each of the processes."""
+    settings, said = read_watching(case.settings.get("watch", "")), []
+    remembered: Lines = []
+    for lines in processes:
+        begun = int(lines[0]["step"]) - 1 if remembered else 0
+        plan = Plan(case.settings["max_steps"], case.settings["warmup_steps"], begun)
+        watcher = Watcher(settings, plan)
+        watcher.begin([line for line in remembered if line["step"] <= begun])
+        said += [event for line in lines for event in watcher.add(line)]
+        remembered = lines
+    return said
+
+
+def counted(events: list[Event]) -> dict[str, int]:
+    """Rule → how often it spoke."""
+    return dict(Counter(event.rule for event in events))
+
+
+def _once(case: Case, root: Path, rank: Rank) -> Lines:
+    log = root / "rank-0.log"
+    log.unlink(missing_ok=True)
+    settings: dict[str, Any] = workload(case.data) | case.settings
+    if case.world == 1 and rank is run_rank:
+        codes = [_here(log, arguments(root, settings))]
+    else:
+        codes = worlds.finish(worlds.start(root, case.world, target=rank, **settings), 600)
+    text = log.read_text()
+    lines = [line for line in map(parsed, text.splitlines()) if "step" in line]
+    if not lines or (any(codes) and rank is run_rank):
+        raise RuntimeError(f"{case.name}: ranks ended with {codes}: {text[-3000:]}")
+    return lines
+
+
+def _here(log: Path, given: list[str]) -> int:
+    """The train job in this process, which has imported all of it already; its exit status."""
+    sys.path[:0] = [] if str(TOYS) in sys.path else [str(TOYS)]
+    torch.set_num_threads(1)
+    with log.open("w") as file, contextlib.redirect_stdout(file):
+        try:
+            job.main(given)
+        except SystemExit as ended:
+            return int(ended.code or 0)
+    return 0
+
+
+def _forget(root: Path, step: int) -> None:
+    """As if the training had been interrupted there: what it saved later, and made, is gone."""
+    shutil.rmtree(root / "model")
+    for folder in root.glob("checkpoints/*"):
+        for saved in marker.steps(folder):
+            if saved > step:
+                shutil.rmtree(marker.folder_of(folder, saved))
+
+
+def read(path: Path) -> list[Lines] | None:
+    """What an earlier start of the benchmark has left of a training."""
+    return json.loads(path.read_text()) if path.exists() else None

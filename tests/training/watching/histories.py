@@ -1,0 +1,84 @@
+"""Histories of trainings that never were: healthy ones, and what is made wrong in them."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+Lines = list[dict[str, float]]
+
+
+def healthy(lines: int = 120, seed: int = 0, noise: float = 0.05, interval: int = 1) -> Lines:
+    """A loss that falls with noise, all else as usual; a look at validation each 20 lines."""
+    random, found = np.random.default_rng(seed), Lines()
+    for number in range(1, lines + 1):
+        step, loss = number * interval, 1 + 3 * math.exp(-number / 30)
+        found.append(
+            {
+                "step": step,
+                "loss": loss * math.exp(random.normal(0, noise)),
+                "learning_rate": 1e-3,
+                "grad_norm": math.exp(random.normal(0, 0.4)),
+                "step_seconds": 0.5 * math.exp(abs(random.normal(0, 0.1))),
+                "checkpoint_seconds": 0.0,
+                "straggler_ratio": 1 + abs(random.normal(0, 0.05)),
+                "straggler_rank": int(random.integers(4)),
+                "data_stall": random.uniform(0, 0.1),
+                "update_ratio_least": 1e-4 * math.exp(random.normal(0, 0.2)),
+                "gradient_least": 1e-4 * math.exp(random.normal(0, 0.2)),
+                "unsaved_steps": step % 50,
+                "checkpoint_failures": 0,
+            }
+        )
+        if number % 20 == 0:
+            found.append({"step": step, "validation_loss": loss * 1.02})
+    return found
+
+
+def changed(lines: Lines, since: int, change: Callable[[dict[str, float]], object]) -> Lines:
+    """The same, with the lines from a step on changed in place."""
+    for line in lines:
+        if line["step"] >= since:
+            change(line)
+    return lines
+
+
+def _times(name: str, by: float) -> Callable[[dict[str, float]], object]:
+    return lambda line: line.update({name: line[name] * by} if name in line else {})
+
+
+def _is(**values: float) -> Callable[[dict[str, float]], object]:
+    return lambda line: line.update(values if "loss" in line else {})
+
+
+def _risen(line: dict[str, float]) -> None:
+    """Validation from then on gets worse by the step."""
+    if "validation_loss" in line:
+        line["validation_loss"] *= 1 + (line["step"] - 40) / 40
+
+
+def _flat(line: dict[str, float]) -> None:
+    if "loss" in line:
+        line["loss"] = 4 + (line["loss"] - 1) % 0.3
+
+
+def _slow_at_times(line: dict[str, float]) -> None:
+    if "loss" in line and line["step"] % 6 == 0:
+        line["step_seconds"] *= 10  # 4.5 s each
+
+
+WRONG: dict[str, Callable[[], Lines]] = {
+    "loss_not_falling": lambda: changed(healthy(), 1, _flat),
+    "overfitting": lambda: changed(healthy(), 60, _risen),
+    "exploding_gradients": lambda: changed(healthy(), 60, _times("grad_norm", 1000)),
+    "vanishing_gradients": lambda: changed(healthy(), 60, _times("gradient_least", 1e-6)),
+    "dead_updates": lambda: changed(healthy(), 60, _is(update_ratio_least=0.0)),
+    "stalled_rank": lambda: changed(
+        healthy(), 60, _is(straggler_ratio=1.8, straggler_rank=2, step_seconds=1.0)
+    ),
+    "step_outliers": lambda: changed(healthy(), 1, _slow_at_times),
+    "data_bottleneck": lambda: changed(healthy(), 60, _is(data_stall=0.7)),
+    "checkpoint_failing": lambda: changed(healthy(), 60, _is(checkpoint_failures=1)),
+    "cost_beyond_plan": lambda: changed(healthy(), 1, _times("step_seconds", 30)),
+}
+"""Rule → a history that is wrong in what it looks for."""

@@ -1,0 +1,125 @@
+"""Each rule speaks of what it looks for, once, and none speaks of a healthy training."""
+
+import copy
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steps.train.config import TrainStepConfig
+from tests.training.trainings import SETTINGS
+from tests.training.watching.histories import WRONG, Lines, healthy
+from training.metric_line import METRICS
+from training.watching.__main__ import parsed
+from training.watching.rule import Plan
+from training.watching.rules import RULES
+from training.watching.settings import read_watching
+from training.watching.watcher import Watcher, over
+from trainyard.common.errors import TrainingError
+
+PLAN = Plan(max_steps=120, warmup_steps=5)
+WATCHING = read_watching('{"cost_beyond_plan": {"minutes": 10}}')
+
+
+def said(lines: Lines, watching=WATCHING) -> list[str]:
+    return [event.rule for event in over(lines, watching, PLAN)]
+
+
+def test_every_rule_has_a_history_that_is_wrong_for_it():
+    assert WRONG.keys() == RULES.keys()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_speaks_once_of_what_it_looks_for(rule):
+    events = over(WRONG[rule](), WATCHING, PLAN)
+    [event] = [event for event in events if event.rule == rule]
+    assert event.action == "warn" and 0 < event.step <= 120
+    assert {event.rule for event in events} - {rule} <= {"loss_not_falling"}  # a loss × 1000 …
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.floats(0.001, 0.15), st.integers(30, 300))
+def test_none_speaks_of_a_healthy_training(seed, noise, lines):
+    assert said(healthy(lines, seed, noise)) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_is_a_function_of_the_history_alone(rule):
+    lines = WRONG[rule]()
+    before = copy.deepcopy(lines)
+    assert over(lines, WATCHING, PLAN) == over(lines, WATCHING, PLAN)
+    assert lines == before
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_restart_repeats_nothing_and_forgets_nothing(rule):
+    """Wherever it happens: what was said before it is not said again, the rest is."""
+    lines = [line for line in WRONG[rule]() if line["step"] <= 120]
+    told = [(e.rule, e.step) for e in over(lines, WATCHING, PLAN)]
+    for at in range(0, len(lines), 17):
+        first, second = Watcher(WATCHING, PLAN), Watcher(WATCHING, Plan(120, 5, 0))
+        before = [(e.rule, e.step) for line in lines[:at] for e in first.add(line)]
+        second.begin(lines[:at])
+        after = [(e.rule, e.step) for line in lines[at:] for e in second.add(line)]
+        # A process's first line says nothing of usual times: what hangs on it comes a line later.
+        assert [name for name, _ in before + after] == [name for name, _ in told], at
+        assert all(abs(a - b) <= 6 for (_, a), (_, b) in zip(before + after, told, strict=True))
+
+
+def test_one_that_was_gone_for_long_speaks_again():
+    lines = healthy(200)
+    for line in lines:
+        if "loss" in line and (50 <= line["step"] < 60 or line["step"] >= 150):
+            line["checkpoint_failures"] = 1
+    assert said(lines) == ["checkpoint_failing"] * 2
+
+
+def test_a_rule_that_is_off_says_nothing_and_a_threshold_counts():
+    lines = WRONG["data_bottleneck"]()
+    assert said(lines) == ["data_bottleneck"]
+    for told in ({"action": "off"}, {"share": 0.9}):
+        assert said(lines, read_watching(json.dumps({"data_bottleneck": told}))) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_line_is_a_metric_and_says_what_it_means(rule):
+    [event, *_] = [e for e in over(WRONG[rule](), WATCHING, PLAN) if e.rule == rule]
+    form = r"step=(\d+) watch\.(\w+)=(\S+) threshold=(\S+) action=(warn|stop): (.+); (.+)"
+    assert (match := re.fullmatch(form, event.line)), event.line
+    assert match[2] == rule and int(match[1]) == event.step
+    read = {name: found[1] for name, regex in METRICS if (found := re.search(regex, event.line))}
+    assert read.keys() == {"train:step", f"watch:{rule}"}
+    assert float(read[f"watch:{rule}"]) == pytest.approx(event.found.value, rel=1e-5)
+    assert rule in event.reason and event.found.fix in event.reason
+
+
+def test_a_wrong_setting_is_told_with_its_field():
+    with pytest.raises(TrainingError, match="overfitting.rise"):
+        read_watching('{"overfitting": {"rise": -1}}')
+    with pytest.raises(TrainingError, match="usd and usd_an_hour"):
+        read_watching('{"cost_beyond_plan": {"usd": 5}}')
+
+
+def test_the_time_limit_of_the_job_is_the_plan_unless_another_is_given():
+    loop = {"loop": SETTINGS, "max_runtime_minutes": 90}
+    assert TrainStepConfig(**loop).watching.cost_beyond_plan.planned == 90
+    given = {"watch": {"cost_beyond_plan": {"usd": 100, "usd_an_hour": 50}}}
+    assert TrainStepConfig(**loop, **given).watching.cost_beyond_plan.planned == 120
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("{'loss': 2.31, 'grad_norm': 1.5, 'epoch': 0.1}", {"loss", "grad_norm", "epoch"}),
+        ("{'loss': '2.31', 'grad_norm': '1.5e-3', 'epoch': '0.1'}", {"loss", "grad_norm", "epoch"}),
+        ("{'loss': 'nan', 'epoch': '0.1'}", set()),
+        ("step=3 eval_loss=0.5", {"step", "validation_loss"}),
+        ("Epoch 1: loss: 0.25, acc: 0.9", {"loss", "acc"}),
+        ("the loss is nan", set()),
+        ("accuracy=0.5", set()),
+    ],
+)
+def test_lines_of_others_loops_are_read(line, expected):
+    assert parsed(line).keys() == expected

@@ -1,0 +1,35 @@
+"""A checkpoint could not be written, so an interruption costs more than it should.
+
+The next checkpoint ends the training with the reason; this is said at once, which may be hours
+before.
+"""
+
+from pydantic import Field
+
+from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
+
+
+class CheckpointFailing(RuleSettings):
+    """A checkpoint could not be written."""
+
+    failures: int = Field(default=1, ge=1)
+    """Saves that failed since the last whole checkpoint."""
+
+
+def check(history: History, settings: CheckpointFailing, plan: Plan) -> Finding | None:
+    """How many saves failed."""
+    newest = history.lines[-1]
+    failed = newest.get("checkpoint_failures", 0)
+    if failed < settings.failures:
+        return None
+    return Finding(
+        failed,
+        settings.failures,
+        f"a checkpoint could not be written, and {newest.get('unsaved_steps', 0):.0f} steps are in "
+        "no checkpoint; the next one that fails ends the training",
+        "look at the free space of the volume (volume_gb, keep_checkpoints) and at the file "
+        "system of /opt/ml/checkpoints; the error itself stands where the training ends",
+    )
+
+
+RULE = Rule(CheckpointFailing, check)

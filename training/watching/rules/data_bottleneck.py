@@ -1,0 +1,57 @@
+"""The training waits for its data (Debugger: IOBottleneck).
+
+It has to have cost something: of milliseconds that a short step waits nobody need hear.
+"""
+
+from itertools import pairwise
+
+from pydantic import Field, FiniteFloat
+
+from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
+
+
+class DataBottleneck(RuleSettings):
+    """The training spends its time waiting for the loader."""
+
+    share: FiniteFloat = Field(default=0.5, gt=0, lt=1)
+    """Share of the last lines' time in which rank 0 waits for the loader. (Debugger's threshold is
+    50 %, too.)"""
+
+    lines: int = Field(default=20, ge=3)
+    """So many last lines."""
+
+    seconds: FiniteFloat = Field(default=10.0, ge=0)
+    """Seconds that the waiting has cost since the first line, at least."""
+
+
+def check(history: History, settings: DataBottleneck, plan: Plan) -> Finding | None:
+    """The share of the time that rank 0 waits; a loader that reads ahead waits in some lines."""
+    found = [line for line in history.lines[-settings.lines :] if "data_stall" in line]
+    taken = [line.get("step_seconds", 0.0) for line in found]
+    waited = [line["data_stall"] * one for line, one in zip(found, taken, strict=True)]
+    share = sum(waited) / (sum(taken) or 1.0)
+    # A process's first line says nothing of it.
+    if len(history.lines) < settings.lines or len(found) < settings.lines - 2:
+        return None
+    if share < settings.share or (cost := _waited(history)) < settings.seconds:
+        return None
+    return Finding(
+        share,
+        settings.share,
+        f"{share:.0%} of the time of the last {settings.lines} lines goes into waiting for data, "
+        f"{cost:.3g} s so far",
+        "raise loader_threads or take machines with more cores where samples are decoded; use "
+        "input_mode FastFile with shuffle windowed, FSxLustre, or File where data fit the volume",
+    )
+
+
+def _waited(history: History) -> float:
+    """Seconds in all."""
+    return sum(
+        line["data_stall"] * line.get("step_seconds", 0.0) * (line["step"] - before["step"])
+        for before, line in pairwise(history.lines)
+        if "data_stall" in line
+    )
+
+
+RULE = Rule(DataBottleneck, check)

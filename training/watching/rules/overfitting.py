@@ -1,0 +1,71 @@
+"""Validation gets worse while training gets better (Debugger: Overfit).
+
+The generalisation loss of Prechelt 1998, "Early Stopping, But When?": how far the validation loss
+is above its lowest value so far. A slow one is stopped at there by classes GL 1 to 5 %. That the
+training loss falls meanwhile has to be more than its noise, of which every line has some.
+"""
+
+from bisect import bisect_right
+from math import sqrt
+from statistics import fmean, variance
+
+from pydantic import Field, FiniteFloat
+
+from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
+
+SURE = 2.0
+"""Standard errors by which the training loss has to fall."""
+
+
+class Overfitting(RuleSettings):
+    """The validation loss rises while the training loss falls."""
+
+    rise: FiniteFloat = Field(default=0.05, gt=0)
+    """Share by which the validation loss may be above its lowest."""
+
+    looks: int = Field(default=3, ge=1)
+    """Looks at the validation split, one after the other, in which it is."""
+
+
+def check(history: History, settings: Overfitting, plan: Plan) -> Finding | None:
+    """How far the validation loss is above its lowest, in each of the last looks."""
+    looks, count = history.validations, settings.looks
+    if len(looks) <= count or not history.lines:
+        return None
+    losses = [look["validation_loss"] for look in looks]
+    best = min(range(len(losses)), key=losses.__getitem__)
+    scale = abs(losses[best]) or 1.0
+    rise = min(losses[-count:]) - losses[best]
+    if best >= len(losses) - count or rise < settings.rise * scale:
+        return None
+    before = _between(history, looks[best - 1]["step"] if best else 0, looks[best]["step"])
+    now = _between(history, looks[-count]["step"], looks[-1]["step"])
+    if min(len(before), len(now)) < 2 or _fall(before, now) < SURE:
+        return None
+    return Finding(
+        rise / scale,
+        settings.rise,
+        f"the validation loss was {losses[best]:.5g} at step {looks[best]['step']:.0f} and is at "
+        f"least {min(losses[-count:]):.5g} in the last {count} looks, while the training loss fell "
+        f"from {fmean(before):.5g} to {fmean(now):.5g}",
+        "train on more data, for fewer steps, or with more weight_decay or dropout; the checkpoint "
+        "with the best validation loss is kept",
+    )
+
+
+def _between(history: History, after: float, until: float) -> list[float]:
+    """The training losses of the lines of these steps."""
+
+    def place(step: float) -> int:
+        return bisect_right(history.lines, step, key=lambda line: line["step"])
+
+    return [line["loss"] for line in history.lines[place(after) : place(until)]]
+
+
+def _fall(before: list[float], now: list[float]) -> float:
+    """By how many standard errors the mean fell (Welch 1947)."""
+    error = sqrt(variance(before) / len(before) + variance(now) / len(now))
+    return (fmean(before) - fmean(now)) / max(error, 1e-12)
+
+
+RULE = Rule(Overfitting, check, of_validation=True)

@@ -1,0 +1,79 @@
+"""One rank keeps the others waiting (Debugger: StalledTraining, LoadBalancing).
+
+A rank that does not come at all ends the job (``training.watchdog``); who is slow, in what, and
+what to look at there stands in a line of ``training.stragglers`` beside this one.
+"""
+
+from collections import Counter
+from itertools import pairwise
+
+from pydantic import Field, FiniteFloat
+
+from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
+
+RATIO = 1.25
+"""A rank is slow where its own work takes so many times the median. Means over a line's steps of
+equal ranks differ by 10 % at most (one standard deviation, a busy CPU; GPUs: 1 to 3 %), so a rank
+of two is above it by chance in 6 % of the lines, of many in 1.3 %."""
+
+LINES, OF = 6, 8
+"""It is named where it was slow in 6 of the last 8 metric lines: by chance once in 500,000 lines of
+two ranks (28 × 2 × 0.057⁶), and rarer among more. One long step (a checkpoint, a page that was
+swapped out, a batch of long samples) is not what is looked for."""
+
+
+WINDOW = 100
+"""Lines whose waiting is added up: a busy machine has a rank that is slow for some lines, and on a
+laptop all ranks share one."""
+
+
+class StalledRank(RuleSettings):
+    """The same rank is slower than the others, persistently."""
+
+    ratio: FiniteFloat = Field(default=RATIO, gt=1)
+    """Its own work's time over the median's (``training.stragglers``)."""
+
+    lines: int = Field(default=LINES, ge=1)
+    """Lines of the last 8 in which it is slower by so much."""
+
+    seconds: FiniteFloat = Field(default=10.0, ge=0)
+    """Seconds that the others have waited for it in the last 100 lines, at least."""
+
+
+def check(history: History, settings: StalledRank, plan: Plan) -> Finding | None:
+    """The slowest rank's ratio, the lowest of the lines in which it is too large."""
+    slow = [
+        (int(line["straggler_rank"]), line["straggler_ratio"])
+        for line in history.lines[-OF:]
+        if line.get("straggler_ratio", 0) >= settings.ratio and "straggler_rank" in line
+    ]
+    if not slow:
+        return None
+    rank, times = Counter(rank for rank, _ in slow).most_common(1)[0]
+    if times < settings.lines:
+        return None
+    ratio = min(ratio for one, ratio in slow if one == rank)
+    waited = _waited(history, rank, settings.ratio)
+    if waited < settings.seconds:
+        return None
+    return Finding(
+        ratio,
+        settings.ratio,
+        f"rank {rank} takes at least {ratio:.2f} times as long for its own work as the others in "
+        f"{times} of the last {OF} lines, and they have waited {waited:.3g} s for it",
+        "look at that rank's machine: its loader, its GPU's clock and temperature, other "
+        "processes; replace the instance if it stays so",
+    )
+
+
+def _waited(history: History, rank: int, ratio: float) -> float:
+    """Seconds of the last lines in which the others stood still, if all of a step is own work."""
+    seconds = 0.0
+    for before, line in pairwise(history.lines[-WINDOW:]):
+        if line.get("straggler_rank") == rank and line.get("straggler_ratio", 0) >= ratio:
+            steps = line["step"] - before["step"]
+            seconds += (1 - 1 / line["straggler_ratio"]) * line.get("step_seconds", 0.0) * steps
+    return seconds
+
+
+RULE = Rule(StalledRank, check)

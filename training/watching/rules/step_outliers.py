@@ -1,0 +1,62 @@
+"""Some steps take far longer than the others (Debugger: StepOutlier).
+
+Debugger counts steps beyond three standard deviations, ten of them; but outliers widen the very
+deviation. Here it is times the median, and what they cost counts besides: of outliers that cost
+nothing nobody need hear. Saving a checkpoint is not counted.
+"""
+
+from itertools import pairwise
+from statistics import median
+
+from pydantic import Field, FiniteFloat
+
+from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
+
+LINES = 100
+"""That are looked at."""
+
+LEAST = 20
+"""Without which it is not known what is usual."""
+
+
+class StepOutliers(RuleSettings):
+    """Single steps take many times as long as the others, and cost time."""
+
+    times: FiniteFloat = Field(default=3.0, gt=1)
+    """A line is an outlier whose step takes so many times the median's of the last 100 lines."""
+
+    count: int = Field(default=10, ge=1)
+    """Outliers among the last 100 lines. (Debugger's n_outliers is 10, too.)"""
+
+    share: FiniteFloat = Field(default=0.2, gt=0, lt=1)
+    """Share of the time that they cost in all."""
+
+    seconds: FiniteFloat = Field(default=30.0, ge=0)
+    """Seconds that they cost among the last 100 lines, at least."""
+
+
+def check(history: History, settings: StepOutliers, plan: Plan) -> Finding | None:
+    """The share of the time that outliers take beyond a usual step."""
+    taken = [
+        (line["step_seconds"] - line.get("checkpoint_seconds", 0), line["step"] - before["step"])
+        for before, line in pairwise(history.lines[-LINES - 1 :])
+        if "step_seconds" in line
+    ]
+    if len(taken) < LEAST:
+        return None
+    usual = median(step for step, _ in taken)
+    over = [(step - usual) * steps for step, steps in taken if step > settings.times * usual]
+    share = sum(over) / (sum(step * steps for step, steps in taken) or 1.0)
+    if len(over) < settings.count or share < settings.share or sum(over) < settings.seconds:
+        return None
+    return Finding(
+        share,
+        settings.share,
+        f"{len(over)} of the last {len(taken)} lines have steps of more than {settings.times:g} "
+        f"times the usual {usual:.3g} s; {sum(over):.3g} s, {share:.0%} of the time, go there",
+        "see which part of a step it is (data_seconds, communication_seconds, …), and look at what "
+        "else runs on the machines; profile_steps records a trace",
+    )
+
+
+RULE = Rule(StepOutliers, check)

@@ -1,0 +1,117 @@
+"""When a rule speaks: once when what it looks for begins, and again after it was gone for long."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from training.metric_line import metric_line
+from training.watching.rule import Action, Finding, History, Line, Plan
+from training.watching.rules import RULES
+
+GONE = 20
+"""Looks without a finding after which a rule that has spoken may speak again."""
+
+REPLAYED = 200
+"""Last lines of a resumed training by which it is known what had been found: twice the longest
+window of a rule."""
+
+TIMED = ("_seconds", "data_stall", "straggler_ratio")
+"""Ends of the names of what is not usual in the first line of a process, which starts threads,
+compiles kernels and fills its loader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A rule has spoken."""
+
+    rule: str
+    step: int
+    action: Action
+    found: Finding
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """As a line of the history: ``{"step": 120, "watch.exploding_gradients": 53.2}``."""
+        return {"step": self.step, f"watch.{self.rule}": float(self.found.value)}
+
+    @property
+    def line(self) -> str:
+        """As it stands in the log: a metric line, and in words what it means and what to do."""
+        told = metric_line({**self.metrics, "threshold": float(self.found.threshold)})
+        return f"{told} action={self.action}: {self.found.says}; {self.found.fix}"
+
+    @property
+    def reason(self) -> str:
+        """Who stops the training, and why."""
+        return f"watch rule {self.rule}: {self.found.says}; {self.found.fix}"
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Looks at each line when it comes.
+
+    Args:
+        settings: the recipe's ``train.watch``.
+    """
+
+    settings: Any
+    plan: Plan = field(default_factory=Plan)
+    history: History = field(default_factory=History)
+    _spoken: dict[str, int] = field(default_factory=dict)
+    """Rule → looks without a finding since it has spoken."""
+    _cold: bool = True
+
+    def begin(self, lines: Sequence[Line]) -> None:
+        """Remember the lines of a training that is resumed; nothing is said of them again."""
+        for line in lines[:-REPLAYED]:
+            self._take(line)
+        for line in lines[-REPLAYED:]:
+            self._look(line)
+        self._cold = True
+
+    def add(self, line: Line) -> list[Event]:
+        """What the rules have to say of a new line."""
+        if self._cold and "loss" in line:
+            line = {name: v for name, v in line.items() if not name.endswith(TIMED)}
+            self._cold = False
+        found = self._look(line)
+        step = int(line["step"])
+        return [Event(name, step, self.settings.of(name).action, one) for name, one in found]
+
+    def _take(self, line: Line) -> bool | None:
+        """Whether it is a line of validation; None for one that no rule looks at."""
+        if "loss" in line:
+            self.history.lines.append(line)
+            return False
+        if "validation_loss" in line:
+            self.history.validations.append(line)
+            return True
+        return None
+
+    def _look(self, line: Line) -> list[tuple[str, Finding]]:
+        """What is found that was not known before."""
+        of_validation = self._take(line)
+        new: list[tuple[str, Finding]] = []
+        for name, rule in RULES.items():
+            settings = self.settings.of(name)
+            if settings.action == "off" or rule.of_validation is not of_validation:
+                continue
+            if (found := rule.check(self.history, settings, self.plan)) is None:
+                self._rest(name)
+                continue
+            if name not in self._spoken:
+                new.append((name, found))
+            self._spoken[name] = 0
+        return new
+
+    def _rest(self, name: str) -> None:
+        if name in self._spoken:
+            self._spoken[name] += 1
+            if self._spoken[name] >= GONE:
+                del self._spoken[name]
+
+
+def over(lines: Iterable[Line], settings: Any, plan: Plan) -> list[Event]:
+    """What the rules say of a whole training's lines."""
+    watcher = Watcher(settings, plan)
+    return [event for line in lines for event in watcher.add(line)]
