@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.strategies.__main__ import distance
+from benchmarks.strategies.runs import distance
 from tests.training import worlds
 from tests.training.trainings import losses, write_ragged
 

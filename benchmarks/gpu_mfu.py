@@ -89,6 +89,9 @@ class NoCheckpoints:
 
     def resume(self, state: Callable) -> None: ...
 
+    def progress(self, step: int) -> dict[str, float]:
+        return {}
+
 
 @app.command()
 def main(

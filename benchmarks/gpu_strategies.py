@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import resumed
-from benchmarks.strategies.__main__ import TOLERANCE, distance, reason
-from benchmarks.strategies.cases import CASES, SETTINGS, container, write_data
+from benchmarks.strategies.cases import CASES, SETTINGS, TOLERANCE, container, write_data
+from benchmarks.strategies.runs import distance, reason
 from tests.training import worlds
 from tests.training.trainings import history, losses
 from training.config import TrainConfig

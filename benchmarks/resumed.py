@@ -26,13 +26,7 @@ def each(
     Raises:
         typer.BadParameter: the file's cases were measured in another setting.
     """
-    kept = json.loads(path.read_text()) if path and path.is_file() else {}
-    if kept and kept["setting"] != setting:
-        raise typer.BadParameter(
-            f"{path}: its cases were measured with {kept['setting']}, these would be with "
-            f"{dict(setting)}; name another file, or delete it"
-        )
-    found = kept.get("cases", {})
+    found = kept(path, setting)
     for name in cases:
         if name not in found:
             found[name] = json.loads(json.dumps(measured(name)))
@@ -40,3 +34,18 @@ def each(
                 whole = {n: one for n, one in found.items() if "failed" not in one}
                 write(path, json.dumps({"setting": setting, "cases": whole}, indent=1))
         yield name, found[name]
+
+
+def kept(path: Path | None, setting: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The cases that the file has, and what was found of each.
+
+    Raises:
+        typer.BadParameter: they were measured in another setting.
+    """
+    whole = json.loads(path.read_text()) if path and path.is_file() else {}
+    if whole and whole["setting"] != setting:
+        raise typer.BadParameter(
+            f"{path}: its cases were measured with {whole['setting']}, these would be with "
+            f"{dict(setting)}; name another file, or delete it"
+        )
+    return whole.get("cases", {})

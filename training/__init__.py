@@ -7,12 +7,14 @@ workloads/     what is trained: records → samples, model, loss, metrics, basel
 strategies/    how ranks share a step: single, DDP, the mesh, DeepSpeed, Horovod, SMDDP, SMP
 loop.py        the training loop; optimizers.py: AdamW, LAMB, schedules, averaged weights
 clock.py       where a step's time goes; devices.py: a device's peak, and memory
-reports.py     metric lines and their history; trackers.py: TensorBoard, MLflow; profiler.py: traces
+reports.py     metric lines and their history; trackers.py: TensorBoard, MLflow;
+               metrics_page.py: Prometheus; profiler.py: traces
 checkpoint.py  sharded checkpoints, the newest complete one is resumed; checkpoints/: how they are
                written and read
 restart.py     which attempt under torchrun this is; watchdog.py: who is missing
 artifact.py    the model as it is handed on: safetensors plus config.json
 exporting.py   its weights, written by many ranks; held.py: where they are until then; safe_file.py:
                a safetensors file, weight by weight
+watching/      rules over what a training logs of itself, which warn or stop it
 scaling.py     what more ranks bring: starts the job itself, travels with none
 """

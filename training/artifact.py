@@ -16,6 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from email.parser import HeaderParser
 from importlib.metadata import distributions
 from itertools import chain
 from pathlib import Path
@@ -82,12 +83,21 @@ def add_code(folder: Path, workload: str) -> str:
         target = folder / "code" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
-    packages = (each.metadata for each in distributions())
-    found = {f"{each['Name'].lower()}=={each['Version']}" for each in packages}
     python = ".".join(map(str, sys.version_info[:3]))
-    lines = "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(found)])
+    lines = "".join(f"{line}\n" for line in [f"# Python {python}", *sorted({*_packages()})])
     whole_file.write(folder / "packages.txt", lines)
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _packages() -> Iterator[str]:
+    """Yield ``name==version`` of what is installed.
+
+    The headers alone are parsed: what ``each.metadata`` parses, too, is every package's readme.
+    """
+    for each in distributions():
+        text = each.read_text("METADATA") or each.read_text("PKG-INFO") or ""
+        headers = HeaderParser().parsestr(text.partition("\n\n")[0])
+        yield f"{headers['Name'].lower()}=={headers['Version']}"
 
 
 def _code(workload: str) -> Iterator[tuple[str, Path]]:

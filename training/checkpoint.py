@@ -75,6 +75,8 @@ class Checkpoints:
         self._release: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self._whole = 0
+        """The step of the newest whole checkpoint."""
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -130,6 +132,13 @@ class Checkpoints:
                 f"{self._folder}: a checkpoint could not be written: {failure}; what it was before "
                 "is intact, and a job with the same code, settings and data goes on from it"
             ) from failure
+
+    def progress(self, step: int) -> dict[str, float]:
+        """For a metric line: steps that are in no whole checkpoint, and whether a save failed."""
+        return {
+            "unsaved_steps": step - self._whole,
+            "checkpoint_failures": int(self._failure is not None),
+        }
 
     def resume(self, state: Callable[[], dict[str, Tensor]]) -> int | None:
         """Write the newest whole checkpoint into the state's tensors; its step, None without one.
@@ -206,6 +215,7 @@ class Checkpoints:
             log.warning(message, *what)
 
     def _went_on(self, step: int, said: Marker) -> None:
+        self._whole = step
         if self.lineage is not None and said.lineage is not None:
             self.lineage = self.lineage.after(step, said.lineage)
 
@@ -231,6 +241,7 @@ class Checkpoints:
             arrived()
             target = marker.folder_of(self._folder, said.step)
             saving.write(share, self._meeting, target, self._leads, said, self._keep)
+            self._whole = said.step
         except Exception as error:  # noqa: BLE001  the training's thread raises it
             self._failure = error
 

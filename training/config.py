@@ -15,6 +15,7 @@ IMMATERIAL = {
     "keep_checkpoints",
     "loader_threads",
     "log_interval",
+    "metrics_port",
     "micro_batch",
     "mlflow_tracking_uri",
     "profile_at",
@@ -89,9 +90,11 @@ class TrainConfig(Layout):
     grad_clip: FiniteFloat = Field(default=1.0, gt=0)
     """Largest global L2 norm of the gradient; a longer one is scaled down to it."""
 
-    precision: Literal["float64", "float32", "bfloat16"] = "bfloat16"
+    precision: Literal["float64", "float32", "bfloat16", "float16"] = "bfloat16"
     """Type of the matrix products. bfloat16: by autocast, weights and optimizer state stay
-    float32. float64: all of it, slow; tells rounding from an error where two curves differ."""
+    float32. float16: likewise, with dynamic loss scaling; for GPUs before Ampere (V100, T4), which
+    have no bfloat16. float64: all of it, slow; tells rounding from an error where two curves
+    differ."""
 
     deterministic: bool = False
     """Only deterministic kernels, slower ones where need be; an error where there is none."""
@@ -135,6 +138,10 @@ class TrainConfig(Layout):
     """Where MLflow keeps the metrics: a URI, or the ARN of a managed tracking server. local: a file
     in the job's output. environment: what MLFLOW_TRACKING_URI says, nowhere without it. off."""
 
+    metrics_port: int = Field(default=0, ge=0, le=65535)
+    """Port on which rank 0 serves /metrics in Prometheus' text, on loopback; exported to Kubernetes
+    on the pod's address. 0 for none: nobody can reach it in a SageMaker job."""
+
     profile_steps: int = Field(default=0, ge=0, le=100)
     """Optimizer steps of which rank 0 writes a torch.profiler trace; 0 for none."""
 
@@ -143,6 +150,18 @@ class TrainConfig(Layout):
 
     collective_timeout_seconds: int = Field(default=120, ge=1)
     """A rank that waits longer than this for the others ends the job instead of hanging it."""
+
+    @property
+    def half(self) -> str | None:
+        """The type of 16 bits that matrix products are made in; None where they are in more."""
+        return self.precision if self.precision in ("bfloat16", "float16") else None
+
+    @property
+    def gathered(self) -> str:
+        """With fsdp: the type in which weights are gathered."""
+        if not self.half:
+            return self.precision
+        return self.half if self.param_dtype == "default" else self.param_dtype
 
     def micro_batches(self, world: int) -> int:
         """Micro-batches that a data-parallel rank takes for one optimizer step.
@@ -197,6 +216,16 @@ class TrainConfig(Layout):
             raise ValueError(
                 f"precision float64 cannot be used with strategy {self.strategy}, which keeps "
                 "float32; set precision to float32, or strategy to fsdp"
+            )
+        if self.precision == "float16" and entry.no_float16:
+            raise ValueError(
+                f"precision float16 cannot be used with strategy {self.strategy}, "
+                f"{entry.no_float16}; set strategy to ddp or fsdp, or precision to bfloat16"
+            )
+        if self.precision == "float16" and self.param_dtype == "bfloat16":
+            raise ValueError(
+                "param_dtype bfloat16 does not go with precision float16; leave it at default, or "
+                "set it to float32"
             )
         if self.ema_decay and self.zero_stage >= entry.flat_from_stage:
             stage = f" zero_stage {self.zero_stage}" if entry.flat_from_stage > 1 else ""

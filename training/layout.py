@@ -70,13 +70,14 @@ class Layout(BaseModel):
     zero_stage: int = Field(default=1, ge=1, le=3)
     """With deepspeed: what is sharded. 1: optimizer state, 2: gradients too, 3: weights too."""
 
-    param_dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """With fsdp and precision bfloat16: type in which weights are gathered and meet activations.
-    float32 is for a model whose own code cannot take weights in bfloat16; twice the traffic."""
+    param_dtype: Literal["default", "bfloat16", "float32"] = "default"
+    """With fsdp and precision bfloat16 or float16: type in which weights are gathered and meet
+    activations. default: that precision. float32 is for a model whose own code cannot take weights
+    in 16 bits; twice the traffic."""
 
     reduce_dtype: Literal["float32", "bfloat16"] = "float32"
-    """With fsdp and precision bfloat16: type in which gradients are added up over the ranks.
-    bfloat16 halves the traffic, and rounds; they are kept in float32 either way."""
+    """With fsdp and precision bfloat16 or float16: type in which gradients are added up over the
+    ranks. bfloat16 halves the traffic, and rounds; they are kept in float32 either way."""
 
     reshard_after_forward: Literal["default", "always", "never"] | int = "default"
     """With fsdp: which units free their gathered weights after the forward pass and gather them

@@ -27,6 +27,7 @@ from training.progress import Progress
 from training.sampling import order, validated
 from training.stopping import Stop
 from training.strategies import Strategy
+from training.watching.updates import measured
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -82,6 +83,16 @@ class Loop:
         self._numbers, self._read = Numbers(self.ranks.device), self.step
         traced = config.profile_steps if traces and self.ranks.rank == 0 else 0
         self._trace = Trace(traces or Path(), config.profile_at, traced)
+        self._stop: Stop | None = None
+
+    def stop(self, reason: str) -> None:
+        """Ask all ranks to end after the same step, as SIGTERM does; one that asks is enough.
+
+        Args:
+            reason: who asks, and after a colon why.
+        """
+        if self._stop is not None:
+            self._stop.ask(reason)
 
     def train(self, train: Dataset, validation: Dataset) -> None:
         """Run to ``max_steps``; the strategy's model has the trained weights then.
@@ -92,6 +103,7 @@ class Loop:
         self._progress.begin()
         last, device = self.config.max_steps, self.ranks.device
         with self.checkpoints, self._loader(train) as loader, Stop(self.ranks, self.step) as stop:
+            self._stop = stop
             ahead = Ahead(loader, self.micro_batches, device)
             while self.step < last and stop.may_begin(self.step + 1):
                 with self._trace.around(self.step + 1):
@@ -100,9 +112,10 @@ class Loop:
             if self.step < last:
                 self._save()
                 self.checkpoints.finish()  # saved before it is said
+                who, _, why = stop.reason.partition(": ")
                 raise TrainingError(
-                    f"stopped by SIGTERM after step {self.step}; a checkpoint is saved, and a "
-                    "job with the same code, settings and data goes on from it"
+                    f"stopped by {who} after step {self.step}{why and f': {why}'}; a checkpoint is "
+                    "saved, and a job with the same code, settings and data goes on from it"
                 )
         if self.average is not None:
             self.average.swap()
@@ -135,7 +148,8 @@ class Loop:
         loss = strategy.sum(total.clone())
         clock.mark("communication")
         norm = strategy.clip()
-        finite = self._numbers.add(self.step + 1, loss, units, norm, total)
+        scaling = strategy.loss_scale
+        finite = self._numbers.add(self.step + 1, loss, units, norm, total, scaling)
         strategy.micro.end(strategy.data_groups(), finite)
         if strategy.reads:
             self._told()
@@ -163,9 +177,9 @@ class Loop:
         if self._read != self.step:
             self._told()
 
-    def _told(self, *mine: float) -> Step:
+    def _told(self, *mine: float, measured: Tensor | None = None) -> Step:
         """What the device has of the last step, with what each rank tells the others beside."""
-        numbers = self._numbers.read(self.ranks, mine)
+        numbers = self._numbers.read(self.ranks, mine, measured)
         numbers.check(self.config.global_batch)
         self._progress.count(numbers.units_since)
         self._read = self.step
@@ -227,8 +241,10 @@ class Loop:
         return totals
 
     def _log(self, rate: float, stalled: float) -> None:
-        numbers = self._told(*self._progress.own())
-        self.report(self._progress.line(numbers, rate, stalled, self._order))
+        updates = measured(self.strategy.optimizer, self.ranks.device)
+        numbers = self._told(*self._progress.own(), measured=updates)
+        line = self._progress.line(numbers, rate, stalled, self._order)
+        self.report(line | self.checkpoints.progress(self.step))
 
     @contextlib.contextmanager
     def _averaged(self) -> Iterator[None]:
@@ -244,8 +260,13 @@ class Loop:
 
     def _state(self) -> dict[str, Tensor]:
         average = self.average.tensors if self.average is not None else {}
+        scaling = self.strategy.loss_scale.tensors if self.strategy.loss_scale else {}
         name = self.strategy.saved_name
-        return self.strategy.state() | {f"average.{name(n)}": t for n, t in average.items()}
+        return (
+            self.strategy.state()
+            | {f"average.{name(n)}": t for n, t in average.items()}
+            | {f"loss_scale.{n}": t for n, t in scaling.items()}
+        )
 
     def _save(self) -> None:
         if self.step == self._saved:

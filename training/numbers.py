@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from training.strategies.loss_scale import TOLD, LossScale
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
@@ -30,6 +31,12 @@ class Step:
     """Of the gradient, L2."""
     own: tuple[float, ...]
     """Each rank's part of ``loss``."""
+    scale: float
+    """What its loss was scaled by; 0 without ``LossScale``."""
+    left_out: bool
+    """Whether it changed nothing because its gradient overflowed, as scaled."""
+    skipped: int
+    """Steps of the training that were left out so, with this one."""
     units_since: float
     """Of all steps since the reading before."""
     told: tuple[tuple[float, ...], ...]
@@ -48,50 +55,92 @@ class Step:
             (self.loss, "loss", self.own),
             (self.norm, "gradient norm", (self.norm,) * len(self.own)),
         ):
-            if math.isfinite(value):
+            if math.isfinite(value) or (what == "gradient norm" and self.left_out):
                 continue
             bad = ", ".join(str(rank) for rank, part in enumerate(own) if not math.isfinite(part))
             raise TrainingError(
                 f"{what} is {value} at step {self.number} on rank {bad or '(the sum)'}, in the "
                 f"samples at positions {first} to {first + global_batch - 1} of the order; "
-                "nothing is saved: lower learning_rate, or look at those samples"
+                f"nothing is saved: lower learning_rate, or look at those samples{self._wider}"
             )
+
+    @property
+    def _wider(self) -> str:
+        """What else may help in float16."""
+        if not self.scale:
+            return ""
+        scaled = f" (the loss was scaled by {self.scale:g})"
+        return f"; or set precision to float32: float16 ends at 65504{scaled}"
 
 
 class Numbers:
     """Keeps them for one rank.
 
     Attributes:
-        finite: boolean, 0-dim, on the device: whether every step so far was. The same on all ranks,
-            since all that it depends on is.
+        finite: boolean, 0-dim, on the device: whether every step so far was, but for those that
+            ``LossScale`` leaves out. The same on all ranks, since all that it depends on is.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.finite = torch.ones((), dtype=torch.bool, device=device)
-        self._last = torch.zeros(5, dtype=torch.float64, device=device)
+        self._last = torch.zeros(5 + TOLD, dtype=torch.float64, device=device)
+        self._unscaled = torch.zeros(TOLD, dtype=torch.float64, device=device)
         self._units = torch.zeros((), dtype=torch.float64, device=device)
 
-    def add(self, number: int, loss: Tensor, units: Tensor, norm: Tensor, own: Tensor) -> Tensor:
-        """Those of a step, 0-dim; whether it, and all before it, may change anything."""
-        step = torch.full_like(loss, number)
-        now = torch.stack([step, loss, units, norm.to(loss), own])
-        self._last = torch.where(self.finite, now, self._last)
-        self.finite = self.finite & loss.isfinite() & norm.isfinite().to(loss.device) & (units > 0)
-        self._units += units
-        return self.finite
+    def add(
+        self,
+        number: int,
+        loss: Tensor,
+        units: Tensor,
+        norm: Tensor,
+        own: Tensor,
+        scaling: LossScale | None = None,
+    ) -> Tensor:
+        """Those of a step, 0-dim; whether it may change anything, for which all before it have to
+        be finite, too.
 
-    def read(self, ranks: Ranks, told: Sequence[float] = ()) -> Step:
+        A loss is never scaled where it is added up: one that is not finite is so by itself.
+        """
+        step = torch.full_like(loss, number)
+        overflow = scaling.overflowed(norm) if scaling else torch.zeros_like(self.finite)
+        scaled = scaling.told(overflow) if scaling else self._unscaled
+        now = torch.cat([torch.stack([step, loss, units, norm.to(loss), own]), scaled])
+        self._last = torch.where(self.finite, now, self._last)
+        whole = norm.isfinite().to(loss.device) | overflow
+        self.finite = self.finite & loss.isfinite() & whole & (units > 0)
+        self._units += units
+        if scaling is None:
+            return self.finite
+        scaling.update(overflow)
+        return self.finite & ~overflow
+
+    def read(
+        self, ranks: Ranks, told: Sequence[float] = (), measured: Tensor | None = None
+    ) -> Step:
         """In one copy from the device; every rank takes part.
 
         Args:
             told: what this rank tells the others beside.
+            measured: (n,) float64, which it tells after that, from the device.
         """
         beside = torch.tensor(told, dtype=torch.float64, device=self._last.device)
-        row = torch.cat([self._last, self._units[None], beside])
+        more = [] if measured is None else [measured]
+        row = torch.cat([self._last, self._units[None], beside, *more])
         table = row.new_zeros(ranks.world, len(row))
         table[ranks.rank] = row
         rows = ranks.sum(table).tolist()
         self._units = torch.zeros_like(self._units)
-        number, loss, units, norm, _, since, *_ = rows[ranks.rank]
-        own = tuple(one[4] for one in rows)
-        return Step(int(number), loss, units, norm, own, since, tuple(tuple(r[6:]) for r in rows))
+        number, loss, units, norm, _, *scaled, since = rows[ranks.rank][: 6 + TOLD]
+        scale, left_out, skipped = scaled
+        return Step(
+            number=int(number),
+            loss=loss,
+            units=units,
+            norm=norm,
+            own=tuple(one[4] for one in rows),
+            scale=scale,
+            left_out=bool(left_out),
+            skipped=int(skipped),
+            units_since=since,
+            told=tuple(tuple(one[6 + TOLD :]) for one in rows),
+        )

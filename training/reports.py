@@ -8,6 +8,7 @@ from types import TracebackType
 
 from training.metric_line import metric_line
 from training.trackers import Tracker
+from training.watching.watcher import Event
 from trainyard.common import whole_file
 
 log = logging.getLogger(__name__)
@@ -58,10 +59,11 @@ class Reports:
         """A metric line; one of the metrics is ``step``."""
         if not self._first:
             return
-        print(metric_line(metrics), flush=True)
-        self.history.append(dict(metrics))
-        for tracker in self._opened:
-            tracker.log(metrics)
+        self._add(metric_line(metrics), metrics)
+
+    def event(self, event: Event) -> None:
+        """What a rule has found; rank 0 alone asks them."""
+        self._add(event.line, event.metrics)
 
     def keep(self) -> None:
         """Write the history: before a checkpoint, so that none is resumed without its curve."""
@@ -69,6 +71,12 @@ class Reports:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             lines = "".join(json.dumps(line) + "\n" for line in self.history)
             whole_file.write(self._path, lines)
+
+    def _add(self, text: str, metrics: Mapping[str, float]) -> None:
+        print(text, flush=True)
+        self.history.append(dict(metrics))
+        for tracker in self._opened:
+            tracker.log(metrics)
 
 
 def read_history(path: Path, step: int) -> list[dict[str, float]]:

@@ -34,7 +34,7 @@ from training.workloads import Workload, load, read_settings
 from trainyard.common.errors import TrainingError, TrainyardError
 
 POLICIES = ("none", "selective", "full")
-TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LOOKS = (DataDependentOutputException, DynamicOutputShapeException)
 """What torch says where a model looks at numbers that are not there."""
 
@@ -44,7 +44,9 @@ def main(
     workload_config: Annotated[str, typer.Option(help="Its settings as JSON.")] = "{}",
     data: Annotated[Path | None, typer.Option(help="Shards of the train split.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Samples in the traced batch.")] = 2,
-    precision: Annotated[Literal["bf16", "fp32"], typer.Option(help="Of the products.")] = "bf16",
+    precision: Annotated[
+        Literal["bf16", "fp16", "fp32"], typer.Option(help="Of the products.")
+    ] = "bf16",
 ) -> None:
     """Print the model's units, their work and sizes, as JSON."""
     made = load(workload, read_settings(workload_config), data)

@@ -66,12 +66,12 @@ WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"
     for name in (
         *("clock", "devices", "metric_line", "profiler", "reports", "scaling", "stragglers"),
-        "trackers",
+        *("trackers", "metrics_page"),
         *("restart", "watchdog", "inference", "serving", "scores", "shipping", "formats"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
         *("try", "host_reads", "simulate", "traffic", "workloads/language_model/traffic"),
     )
-) | {"training/trying/", "training/simulation/", "training/health/"}
+) | {"training/trying/", "training/simulation/", "training/health/", "training/watching/"}
 """What travels with the training and measures, reports, restarts or serves: no weight depends on
 it. All else in training/ counts, so that what is added counts until it is listed here."""
 

@@ -3,7 +3,7 @@
 Nothing of it is on the device: the ranks agree through the process group's store, each by a thread
 of its own, so a rank that waits inside a collective answers all the same.
 
-    asked      somebody got SIGTERM
+    asked      somebody got SIGTERM, or a rule found what it stops for; who, and why
     at-<rank>  the step that the rank had begun when it saw that; it begins no further one
     until      the last step of all: the largest of these, or -1 to go on; written once
 
@@ -36,6 +36,7 @@ PATIENCE = 20.0
 """Seconds that the others are waited for, who answer within ``POLL`` if they live."""
 
 GO_ON = -1
+SIGTERM = "SIGTERM"
 
 
 class Store(Protocol):
@@ -62,6 +63,8 @@ class Agreement:
         self._changed = threading.Condition()
         self.asked = False
         """Set to ask; nothing but a flag, so that a signal's handler may."""
+        self.reason = SIGTERM
+        """Why: this rank's own when it asks; of who asked, once it is settled."""
 
     @property
     def seen(self) -> bool:
@@ -99,6 +102,8 @@ class Agreement:
             until = self._store.compare_set("until", "", str(proposed))
         else:
             return False
+        if self._store.check(["asked"]):
+            self.reason = self._store.get("asked").decode()
         self._settle(int(until))
         return True
 
@@ -108,7 +113,7 @@ class Agreement:
 
     def _is_asked(self) -> bool:
         if self.asked:
-            self._store.set("asked", str(self._rank))
+            self._store.set("asked", self.reason)
         return self.asked or self._store.check(["asked"])
 
     def _proposed(self, now: float) -> int | None:
@@ -137,7 +142,7 @@ class Stop:
 
     def __init__(self, ranks: Ranks, begun: int) -> None:
         self._agreement: Agreement | None = None
-        self._asked: list[int] = []
+        self._asked: list[str] = []
         if ranks.world > 1:
             store = dist.PrefixStore(f"stop-{Attempt.read().number}", connect(NETWORK))
             self._agreement = Agreement(store, ranks.rank, ranks.world, begun)
@@ -145,7 +150,7 @@ class Stop:
         self._thread = threading.Thread(target=self._look, name="stop", daemon=True)
 
     def __enter__(self) -> "Stop":
-        self._before = signal.signal(signal.SIGTERM, lambda number, frame: self._ask(number))
+        self._before = signal.signal(signal.SIGTERM, lambda number, frame: self.ask(SIGTERM))
         if self._agreement is not None:
             self._thread.start()
         return self
@@ -156,6 +161,21 @@ class Stop:
             self._thread.join(NETWORK)
         signal.signal(signal.SIGTERM, self._before)
 
+    @property
+    def reason(self) -> str:
+        """Who asked, and after a colon why."""
+        if self._agreement is not None:
+            return self._agreement.reason
+        return self._asked[0] if self._asked else SIGTERM
+
+    def ask(self, reason: str) -> None:
+        """Have all ranks stop; nothing is waited for, so that a signal's handler may."""
+        self._asked.append(reason)
+        if self._agreement is not None:
+            if not self._agreement.asked:
+                self._agreement.reason = reason
+            self._agreement.asked = True
+
     def may_begin(self, step: int) -> bool:
         """Whether the training goes on with step ``step``; waits while the ranks agree on that."""
         agreement = self._agreement
@@ -164,11 +184,6 @@ class Stop:
         while (answer := agreement.may_begin(step)) is None:
             agreement.wait(POLL)
         return answer
-
-    def _ask(self, number: int) -> None:
-        self._asked.append(number)
-        if self._agreement is not None:
-            self._agreement.asked = True
 
     def _look(self) -> None:
         assert self._agreement is not None  # noqa: S101 (its thread is not started without)

@@ -33,6 +33,9 @@ class StrategyEntry:
     float64: bool = True
     """Whether it can train in float64."""
 
+    no_float16: str = ""
+    """Why it cannot train in float16, as part of a sentence; empty where it can."""
+
     flat_from_stage: int = 4
     """The ``zero_stage`` from which on no whole weights are kept between steps; 4: none."""
 
@@ -42,11 +45,21 @@ STRATEGIES = {
     "ddp": StrategyEntry(place="ddp.Ddp", splits=True, adapters=True),
     "fsdp": StrategyEntry(place="mesh.Mesh", splits=True, shards=True, adapters=True),
     "deepspeed": StrategyEntry(
-        place="deepspeed.DeepSpeed", keeps_layers=False, float64=False, flat_from_stage=3
+        place="deepspeed.DeepSpeed",
+        keeps_layers=False,
+        float64=False,
+        no_float16="whose own loss scaling leaves out other steps than the loop knows of",
+        flat_from_stage=3,
     ),
     "horovod": StrategyEntry(place="horovod.Horovod"),
     "smddp": StrategyEntry(place="smddp.Smddp"),
-    "smp": StrategyEntry(place="smp.Smp", shards=True, keeps_layers=False, flat_from_stage=1),
+    "smp": StrategyEntry(
+        place="smp.Smp",
+        shards=True,
+        keeps_layers=False,
+        no_float16="whose machines have bfloat16",
+        flat_from_stage=1,
+    ),
 }
 """Name in a recipe → the strategy."""
 

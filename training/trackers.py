@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from training.config import TrainConfig
 from training.metric_line import NAMES
+from training.metrics_page import MetricsPage
 from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,14 @@ log = logging.getLogger(__name__)
 TAGS = {key: name.replace(":", "/") for name, key in NAMES.items()}
 """The line's name → ``train/loss``, ``validation/loss``."""
 URI = "MLFLOW_TRACKING_URI"
+
+
+def tag(key: str) -> str:
+    """A tracker's name of a line's: ``train/loss``; of ``validation_loss.web``, an input's or a
+    rank's, ``validation/loss/web``."""
+    name, _, of = key.partition(".")
+    known = TAGS.get(name, f"train/{name}")
+    return f"{known}/{of}" if of else known
 
 
 class Tracker(Protocol):
@@ -74,6 +83,8 @@ def trackers(config: TrainConfig, root: Path, name: str, job: Mapping[str, Any])
     found: list[Tracker] = []
     if config.tensorboard:
         found.append(TensorBoard(root / "output/tensorboard"))
+    if config.metrics_port:
+        found.append(MetricsPage(config.metrics_port))
     if uri == "local":
         uri = f"sqlite:///{root / 'output/data/mlflow.db'}"
     if uri:
@@ -98,7 +109,7 @@ class TensorBoard:
     def log(self, metrics: Mapping[str, float]) -> None:
         for key, value in metrics.items():
             if key != "step":
-                self._writer.add_scalar(TAGS[key], value, int(metrics["step"]))
+                self._writer.add_scalar(tag(key), value, int(metrics["step"]))
 
     def close(self, *, failed: bool) -> None:
         self._writer.close()
@@ -145,7 +156,7 @@ class MLflow:
         from mlflow.entities import Metric
 
         now, step = int(time.time() * 1000), int(metrics["step"])
-        values = [Metric(TAGS[k], v, now, step) for k, v in metrics.items() if k != "step"]
+        values = [Metric(tag(k), v, now, step) for k, v in metrics.items() if k != "step"]
         self._sent.append(self._client.log_batch(self._run, metrics=values, synchronous=False))
 
     def close(self, *, failed: bool) -> None:

@@ -13,7 +13,9 @@ from typing import Literal
 
 Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "send"]
 Shape = tuple[int, ...]
-BYTES: Mapping[str, int] = {"bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
+BYTES: Mapping[str, int] = {
+    **{"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
+}
 RING: Mapping[Kind, int] = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2}
 """Kind → how often (n - 1) / n of the tensor leaves a rank."""
 

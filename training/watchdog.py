@@ -166,13 +166,17 @@ class Watch:
     def _follow(self) -> None:
         """End, if the failed collective does not do it: the others wait in a later attempt.
 
-        Where no collective was under way, as between two steps, this is who says who is gone.
+        Where no collective was under way, as between two steps, this is who says who is gone. It
+        looks twice: a rank that torchrun replaces at once has spoken just before the first look.
         """
-        silent = self._silent(PATIENCE * BEAT)
-        if silent:
-            self._give_up(self._describe(silent, "is gone, killed or crashed"))
-        elif not self._done.wait(PATIENCE * BEAT):
-            self._give_up("the ranks of another machine were started again")
+        for _ in range(2):
+            if silent := self._silent(PATIENCE * BEAT):
+                return self._give_up(self._describe(silent, "is gone, killed or crashed"))
+            if failed := self._failed():
+                return self._give_up(failed)
+            if self._done.wait(PATIENCE * BEAT):
+                return None
+        return self._give_up("the ranks of another machine were started again")
 
     def _give_up(self, message: str) -> None:
         """End this process from the watchdog's thread: the other one may be stuck for ever."""

@@ -13,6 +13,7 @@ CASES: Mapping[str, tuple[int, Mapping[str, Any], int, Mapping[str, Any]]] = {
     "DDP × 4": (4, {"strategy": "ddp"}, 2, {}),
     "FSDP2 × 4": (4, FSDP, 2, {}),
     "FSDP2 × 4, float32": (4, FSDP | {"precision": "float32"}, 2, {}),
+    "FSDP2 × 4, float16": (4, FSDP | {"precision": "float16"}, 2, {}),
     "FSDP2 × 4, untied": (4, FSDP, 1, UNTIED),
     "FSDP2 × 4, weights kept": (4, FSDP | {"reshard_after_forward": "never"}, 1, {}),
     "FSDP2 × 4, always": (4, FSDP | {"reshard_after_forward": "always"}, 1, {}),

@@ -25,6 +25,10 @@ SETTINGS: dict[str, Any] = {
     "log_interval": 1,
 }
 
+GOLDEN = Path(__file__).with_name("golden.json")
+TOLERANCE = {"float64": 1e-13, "float32": 1e-6, "bfloat16": 5e-3, "float16": 5e-3}
+"""Largest relative difference of a loss from that of one process, by precision."""
+
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "single": (1, {"strategy": "single"}),
     "accumulation 1": (1, {"strategy": "single", "micro_batch": 16}),
@@ -39,6 +43,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "FSDP2 × 4, resharded to 2": (4, {"strategy": "fsdp", "reshard_after_forward": 2}),
     "FSDP2 × 2, prefetch": (2, {"strategy": "fsdp", "forward_prefetch": 2, "backward_prefetch": 2}),
     "FSDP2 × 2, offloaded": (2, {"strategy": "fsdp", "cpu_offload": True}),
+    "FSDP2 × 2, float32 gathered": (2, {"strategy": "fsdp", "param_dtype": "float32"}),
     "FSDP2 × 2, unsharded gradients": (
         2,
         {"strategy": "fsdp", "gradient_accumulation": "unsharded"},
@@ -110,6 +115,21 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     },
 }
 """Name → (world size, what differs from SETTINGS)."""
+
+MECHANISMS = [
+    *("accumulation 2", "FSDP2 × 2", "pipeline × 2, interleaved_zero_bubble", "DDP × 2"),
+    *("tensor × 2", "FSDP2 × 2, float32 gathered", "FSDP2 × 2, tensor × 2, pipeline × 2"),
+    *("context × 2", "hybrid 2 × 2"),
+    *("ZeRO 1 × 2", "FSDP2 × 2, context × 2, tensor × 2", "tensor × 2, pipeline × 2"),
+    *("ZeRO 3 × 2", "accumulation 1", "accumulation 8", "FSDP2 × 2, unsharded gradients"),
+    *("pipeline × 2", "FSDP2 × 2, tensor × 2", "ZeRO 2 × 2"),
+]
+"""Each way in which sums are taken apart, in at least one layout."""
+
+BESIDE: dict[str, tuple[int, dict[str, Any]]] = {
+    "single in float32": (1, {"strategy": "single", "precision": "float32"}),
+}
+"""Told beside bfloat16's layouts and not judged: what bfloat16 itself does to the one process."""
 
 
 def write_data(folder: Path, *, packed: bool = False) -> None:

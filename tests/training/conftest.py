@@ -1,17 +1,13 @@
-"""The real train job over toy data: in this process, or as several ranks."""
+"""The real train job over toy data, in this process."""
 
-import os
-import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from steps.train import job
-from tests.training.trainings import CHECKOUT, TOYS, arguments, write_ragged
+from tests.training.trainings import TOYS, arguments, write_ragged
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -38,43 +34,3 @@ def train() -> Callable[..., Path]:
         return root
 
     return run
-
-
-@pytest.fixture
-def ranks() -> Iterator[Callable[..., list[subprocess.Popen]]]:
-    """Start the train job as ``world`` real processes over gloo, as torchrun would."""
-    started: list[subprocess.Popen] = []
-
-    def start(root: Path, world: int, **settings) -> list[subprocess.Popen]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        command = [sys.executable, "steps/train/job.py", *arguments(root, settings)]
-        for rank in range(world):
-            environment = os.environ | {
-                "PYTHONPATH": f"{CHECKOUT}:{TOYS}",
-                "OMP_NUM_THREADS": "1",
-                "GLOO_SOCKET_IFNAME": "lo",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(world),
-            }
-            started.append(
-                subprocess.Popen(
-                    command,
-                    cwd=CHECKOUT,
-                    env=environment,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
-            )
-        return started[-world:]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdout.close()

@@ -86,7 +86,10 @@ def run_watched(given, environment, root, rank):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["LAMB, averages", "DDP × 2", "AdamW, averages, FSDP2 × 2", "tensor × 2", "pipeline × 2"],
+    [
+        *("LAMB, averages", "DDP × 2", "AdamW, averages, FSDP2 × 2", "tensor × 2", "pipeline × 2"),
+        "float16, FSDP2 × 2",
+    ],
 )
 def test_between_logged_steps_the_host_reads_nothing(name, tmp_path):
     write_data(tmp_path / "data")

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from benchmarks.strategies.__main__ import distance
 from benchmarks.strategies.cases import SETTINGS, container, write_data
+from benchmarks.strategies.runs import distance
 from steps.evaluate import job as evaluate_job
 from steps.train import job
 from tests.training import worlds

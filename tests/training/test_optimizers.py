@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.strategies.__main__ import distance
 from benchmarks.strategies.cases import SETTINGS, container, write_data
+from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import arguments, evaluated, losses

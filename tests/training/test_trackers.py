@@ -33,6 +33,11 @@ def forget(root: Path) -> None:
     newest.unlink()
 
 
+def test_a_line_s_names_of_inputs_and_ranks_have_tags():
+    tags = {trackers.tag(key) for key in ("loss", "validation_loss.web", "own_seconds.rank3")}
+    assert tags == {"train/loss", "validation/loss/web", "train/own_seconds/rank3"}
+
+
 def test_tensorboard_shows_the_whole_curve_once_after_a_resume(root, train):
     train(root, tensorboard="true")
     forget(root)

@@ -40,7 +40,7 @@ def test_recomputation_reads_what_older_recipes_say(written, policy):
         ({"learning_rate": "nan"}, "hyperparameter learning_rate: is 'nan'; .*finite"),
         (
             {"precision": "fp8"},
-            "hyperparameter precision: is 'fp8'; .*'float64', 'float32' or 'bfloat16'",
+            "hyperparameter precision: is 'fp8'; .*'float64', 'float32', 'bfloat16' or 'float16'",
         ),
         ({"micro_batch": "3"}, "^hyperparameters: global_batch 8 is no multiple of micro_batch 3"),
         ({"learning_rate": None}, "hyperparameter learning_rate: is missing; add --learning_rate"),
@@ -105,6 +105,12 @@ def test_an_impossible_world_is_refused_with_the_arithmetic(fields, world, expec
         ({"strategy": "deepspeed", "optimizer": "lamb"}, "lamb cannot be used with .*deepspeed"),
         ({"strategy": "smp", "optimizer": "lamb"}, "lamb cannot be used with strategy smp"),
         ({"strategy": "deepspeed", "precision": "float64"}, "precision float64 cannot be used"),
+        ({"strategy": "deepspeed", "precision": "float16"}, "float16 cannot .* own loss scaling"),
+        ({"strategy": "smp", "precision": "float16"}, "float16 cannot .* machines have bfloat16"),
+        (
+            {"strategy": "fsdp", "precision": "float16", "param_dtype": "bfloat16"},
+            "param_dtype bfloat16 does not go with precision float16",
+        ),
         ({"strategy": "smp", "ema_decay": "0.9"}, "ema_decay 0.9 cannot .* strategy smp, which"),
         (
             {"strategy": "deepspeed", "zero_stage": "3", "ema_decay": "0.9"},

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from tests.training import worlds
 from tests.training.test_loop import copy_inputs
 from tests.training.trainings import losses
+from tests.trainyard.emulator.harness import until
 from training import watchdog
 from training.strategies.ranks import Ranks, connect, joined, started
 from training.watchdog import Watch
@@ -110,7 +111,7 @@ def test_a_process_that_waits_for_a_silent_rank_is_ended_by_its_watchdog(notes, 
     second(notes, step=6)
     ends: list[LostRankError] = []
     with watch(tmp_path, 1, ends.append):
-        time.sleep(2)
+        until(lambda: ends, 60)
     assert str(ends[0]).startswith(
         f"{NAME} fell silent for 1 s; last seen in step 7, rank 0 in step 8; "
     )
@@ -124,15 +125,39 @@ def test_a_rank_that_lives_is_waited_for(notes, tmp_path):
     assert ends == []
 
 
-def test_ranks_follow_those_that_were_started_again(notes, tmp_path, monkeypatch):
+@pytest.fixture
+def again(notes, monkeypatch) -> Callable[[], None]:
+    """Starts the ranks of the other machine again, as attempt 1."""
     attempt(monkeypatch, 0)
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    second(notes)
+    monkeypatch.setattr(watchdog, "BEAT", 0.3)  # a busy machine lets the other rank's thread wait
+    return lambda: notes.set(started(1), "")
+
+
+def followed(folder: Path, again: Callable[[], None]) -> str:
+    """Why a rank ends whose fellows are in the next attempt."""
     ends: list[LostRankError] = []
-    with watch(tmp_path, end=ends.append):
-        notes.set(started(1), "")
-        time.sleep(1)
-    assert "the ranks of another machine were started again" in str(ends[0])
+    with watch(folder, end=ends.append):
+        again()
+        until(lambda: ends, 60)
+    return str(ends[0]).partition(";")[0]
+
+
+def test_a_rank_that_was_replaced_at_once_is_named(notes, tmp_path, again):
+    second(notes)
+    assert followed(tmp_path, again) == f"{NAME} is gone, killed or crashed"
+
+
+def test_the_reason_of_a_rank_that_was_replaced_is_told(notes, tmp_path, again):
+    say(notes, "0/end-1", reason="ValueError: no", lost=False)
+    with second_lives(notes, step=6):
+        assert followed(tmp_path, again) == f"{NAME} ended with ValueError: no"
+
+
+def test_ranks_follow_those_that_were_started_again(notes, tmp_path, again):
+    with second_lives(notes, step=6):
+        found = followed(tmp_path, again)
+    assert found == "the ranks of another machine were started again"
     with pytest.raises(LostRankError, match="attempt 0 is over"), joined(30):
         pass
 
@@ -184,8 +209,8 @@ def test_a_rank_that_stops_is_named_with_its_last_step(root: Path):
     ranks = run_until_step_20(root, collective_timeout_seconds=SECONDS)
     os.kill(ranks[1].pid, signal.SIGSTOP)
     began = time.monotonic()
-    ranks[0].join(30)
-    assert SECONDS <= time.monotonic() - began < SECONDS + 12
+    ranks[0].join(60)
+    assert time.monotonic() - began >= SECONDS
     assert worlds.finish(ranks, 0.1) == [1, None]
     message = (root / "output/failure").read_text()
     name = rf"rank 1 \(pid {ranks[1].pid} on \S+, local rank 1\)"

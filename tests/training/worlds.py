@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch.distributed import TCPStore
 
 from tests.training.trainings import CHECKOUT, TOYS, arguments
 
-SECONDS = 120
+SECONDS = 240  # pytest ends a test after 300; a busy machine is no defect
 PRELOADED = [
     *("steps.train.job", "training.loop", "training.artifact", "training.strategies.mesh"),
     *("training.workloads.language_model.workload", "torch.distributed.pipelining"),
@@ -62,6 +63,15 @@ def start(
     return processes
 
 
+def until_printed(root: Path, text: str, processes: list[BaseProcess]) -> None:
+    """Waits until rank 0 has printed ``text``; nobody may end before."""
+    log, end = root / "rank-0.log", time.monotonic() + SECONDS
+    while not log.exists() or text not in log.read_text():
+        alive = all(process.is_alive() for process in processes)
+        assert alive and time.monotonic() < end, f"it did not come to {text!r}"
+        time.sleep(0.02)
+
+
 def finish(processes: list[BaseProcess], seconds: float = SECONDS) -> list[int | None]:
     """The ranks' exit codes; None for one that had to be killed."""
     for process in processes:
@@ -96,38 +106,72 @@ def run_rank(given: list[str], environment: dict[str, str], root: Path, rank: in
             job.main(given)
 
 
-def train_and_resume(
-    cases: dict[Path, dict], world: int, newest: int, before: Callable | None = None
+def train_each(
+    cases: dict[Path, dict],
+    world: int,
+    *,
+    newest: int | None = None,
+    before: Callable | None = None,
+    run: Callable | None = None,
+    seconds: float = SECONDS,
 ) -> None:
-    """Each training to its end; then once more, as if its checkpoint of step ``newest`` were lost.
+    """Each training to its end, one after the other in the same processes.
 
-    One after the other in the same processes: each would take seconds to begin. What the first run
-    left as model/ is in first/ afterwards. Each process calls ``before`` first.
+    Each would take seconds to begin in processes of its own. With ``newest`` each is then trained
+    once more, as if its checkpoint of that step were lost; what the first run left as model/ is in
+    first/ afterwards. Each process calls ``before`` first. ``run``, such as
+    ``run_apart``, is called in the place of ``run_rank``.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     jobs = [(str(root), arguments(root, settings)) for root, settings in cases.items()]
     # Served from here, as torchrun's agent does: a port that is only chosen may be taken by then.
-    stores = [TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) for _ in jobs * 2]
+    runs = 1 if newest is None else 2
+    stores = [TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) for _ in jobs * runs]
     numbers = iter([store.port for store in stores])
-    ports = list(zip(numbers, numbers, strict=True))
+    ports = list(zip(*[numbers] * runs, strict=True))
     processes = [
-        context.Process(target=_run_each, args=(jobs, ports, world, rank, newest, before))
+        context.Process(
+            target=_run_each, args=(jobs, ports, world, rank, newest, before, run or run_rank)
+        )
         for rank in range(world)
     ]
     for process in processes:
         process.start()
-    assert finish(processes) == [0] * world
+    codes = finish(processes, seconds)
+    logs = [log for root in cases for log in sorted(root.glob("rank-*.log"))]
+    assert codes == [0] * world, "\n".join(f"{log}\n{log.read_text()[-3000:]}" for log in logs)
+
+
+def train_and_resume(
+    cases: dict[Path, dict], world: int, newest: int, before: Callable | None = None
+) -> None:
+    """Each training to its end; then once more, as if its checkpoint ``newest`` were lost."""
+    train_each(cases, world, newest=newest, before=before)
+
+
+def run_apart(*given) -> None:
+    """``run_rank`` in a process forked from this one: some libraries keep what they had before."""
+    process = multiprocessing.get_context("fork").Process(target=run_rank, args=given)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
 
 
 def _run_each(
-    jobs: list, ports: list, world: int, rank: int, newest: int, before: Callable | None
+    jobs: list,
+    ports: list,
+    world: int,
+    rank: int,
+    newest: int | None,
+    before: Callable | None,
+    run: Callable,
 ) -> None:
     if before:
         before()
-    for (name, given), both in zip(jobs, ports, strict=True):
+    for (name, given), mine in zip(jobs, ports, strict=True):
         root = Path(name)
-        for port in both:
+        for port in mine:
             environment = {
                 "OMP_NUM_THREADS": "1",
                 "GLOO_SOCKET_IFNAME": "lo",
@@ -140,8 +184,10 @@ def _run_each(
             }
             logging.getLogger().handlers.clear()  # it writes to the log of the training before
             with contextlib.suppress(SystemExit):  # the reason is in output/failure
-                run_rank(given, environment, root, rank)
-            if rank == 0 and port == both[0] and (root / "model").is_dir():
+                run(given, environment, root, rank)
+            if newest is None:
+                continue
+            if rank == 0 and port == mine[0] and (root / "model").is_dir():
                 (root / "model").rename(root / "first")
                 for folder in root.glob(f"checkpoints/*/step-{newest:08d}"):
                     shutil.rmtree(folder)

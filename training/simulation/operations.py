@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+from training.simulation import arguments
 from training.simulation.calls import EachCall
 
 Kind = Literal["product", "attention", "optimizer", "collective", "free", "other"]
@@ -22,6 +23,9 @@ LOOKED_UP = "aten::embedding"
 MADE = ("aten::empty", "aten::new_empty", "aten::lift_fresh", "aten::_unsafe_view", "prim::")
 """Operators, or their beginnings, that touch no element; views are known besides."""
 
+APART = ("free", "collective")
+"""Kinds of calls that cannot be made alone, or need not."""
+
 Flops = Callable[..., int]
 
 
@@ -34,7 +38,9 @@ class Operation:
         flops: of products and attention, as torch's FlopCounterMode counts them: two for a
             multiplication and an addition, none left out for being causal.
         bytes: read and written; 0 of a view.
+        made: bytes of the results that memory is taken for: none of what is done in place.
         sizes: rows, inner width and columns of a product of two matrices; else empty.
+        given: the arguments, as ``arguments.told`` has them; empty of what computes nothing.
     """
 
     name: str
@@ -43,6 +49,8 @@ class Operation:
     flops: int
     bytes: int
     sizes: tuple[int, ...] = ()
+    made: int = 0
+    given: str = ""
 
 
 class Calls(EachCall):
@@ -62,7 +70,9 @@ class Calls(EachCall):
 
     def called(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], made: Any) -> None:
         if not operator.name().startswith("prim::"):  # asked by a tensor without contents alone
-            self.found[seen(operator, args, kwargs, made)] += 1
+            one = seen(operator, args, kwargs, made)
+            given = "" if one.kind in APART else arguments.told(args, kwargs)
+            self.found[replace(one, given=given)] += 1
 
 
 def seen(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> Operation:
@@ -78,7 +88,8 @@ def seen(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: An
     if name == LOOKED_UP:
         read = results  # the rows that are asked for, not the table
     moved = sum(map(_size, (*read, *results)))
-    return Operation(name, kind, dtype, flops, moved, _sizes(name, args))
+    new = 0 if operator._schema.is_mutable else sum(map(_size, results))
+    return Operation(name, kind, dtype, flops, moved, _sizes(name, args), new)
 
 
 def _sizes(name: str, args: Sequence[Any]) -> tuple[int, ...]:

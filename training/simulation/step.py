@@ -86,6 +86,7 @@ def run(
     with counted():
         for number in range(STEPS):
             size = strategy.config.micro_batch
+            storages.record.last = len(storages.record.events)
             if calls is not None:
                 calls.clear()
             _step(

@@ -47,10 +47,15 @@ class Event:
 
 @dataclass
 class Record:
-    """What was allocated and freed, in order."""
+    """What was allocated and freed, in order.
+
+    Attributes:
+        last: how many events there were when the last step began.
+    """
 
     lives: list[Life] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    last: int = 0
 
 
 class Storages(EachCall):

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from training.strategies.in_place import local, scale
 from training.strategies.pipeline import Pipeline
 
 
@@ -31,17 +32,8 @@ def clip(
         dist.all_reduce(squares, group=pipeline.group)
     total = squares.sqrt()
     shrink = (longest / (total + 1e-6)).clamp(max=1.0)  # as torch's clip_grad_norm_
-    scale([local(gradient) for gradient in gradients.values()], shrink)
+    scale([*gradients.values()], shrink)
     return total
-
-
-def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
-    """Multiply in place by a 0-dim tensor, in each one's own type and place (``cpu_offload``)."""
-    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    for tensor in tensors:
-        alike.setdefault((tensor.device, tensor.dtype), []).append(tensor)
-    for (device, dtype), group in alike.items():
-        torch._foreach_mul_(group, by.to(device, dtype))
 
 
 def gradient_of(parameter: nn.Parameter) -> Tensor | None:
@@ -50,11 +42,6 @@ def gradient_of(parameter: nn.Parameter) -> Tensor | None:
     if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
         gradient = parameter.grad = gradient.redistribute(placements=parameter.placements)
     return gradient
-
-
-def local(tensor: Tensor) -> Tensor:
-    """This rank's part."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def norm(gradients: Sequence[Tensor], device: torch.device) -> Tensor:

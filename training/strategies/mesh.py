@@ -138,7 +138,7 @@ class Mesh(Single):
         with tensor.losses(self.workload):
             if self.pipeline is None:
                 return super().backward(batches, units)
-            return self.pipeline.backward(batches, self.averaged / units)
+            return self.pipeline.backward(batches, self.factor(units))
 
     def score(self, outputs: Tensor, batch: Batch) -> Tensor:
         loss = partial(super().score, batch=batch)
@@ -154,6 +154,7 @@ class Mesh(Single):
             return super().validate(batch) if pipeline is None else pipeline.validate(batch)
 
     def clip(self) -> Tensor:
+        self.unscale()
         return clip(self.model, self.config.grad_clip, self.ranks.device, self.pipeline)
 
     def data_groups(self) -> Sequence[dist.ProcessGroup]:

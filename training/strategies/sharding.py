@@ -1,10 +1,10 @@
 """FSDP2: weights, gradients and optimizer state sharded over ranks (Zhao et al. 2023).
 
-With ``precision: bfloat16`` the weights and the optimizer state stay float32, sharded; a rank
-gathers weights in ``param_dtype`` and reduces gradients in ``reduce_dtype``. What computes in which
-type then:
+With ``precision: bfloat16`` or ``float16`` the weights and the optimizer state stay float32,
+sharded; a rank gathers weights in ``param_dtype`` and reduces gradients in ``reduce_dtype``. What
+computes in which type then:
 
-- A model whose workload says ``follows_weights`` runs without autocast, in bfloat16 from its
+- A model whose workload says ``follows_weights`` runs without autocast, in that type from its
   embedding to its logits, as torchtitan's Llama does. What it is given otherwise (rotary angles)
   and its buffers stay as they are; the loss is computed of float32 logits, as everywhere.
 - In any other model autocast decides operation by operation, as in one process. torch's own norms
@@ -90,9 +90,9 @@ def embeddings(model: nn.Module, workload: Workload | None) -> Sequence[nn.Modul
 
 
 def _policy(config: TrainConfig) -> MixedPrecisionPolicy:
-    if config.strategy != "fsdp" or config.precision != "bfloat16":
+    if config.strategy != "fsdp" or not config.half:
         return MixedPrecisionPolicy()
-    gathered, reduced = (getattr(torch, n) for n in (config.param_dtype, config.reduce_dtype))
+    gathered, reduced = (getattr(torch, n) for n in (config.gathered, config.reduce_dtype))
     return MixedPrecisionPolicy(
         param_dtype=None if gathered == torch.float32 else gathered,
         reduce_dtype=reduced,

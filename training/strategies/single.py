@@ -15,6 +15,7 @@ from training.initial.build import told, values
 from training.initial.fill import fill
 from training.microbatches import MicroBatches, by_batch
 from training.strategies.blocks import adapt_blocks
+from training.strategies.loss_scale import LossScale
 from training.strategies.ranks import Ranks
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
@@ -38,6 +39,7 @@ class Single:
         scores: whether this rank's losses and units count; one rank of those that take the same
             parts of the same samples.
         clock: where the time of a step goes.
+        loss_scale: with ``precision: float16``.
         reads: whether ``update`` has the host read what the device computed, whatever we do; then
             each step's numbers are read at once.
     """
@@ -50,6 +52,7 @@ class Single:
     def __init__(self, config: TrainConfig, workload: Workload, ranks: Ranks) -> None:
         self.config, self.workload, self.ranks = config, workload, ranks
         self.clock = Clock(ranks.device)
+        self.loss_scale = LossScale(ranks.device) if config.precision == "float16" else None
 
     @staticmethod
     def backend() -> str | None:
@@ -156,12 +159,11 @@ class Single:
         Returns the sum of the losses of this rank's micro-batches, likewise.
         """
         total = torch.zeros((), dtype=torch.float64, device=self.ranks.device)
-        scale = self.averaged / units
+        scale = self.factor(units)
         for number, batch in enumerate(batches, 1):
             self.micro.begin(number - 1)
             with nullcontext() if number == len(batches) else self.accumulating():
                 loss = self.loss(self.forward, batch)
-                # Ranks average their gradients: times their number it is the sum again.
                 scaled = loss * scale.to(loss.dtype)
                 if number == len(batches):
                     scaled.register_hook(self._note_waiting)
@@ -170,6 +172,19 @@ class Single:
                     self.clock.mark("communication")
             total += loss.detach()
         return total
+
+    def factor(self, units: Tensor) -> Tensor:
+        """What a loss is multiplied by before its backward pass.
+
+        Ranks average their gradients: times their number it is the sum again. Of a scaled one
+        ``unscale`` makes that, so that float16 rounds, and overflows, whatever their number is.
+        """
+        return self.averaged / units if self.loss_scale is None else self.loss_scale.scale / units
+
+    def unscale(self) -> None:
+        """After the backward passes: gradients as they are without ``loss_scale``."""
+        if self.loss_scale is not None:
+            self.loss_scale.unscale(self.model.parameters(), self.averaged)
 
     def _note_waiting(self, gradient: Tensor) -> None:
         """At the beginning of a backward pass: mark when this rank has computed its gradients.
@@ -196,15 +211,20 @@ class Single:
 
     def autocast(self) -> AbstractContextManager:
         """The precision of the matrix products."""
-        enabled = self.config.precision == "bfloat16"
-        return torch.autocast(self.ranks.device.type, torch.bfloat16, enabled=enabled)
+        half = self.config.half
+        kind = getattr(torch, half) if half else None
+        return torch.autocast(self.ranks.device.type, kind, enabled=half is not None)
 
     def validate(self, batch: Batch) -> Tensor:
         """The sum of the losses of a batch in full precision, without gradients."""
         return self.score(self.outputs(self.model, batch), batch)
 
     def clip(self) -> Tensor:
-        """The global L2 norm of the gradient, 0-dim, which is then scaled down to ``grad_clip``."""
+        """The global L2 norm of the gradient, 0-dim, which is then scaled down to ``grad_clip``.
+
+        Both are of the gradient without ``loss_scale``, which is taken off it first.
+        """
+        self.unscale()
         return nn.utils.clip_grad_norm_(list(self.model.parameters()), self.config.grad_clip)
 
     def update(self, rate: float, finite: Tensor) -> None:

@@ -60,12 +60,12 @@ def test_who_does_not_come_is_named(world, absent, named):
 
 def test_who_gets_on_is_waited_for_beyond_the_patience():
     def say(meeting: Meeting) -> Any:
-        for _ in range(20 if meeting.rank else 0):
-            time.sleep(0.05)
+        for _ in range(30 if meeting.rank else 0):
+            time.sleep(0.1)
             meeting.pulse()
         return meeting.decide(None, len)
 
-    assert met(2, say, patience=0.4) == [2, 2]
+    assert met(2, say, patience=2) == [2, 2]
 
 
 def test_a_rank_that_is_known_to_be_gone_is_not_waited_for():

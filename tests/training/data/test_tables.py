@@ -146,7 +146,7 @@ def test_what_is_held_is_read_once_before_it_is_asked_for(folder, monkeypatch):
     dataset = Dataset(folder, loaded=True)
     expected = rows(everything(Dataset(folder)))
     dataset.hold(None)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not all(loading.done() for loading in dataset._tables._loading.values()):
         assert time.monotonic() < deadline
     for path in folder.glob("*.npy"):

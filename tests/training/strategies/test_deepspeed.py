@@ -1,9 +1,11 @@
 """ZeRO 1, 2 and 3 in two real ranks: the curve of one, and checkpoints that one goes on from."""
 
+import os
+
 import pytest
 
 from tests.training import worlds
-from tests.training.strategies.test_libraries import GIVEN, goes_on_and_hands_on
+from tests.training.strategies.test_libraries import GIVEN, SETTINGS, begun, went_on
 from training.config import TrainConfig
 from training.strategies import started
 from trainyard.common.errors import TrainingError
@@ -35,12 +37,26 @@ def test_without_a_launcher_it_says_so():
             pass
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("stage", "begin"), [(1, 0), (2, 2), (3, 2)])
-def test_zero_gives_the_curve_of_one(root, train, stage, begin):
-    def launch_two(both, **settings):
-        worlds.train(both, 2, strategy="deepspeed", zero_stage=stage, **settings)
-        return (both / "rank-0.log").read_text()
+STAGES = {1: 0, 2: 2, 3: 2}
+"""ZeRO stage → the step from whose checkpoint the ranks go on; 0: they begin."""
 
-    printed = goes_on_and_hands_on(root, train, launch_two, begin)
-    assert f'"zero_optimization": {{"stage": {stage}}}' in printed
+
+def import_deepspeed() -> None:
+    """Once a rank: it takes seconds."""
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    import deepspeed  # noqa: F401
+
+
+@pytest.mark.slow
+def test_zero_gives_the_curve_of_one(root, train):
+    train(root, **SETTINGS)
+    roots = {stage: begun(root, f"stage {stage}", begin) for stage, begin in STAGES.items()}
+    cases = {
+        both: SETTINGS | {"strategy": "deepspeed", "zero_stage": stage}
+        for stage, both in roots.items()
+    }
+    worlds.train_each(cases, 2, before=import_deepspeed, run=worlds.run_apart)
+    for stage, both in roots.items():
+        printed = (both / "rank-0.log").read_text()
+        went_on(root, train, both, printed, STAGES[stage])
+        assert f'"zero_optimization": {{"stage": {stage}}}' in printed

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.strategies.__main__ import GOLDEN, distance
-from benchmarks.strategies.cases import CASES, SETTINGS, container, write_data
+from benchmarks.strategies.cases import CASES, GOLDEN, SETTINGS, container, write_data
+from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import arguments, losses
 from training.strategies.single import Single
 
-STEPS = 8
+STEPS = 4
 EXACT = 1e-12  # relative
 SHORT = SETTINGS | {
     "precision": "float64",
     "max_steps": STEPS,
     "checkpoint_interval": 2,
-    "validation_interval": 4,
+    "validation_interval": 2,
 }
 
 
@@ -90,41 +90,44 @@ def test_a_mean_of_means_would_be_found(data, alone, tmp_path, monkeypatch):
     assert off(run_here(container(data, tmp_path), micro_batch=4), alone) > 1e-5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "DDP × 4",
-        "hybrid 2 × 2",
-        "tensor × 2",
-        "pipeline × 2",
-        "FSDP2 × 2, tensor × 2, pipeline × 2",
-    ],
-)
-def test_every_strategy_gives_the_curve_of_one_process(data, alone, tmp_path, name):
-    world, differs = CASES[name]
-    root = worlds.train(container(data, tmp_path), world, **(SHORT | differs))
-    assert off(root, alone) < EXACT
-    assert len(losses(root)) == STEPS
-    whole, mine = (len((r / "model/model.safetensors").read_bytes()) for r in (alone, root))
-    assert whole == mine  # the artifact holds all stages and shards
+SEVERAL = {
+    2: ["tensor × 2", "pipeline × 2"],
+    4: ["DDP × 4", "hybrid 2 × 2"],
+    8: ["FSDP2 × 2, tensor × 2, pipeline × 2"],
+}
+"""World size → what its ranks train under."""
 
 
 @pytest.mark.slow
-def test_a_training_goes_on_under_another_strategy_and_world_size(data, alone, tmp_path):
+@pytest.mark.parametrize("world", SEVERAL)
+def test_every_strategy_gives_the_curve_of_one_process(data, alone, tmp_path, world):
+    roots = {name: container(data, tmp_path / name) for name in SEVERAL[world]}
+    worlds.train_each({root: SHORT | CASES[name][1] for name, root in roots.items()}, world)
+    for name, root in roots.items():
+        assert CASES[name][0] == world
+        assert off(root, alone) < EXACT, name
+        assert len(losses(root)) == STEPS, name
+        whole, mine = (len((r / "model/model.safetensors").read_bytes()) for r in (alone, root))
+        assert whole == mine, name  # the artifact holds all stages and shards
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_under_another_strategy_and_world_size(data, tmp_path):
     """Each resumes from a checkpoint that the one before it has written."""
-    root = container(data, tmp_path)
     names = ["DDP × 2", "hybrid 2 × 2", "pipeline × 2, zbv_zero_bubble", "pipeline × 2"]
+    steps = {"max_steps": 2 * len(names), "validation_interval": 4}
+    alone = run_here(container(data, tmp_path / "alone"), micro_batch=16, **steps)
+    root = container(data, tmp_path / "root")
     for resumes_at, name in zip((0, 2, 4, 6), names, strict=True):
         for checkpoint in root.glob("checkpoints/*/step-*"):
             if int(checkpoint.name[5:]) != resumes_at:
                 shutil.rmtree(checkpoint)
         world, differs = CASES[name]
-        worlds.train(root, world, **(SHORT | differs))
+        worlds.train(root, world, **(SHORT | steps | differs))
         printed = (root / "rank-0.log").read_text().splitlines()
         went_on = [int(line.split()[-1]) for line in printed if "resumed from the chec" in line]
         assert went_on == [2, 4, 6][: resumes_at // 2], name
-        assert list(losses(root)) == list(range(1, STEPS + 1)), name
+        assert list(losses(root)) == list(range(1, 9)), name
         assert off(root, alone) < EXACT, name
 
 
@@ -141,22 +144,20 @@ SPLIT = ["tensor × 2", "pipeline × 2"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tied", "names"),
-    [
-        (False, [*SPLIT, "tensor × 2, whole stream", "FSDP2 × 2", "context × 2"]),
-        (True, SPLIT),
-    ],
-)
-def test_shared_keys_and_untied_embeddings_are_split_like_any_other(tmp_path, tied, names):
+def test_shared_keys_and_untied_embeddings_are_split_like_any_other(tmp_path):
     data = tmp_path / "data"
     write_data(data, packed=True)
-    settings = {"workload_config": json.dumps(OTHER | {"tie_embeddings": tied})}
-    alone = run_here(container(data, tmp_path / "alone"), micro_batch=16, **settings)
-    roots = {name: container(data, tmp_path / name) for name in names}
-    cases = {root: SHORT | CASES[name][1] | settings for name, root in roots.items()}
+    trained = {False: [*SPLIT, "tensor × 2, whole stream", "FSDP2 × 2", "context × 2"], True: SPLIT}
+    references, cases = {}, {}
+    for tied, names in trained.items():
+        folder = tmp_path / f"tied {tied}"
+        settings = {"workload_config": json.dumps(OTHER | {"tie_embeddings": tied})}
+        alone = run_here(container(data, folder / "alone"), micro_batch=16, **settings)
+        for name in names:
+            root = container(data, folder / name)
+            references[root], cases[root] = alone, SHORT | CASES[name][1] | settings
     worlds.train_and_resume(cases, 2, STEPS)
-    for name, root in roots.items():
-        assert off(root, alone) < EXACT, name
+    for root, alone in references.items():
+        assert off(root, alone) < EXACT, root
         first, again = ((root / n / "model.safetensors").read_bytes() for n in ("first", "model"))
-        assert first == again, name
+        assert first == again, root

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from benchmarks.finetuning import MODELS, SETTINGS, STEPS, STRATEGIES
-from benchmarks.strategies.__main__ import distance
+from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments, losses, write_ragged

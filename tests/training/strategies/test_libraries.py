@@ -23,22 +23,23 @@ GIVEN = {"max_steps": 10, "global_batch": 8, "micro_batch": 4, "learning_rate": 
 SETTINGS = {"micro_batch": 2, "max_steps": 8, "checkpoint_interval": 2, "validation_interval": 8}
 
 
-def goes_on_and_hands_on(root: Path, train, launch_two, begin: int) -> str:
-    """Two ranks go on from one rank's checkpoint of step ``begin`` (0: from nothing) as one does,
-    then one goes on from theirs; what the two ranks printed."""
-    both = root.with_name("both")
-    shutil.copytree(root, both)
-    train(root, **SETTINGS)
+def begun(root: Path, name: str, begin: int) -> Path:
+    """A container whose training goes on from ``root``'s checkpoint of step ``begin`` (0: none)."""
+    both = root.with_name(name)
+    shutil.copytree(root / "input", both / "input")
     if begin:
         shutil.copytree(root / "checkpoints", both / "checkpoints")
         keep_only(both, begin)
-    printed = launch_two(both, **SETTINGS)
+    return both
+
+
+def went_on(root: Path, train, both: Path, printed: str, begin: int) -> None:
+    """Two ranks went on from step ``begin`` as one did; then one goes on from theirs."""
     assert (f"resumed from the checkpoint of step {begin}" in printed) == (begin > 0), printed
     close(both, root, begin + 1)
     keep_only(both, 6)
     train(both, **SETTINGS)
     close(both, root, 7)
-    return printed
 
 
 def weights(root: Path) -> dict:
@@ -69,19 +70,17 @@ def keep_only(root: Path, step: int) -> None:
 
 @pytest.mark.slow
 def test_horovod_under_a_real_mpirun_gives_the_curve_of_one(root, train):
-    def launch_two(both, **settings):
-        return launch.mpirun(both, strategy="horovod", **settings)
-
-    goes_on_and_hands_on(root, train, launch_two, 0)
+    train(root, **SETTINGS)
+    both = begun(root, "both", 0)
+    went_on(root, train, both, launch.mpirun(both, strategy="horovod", **SETTINGS), 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["smddp", "smp"])
 def test_a_strategy_of_sagemakers_gives_the_curve_of_one(root, train, strategy):
-    def launch_two(both, **settings):
-        return launch.torchrun(both, strategy=strategy, **settings)
-
-    goes_on_and_hands_on(root, train, launch_two, 2)
+    train(root, **SETTINGS)
+    both = begun(root, "both", 2)
+    went_on(root, train, both, launch.torchrun(both, strategy=strategy, **SETTINGS), 2)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])

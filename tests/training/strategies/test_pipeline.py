@@ -22,9 +22,10 @@ from training.workloads import load
 from trainyard.common.errors import TrainingError
 
 EXACT = 1e-13  # relative, in float64
+BATCH = 8
 MODEL = {"context_length": 16, "layers": 8, "heads": 2, "dim": 16}
 BASE = {
-    **{"max_steps": 4, "global_batch": 16, "micro_batch": 1, "learning_rate": 0.01},
+    **{"max_steps": 4, "global_batch": BATCH, "micro_batch": 1, "learning_rate": 0.01},
     "precision": "float64",
 }
 TWO = {"pipeline_parallel": 2}
@@ -44,8 +45,8 @@ UNTIED = ("gpipe", "dual_pipe_v")
 def trained(strategy: Single, workload) -> list[float]:
     """Losses and norms of two steps, then a validation loss."""
     strategy.prepare(built(workload.model, seed=0))
-    tokens = torch.randint(0, 200, (16, 17), generator=torch.Generator().manual_seed(1))
-    micro, share = strategy.config.micro_batch, 16 // strategy.data_world
+    tokens = torch.randint(0, 200, (BATCH, 17), generator=torch.Generator().manual_seed(1))
+    micro, share = strategy.config.micro_batch, BATCH // strategy.data_world
     mine = tokens.int()[strategy.data_rank * share :][:share]
     found: list[float] = []
     for step in range(2):

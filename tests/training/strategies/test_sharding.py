@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.strategies.__main__ import distance
 from benchmarks.strategies.cases import MODEL, SETTINGS, container, write_data
+from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import arguments, losses

@@ -34,14 +34,14 @@ def step(config: TrainConfig, model: LanguageModelConfig, vocabulary: int, world
             [s for unit in units(config, model, vocabulary) for s in unit.shapes], kept
         )
     elif data > 1:
-        half = config.strategy == "fsdp" and config.precision == "bfloat16"
+        half = config.strategy == "fsdp" and config.half is not None
         fewer = config.reshard_after_forward
         found = sharded(
             units(config, model, vocabulary),
             shards=degrees["shard"],
             replicas=degrees["replicate"],
             micro_batches=micro_batches,
-            gathered=config.param_dtype if half else kept,
+            gathered=config.gathered if half else kept,
             reduced=config.reduce_dtype if half else kept,
             accumulation=config.gradient_accumulation if config.strategy == "fsdp" else "unsharded",
             resharded_to=fewer if isinstance(fewer, int) else 0,
@@ -100,10 +100,10 @@ def _types(config: TrainConfig, data: int) -> tuple[str, str, str]:
 
     Under autocast weights are float32 and products are not; what was looked up is a weight's.
     """
-    if config.precision != "bfloat16":
+    if config.half is None:
         return config.precision, config.precision, config.precision
     gathered = config.strategy == "fsdp" and data > 1
-    return config.param_dtype if gathered else "float32", "bfloat16", "float32"
+    return config.gathered if gathered else "float32", config.half, "float32"
 
 
 def _add_tensor(
@@ -149,7 +149,7 @@ def _add_context(
 
     Llama 3's way (Dubey et al. 2024, section 3.3.2): grouped heads make them small.
     """
-    product = "bfloat16" if config.precision == "bfloat16" else config.precision
+    product = config.precision
     heads = model.groups // config.tensor_parallel
     tokens = config.micro_batch * model.context_length
     whole = 2 * tokens * heads * model.head_width * BYTES[product]

@@ -1,0 +1,89 @@
+"""What is said of each layout beside one process."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.table import Table
+
+from benchmarks.strategies.bias import CHANCE, adjusted, bias, signed
+from benchmarks.strategies.cases import BESIDE, CASES
+from benchmarks.strategies.runs import CURVES, Found, distance, steps
+
+COLUMNS = ("strategy", "ranks", "largest", "validation", "mean, signed")
+OF_SEEDS = ("95 %", "p", "adjusted", "first 10 steps")
+EARLY = 10
+"""Steps in which curves have hardly drifted apart: what rounds to one side shows there first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A layout's largest relative differences over steps and seeds, and each seed's signed mean.
+
+    Attributes:
+        early: that mean of the first ``EARLY`` steps alone.
+    """
+
+    layout: str
+    largest: float
+    validation: float
+    means: Sequence[float]
+    early: Sequence[float] = ()
+
+    @classmethod
+    def of(cls, layout: str, found: Sequence[Found], single: Sequence[Found]) -> "Row":
+        """Of a layout's trainings, and those of one process from the same seeds in that order."""
+        pairs = [
+            [(steps(mine[key]), steps(one[key])) for mine, one in zip(found, single, strict=True)]
+            for key in CURVES
+        ]
+        losses, validation = (max(distance(*pair) for pair in each) for each in pairs)
+        means = [signed(mine, one) for mine, one in pairs[0]]
+        early = [signed(mine, {n: one[n] for n in sorted(one)[:EARLY]}) for mine, one in pairs[0]]
+        return cls(layout, losses, validation, means, early)
+
+    @property
+    def worst(self) -> float:
+        return max(self.largest, self.validation)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """For the first columns; a single seed has no standard error."""
+        mean = str(bias(self.means)) if len(self.means) > 1 else f"{self.means[0]:+.1e}"
+        ranks = (CASES | BESIDE)[self.layout][0]
+        return self.layout, str(ranks), f"{self.largest:.1e}", f"{self.validation:.1e}", mean
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """One line a layout; of several seeds with what they show of a bias, each and all together.
+
+    The last line is of the mean of all layouts, seed by seed: what they have in common against the
+    one process.
+    """
+    one_seed = not rows or len(rows[0].means) == 1
+    columns = COLUMNS if one_seed else COLUMNS + OF_SEEDS
+    found = Table(*columns, box=None, pad_edge=False)
+    chances = _chances(rows)
+    for row in rows:
+        shown = f"{chances[row.layout]:.2g}" if row.layout in chances else ""
+        more = [] if one_seed else [*bias(row.means).cells, shown, str(bias(row.early))]
+        found.add_row(*row.cells, *more)
+    if chances:
+        means = np.mean([row.means for row in rows if row.layout in chances], axis=0)
+        every = bias(means.tolist())
+        found.add_row("all layouts", "", "", "", str(every), *every.cells, "")
+    return found
+
+
+def biased(rows: Sequence[Row]) -> list[str]:
+    """The layouts that lie to one side by more than chance; with a single seed none is known."""
+    return [layout for layout, chance in _chances(rows).items() if chance < CHANCE]
+
+
+def _chances(rows: Sequence[Row]) -> dict[str, float]:
+    """Layout → p-value, adjusted for their number."""
+    compared = [row for row in rows if row.layout in CASES and row.layout != "single"]
+    if not compared or len(compared[0].means) == 1:
+        return {}
+    together = adjusted([bias(row.means).p for row in compared])
+    return {row.layout: chance for row, chance in zip(compared, together, strict=True)}

@@ -1,0 +1,143 @@
+"""float16's gradients are scaled as torch's GradScaler does it, and every rank skips alike."""
+
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from benchmarks.strategies.cases import SETTINGS, container, write_data
+from tests.training import worlds
+from tests.training.test_loop import copy_inputs, same, weights
+from tests.training.trainings import history, losses
+from training.numbers import Numbers
+from training.strategies import loss_scale
+from training.strategies.loss_scale import LossScale
+from training.strategies.ranks import Ranks
+from trainyard.common.errors import TrainingError
+
+ALONE = Ranks(0, 0, 1, torch.device("cpu"))
+LARGE = 2.0**22
+"""At which the first steps overflow, of the trainings here."""
+FIRST = {"precision": "float16", "max_steps": 16, "warmup_steps": 2, "checkpoint_interval": 8}
+SHORT = SETTINGS | FIRST | {"validation_interval": 8}
+
+
+def scalar(value: float) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def test_the_scale_is_that_of_gradscaler(monkeypatch):
+    usual = torch.amp.GradScaler("cpu")
+    assert loss_scale.INITIAL == usual._init_scale
+    assert loss_scale.INTERVAL == usual.get_growth_interval()
+    theirs, ours = torch.amp.GradScaler("cpu", growth_interval=20), LossScale(ALONE.device)
+    monkeypatch.setattr(loss_scale, "INTERVAL", 20)
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    theirs.scale(weight)  # makes its tensors
+    bad = {0, 1, 5, 27, 29, 30}
+    for step in range(80):
+        weight.grad = torch.tensor([math.inf if step in bad else 1.0])
+        theirs.step(optimizer)
+        theirs.update()
+        ours.update(ours.overflowed(weight.grad.norm()))
+        assert float(ours.scale) == theirs.get_scale(), step
+    assert ours.tensors["skipped_steps"] == len(bad)
+    assert ours.tensors["good_steps"] == theirs.state_dict()["_growth_tracker"]
+
+
+def test_a_gradient_that_overflows_leaves_out_its_step_alone():
+    numbers, scaling = Numbers(ALONE.device), LossScale(ALONE.device)
+
+    def add(number: int, loss: float = 6.0, norm: float = 1.0) -> bool:
+        given = (scalar(loss), scalar(3.0), scalar(norm), scalar(loss))
+        return bool(numbers.add(number, *given, scaling))
+
+    assert add(1) and not add(2, norm=math.inf)
+    read = numbers.read(ALONE)
+    read.check(16)
+    assert (read.number, read.left_out, read.skipped, read.scale) == (2, True, 1, 2.0**16)
+    assert add(3)
+    read = numbers.read(ALONE)
+    assert (read.left_out, read.skipped, read.scale) == (False, 1, 2.0**15)
+    assert not any(add(4 + one, norm=math.nan) for one in range(15))
+    numbers.read(ALONE).check(16)
+    assert scaling.scale == 1 and add(19)  # what overflowed only as scaled
+    assert not add(20, norm=math.inf) and not add(21)
+    expected = "gradient norm is inf at step 20 .* float16 ends at 65504 .*scaled by 1\\)"
+    with pytest.raises(TrainingError, match=expected):
+        numbers.read(ALONE).check(16)
+
+
+def test_a_loss_that_is_not_finite_is_so_by_itself():
+    """It ends the training at any scale: no loss is scaled where it is added up."""
+    numbers, scaling = Numbers(ALONE.device), LossScale(ALONE.device)
+    given = (scalar(math.nan), scalar(3.0), scalar(math.nan), scalar(math.nan))
+    assert not numbers.add(1, *given, scaling)
+    with pytest.raises(TrainingError, match="loss is nan at step 1 on rank 0, in the samples"):
+        numbers.read(ALONE).check(16)
+
+
+def test_a_training_goes_on_with_the_scale_that_it_had(root, train, monkeypatch):
+    """Bitwise, from a checkpoint in whose steps the scale has changed; skips leave no trace."""
+    monkeypatch.setattr(loss_scale, "INITIAL", LARGE)
+    whole = train(root, **FIRST)
+    torn = train(copy_inputs(root, "torn"), **FIRST)
+    [middle] = torn.glob("checkpoints/*/step-00000008")
+    [shard] = middle.glob("*.safetensors")
+    saved = load_file(shard)
+    assert 1 < saved["loss_scale.scale"] <= LARGE / 2
+    skipped = int(saved["loss_scale.skipped_steps"])
+    assert saved["optimizer.out.weight.step"] == 8 - skipped < 8
+    [newest] = torn.glob("checkpoints/*/step-00000016")
+    next(newest.glob("*.safetensors")).write_bytes(b"torn")
+    monkeypatch.setattr(loss_scale, "INITIAL", 1.0)
+    train(torn, **FIRST)
+    assert losses(torn) == losses(whole) and same(weights(torn), weights(whole))
+    for name in ("loss_scale", "skipped_steps"):
+        assert losses(torn, name) == losses(whole, name)
+
+    lines = [line for line in history(whole) if "loss" in line]
+    assert lines[0]["loss_scale"] == LARGE and lines[-1]["skipped_steps"] == skipped
+    assert ["grad_norm" in line for line in lines] == [False] * skipped + [True] * (16 - skipped)
+    assert all(math.isfinite(value) for line in lines for value in line.values())
+    assert not any(name.startswith("watch.") for line in history(whole) for name in line)
+
+
+def run_watched(given, environment, root, rank):
+    """One rank, which writes down each step that it leaves out."""
+    loss_scale.INITIAL, update = LARGE, LossScale.update
+    told = root / f"skipped-{rank}"
+
+    def noted(self, overflow):
+        with told.open("a") as file:
+            print(bool(overflow), file=file)
+        update(self, overflow)
+
+    LossScale.update = noted
+    worlds.run_rank(given, environment, root, rank)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "differs",
+    [
+        {"strategy": "ddp"},
+        {"strategy": "fsdp"},
+        {"tensor_parallel": 2},
+        {"context_parallel": 2},
+        {"pipeline_parallel": 2},
+    ],
+    ids=str,
+)
+def test_all_ranks_leave_out_the_same_steps(tmp_path, differs):
+    write_data(tmp_path / "data")
+    root = container(tmp_path / "data", tmp_path / "root")
+    started = worlds.start(root, 2, target=run_watched, **(SHORT | differs))
+    assert worlds.finish(started) == [0, 0], (root / "rank-0.log").read_text()
+    mine, other = ((root / f"skipped-{rank}").read_text().split() for rank in range(2))
+    assert mine == other and {*mine} == {"True", "False"} and len(mine) == 16
+    assert losses(root, "skipped_steps")[16] == mine.count("True")
+    assert losses(root)[16] < losses(root)[1]

@@ -1,0 +1,142 @@
+"""The numbers with which an evaluation ends: in property files, and in what model packages name."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from botocore.exceptions import ClientError, ParamValidationError
+
+LARGEST = 1_000_000
+"""Bytes of a property file that are read."""
+
+LATE = timedelta(seconds=5)
+"""By which clocks may differ: outputs are written before their job ends, later ones by another."""
+
+DEEPEST = 20
+"""Levels of a property file in which numbers are looked for."""
+
+LONGEST = 1 << 20
+"""Bytes of a package's report that are read."""
+
+LEVELS = 6
+"""Levels of such a report in which numbers are looked for."""
+
+_NUMBER = re.compile(r"[-+]?\d{1,15}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,2})?")
+
+
+# property files
+
+
+def place(job: Mapping[str, Any], file: Mapping[str, Any]) -> str | None:
+    """Where one of a step's PropertyFiles lies; None before its processing job has ended.
+
+    ``job``: DescribeProcessingJob's answer.
+    """
+    outputs = (job.get("ProcessingOutputConfig") or {}).get("Outputs") or ()
+    uris = {one.get("OutputName"): (one.get("S3Output") or {}).get("S3Uri") for one in outputs}
+    uri, name = uris.get(file.get("OutputName")), file.get("FilePath")
+    if not uri or job.get("ProcessingEndTime") is None or not isinstance(name, str):
+        return None
+    return f"{uri.rstrip('/')}/{name}"
+
+
+def got(s3: Any, uri: str) -> tuple[datetime | None, bytes]:
+    """When an object was written, and what is in it: of a large one the beginning.
+
+    Raises:
+        ClientError: it is not there, or S3 refuses.
+    """
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    answer = s3.get_object(Bucket=bucket, Key=key)
+    with answer["Body"] as body:
+        return answer.get("LastModified"), body.read(LARGEST + 1)
+
+
+def is_overwritten(job: Mapping[str, Any], written: datetime | None) -> bool:
+    """Whether another job has written the file since."""
+    ended = job.get("ProcessingEndTime")
+    return ended is not None and written is not None and written > ended + LATE
+
+
+def in_json(content: bytes) -> Iterator[tuple[str, float]]:
+    """The numbers in a JSON text, by their paths in it; none where it is not JSON."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return
+    yield from _leaves("", document, DEEPEST)
+
+
+def _leaves(path: str, value: Any, deeper: int) -> Iterator[tuple[str, float]]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, float) or abs(value) < 1e300:  # else it is no float
+            yield path, float(value)
+    elif isinstance(value, dict | list) and deeper:
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, inner in pairs:
+            yield from _leaves(f"{path}.{name}" if path else str(name), inner, deeper - 1)
+
+
+# model packages
+
+
+def of_package(
+    package: Mapping[str, Any], report: Callable[[str], Mapping[str, float]]
+) -> dict[str, float]:
+    """Numbers that a package comes with: of its customer metadata, then of its ModelQuality report
+    in S3, by the path in it.
+
+    Args:
+        package: DescribeModelPackage's answer.
+        report: what reads the numbers of the report at a URI.
+    """
+    found: dict[str, float] = {}
+    for name, text in (package.get("CustomerMetadataProperties") or {}).items():
+        if (number := _number(text)) is not None:
+            found[name] = number
+    quality = (package.get("ModelMetrics") or {}).get("ModelQuality") or {}
+    if uri := (quality.get("Statistics") or {}).get("S3Uri"):
+        for name, number in report(uri).items():
+            found.setdefault(name, number)
+    return found
+
+
+def in_report(s3: Any, uri: str) -> dict[str, float]:
+    """The report's numbers; none where it is not there, too long or no JSON."""
+    where = urlsplit(uri)
+    try:
+        answer = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))
+        if answer.get("ContentLength", 0) > LONGEST:
+            return {}
+        return dict(_named(json.loads(answer["Body"].read(LONGEST))))
+    except (
+        ClientError,
+        ParamValidationError,
+        ValueError,
+        RecursionError,
+        OverflowError,
+    ):  # another account's bucket, gone, no JSON, or an integer that is no float
+        return {}
+
+
+def _named(report: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:
+    """Leaf numbers by their path, without what all have in SageMaker's schema: the family, such as
+    ``regression_metrics``, and ``value``."""
+    if isinstance(report, Mapping) and len(path) < LEVELS:
+        for name, inner in report.items():
+            if name == "value" and path:
+                yield from _named(inner, path)
+            elif not path and str(name).endswith("_metrics") and isinstance(inner, Mapping):
+                yield from _named(inner)
+            else:
+                yield from _named(inner, (*path, str(name)))
+    elif isinstance(report, int | float) and not isinstance(report, bool):
+        yield ".".join(path), float(report)
+
+
+def _number(text: Any) -> float | None:
+    """A text that is a number; no hash that looks like one, such as ``12e45678``."""
+    return float(text) if isinstance(text, str) and _NUMBER.fullmatch(text) else None
