@@ -3,6 +3,8 @@
 trainyard why [EXECUTION ARN] [--pipeline NAME] [--json]
 trainyard why --text FILE     # a log, or a failure reason, from elsewhere; - for standard input
 
+A job of GitHub Actions has it on its summary page, too.
+
 Exit status 0: a cause is named; 2: nothing that is known says why; 1: an error, or nothing failed.
 """
 
@@ -16,6 +18,7 @@ import typer
 
 from trainyard.common.errors import ServiceError, TrainyardError
 from trainyard.runs.execution import Execution, latest_execution
+from trainyard.runs.why import step_summary
 from trainyard.runs.why.diagnosis import Cause, diagnose
 from trainyard.runs.why.evidence import of_text
 from trainyard.runs.why.reading import causes_of
@@ -46,6 +49,7 @@ def main(
             print(json.dumps(asdict(cause)))
         else:
             print_cause(cause)
+    step_summary.add(causes)
     raise typer.Exit(0 if any(_is_known(cause) for cause in causes) else UNKNOWN)
 
 

@@ -2,41 +2,34 @@
 
 What the service says of the job counts first, where it is the cause itself (no capacity, a spot
 interruption, a time limit, a missing permission). Else the earliest line that names a cause, or the
-earliest exception: what other ranks and launchers print afterwards follows from it. Where nothing
-is known, that is said.
+earliest exception: what other ranks and launchers print afterwards follows from it. ``certainty``
+says how sure that is. Where nothing is known, that is said.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
+from trainyard.runs.why.certainty import Certainty, certainty
+from trainyard.runs.why.clues import FAILING, SURVIVED, Clue, known, logged
 from trainyard.runs.why.evidence import Evidence, Line
-from trainyard.runs.why.exceptions import Raised, raised
-from trainyard.runs.why.signatures import SIGNATURES, Level, Signature
+from trainyard.runs.why.exceptions import Raised, untraced
+from trainyard.runs.why.signatures import Level
+
+FURTHER = 5
+"""Lines after the first within which the same cause may be told in more words."""
 
 NEARBY = 2
 """Lines before and after the one that names the cause that are shown with it."""
 
-SURVIVED = 200
-"""After so many further lines of its machine an exception, or a text, was not what ended it."""
-
-Certainty = Literal["certain", "likely", "unknown"]
-CERTAINTY: Mapping[Level, Certainty] = {
-    "service": "certain",
-    "cause": "certain",
-    "likely": "likely",
-    "consequence": "unknown",
-}
-
 _SAYS_NOTHING = re.compile(
-    r"^$|ExecuteUserScriptError|CalledProcessError|non-zero exit|See (?:job )?logs"
-    r"|^(?:Algorithm|Client)Error:?$|^Please "
+    r"^$|ExecuteUserScriptError|CalledProcessError|non-zero exit|[Ss]ee (?:job )?logs"
+    r"|^(?:Algorithm|Client)Error:?$|^Please |^(?i:framework error|exit code)\b"
+    r"|^(?:raise |return |File \"|at |\^+$)|[Cc]heck (?:the )?(?:CloudWatch )?logs"
+    r"|(?i:one or (?:more|multiple) steps failed|^(?:\w+ job|step|execution) (?:has )?failed\W*$)"
 )
-"""Reasons that only say that something failed."""
+"""Reasons that only say that something failed, and lines of code in place of one."""
 
-_QUOTED = re.compile(r'ErrorMessage "(?P<message>[^"].*?)"?\s*(?:Command|$)', re.DOTALL)
+_QUOTED = re.compile(r'ErrorMessage\s+"(?P<message>[^"].*?)"?\s*(?:Command|$)', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +38,7 @@ class Cause:
 
     step: str
     name: str
-    """Of the signature; else ``exception``, ``reason`` or ``unknown``."""
+    """Of the signature; else ``exception``, ``reason``, ``error`` or ``unknown``."""
 
     sentence: str
     certainty: Certainty
@@ -58,116 +51,144 @@ class Cause:
     lines: tuple[str, ...] = ()
     """The evidence."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Clue:
-    """A line that says something of the cause."""
-
-    number: int
-    line: Line
-    level: Level
-    what: tuple[Signature, re.Match[str]] | Raised
+    events: tuple[str, ...] = ()
+    """Of each of these lines the id of its event in the log; empty where it is of no log."""
 
 
 def diagnose(evidence: Evidence) -> Cause:
     """The first cause of the step's failure; "unknown" rather than a guess."""
-    said = [*_known(list(enumerate(evidence.said)))]
-    logged = sorted(_logged((*evidence.lines, *evidence.said)), key=lambda clue: clue.number)
-    order: list[tuple[list[_Clue], tuple[Level, ...]]] = [
+    lines = (*evidence.lines, *evidence.said)
+    clues = logged(lines)
+    said = [*known([*enumerate(lines)][len(evidence.lines) :])]
+    order: list[tuple[list[Clue], tuple[Level, ...]]] = [
         (said, ("service",)),
-        (logged, ("service", "cause")),
-        (logged, ("likely",)),
+        (clues, ("service", "cause", "hint")),
+        (clues, ("likely",)),
     ]
-    for clues, levels in order:
-        if first := next((clue for clue in clues if clue.level in levels), None):
-            return _told(evidence, first)
+    for some, levels in order:
+        if first := next((clue for clue in some if clue.level in levels), None):
+            sure = certainty(first, some, lines)
+            return _told(evidence, _fullest(first, some), sure)
     if reason := _own_reason(evidence.reason):
-        shown = tuple(evidence.reason.splitlines()[:5])
-        step = evidence.step
-        return Cause(step=step, name="reason", sentence=reason, certainty="certain", lines=shown)
-    return _told(evidence, logged[0]) if logged else _unknown(evidence)
+        return _quoted(evidence, reason)
+    numbers = {clue.number for clue in clues}
+    if one := next((one for one in untraced(evidence.lines) if one.number not in numbers), None):
+        return _exception(evidence, one, "likely")
+    if clues:
+        return _told(evidence, clues[0], "unknown")
+    return _first_error(evidence) or _unknown(evidence)
 
 
-def _logged(lines: Sequence[Line]) -> Iterator[_Clue]:
-    """The lines that say something, but for what their machine went on after."""
-    left, seen = Counter(line.host for line in lines), Counter[str]()
-    fatal = []
-    for number, line in enumerate(lines):
-        seen[line.host] += 1
-        if left[line.host] - seen[line.host] < SURVIVED:
-            fatal.append((number, line))
-    clues = {clue.number: clue for clue in _known(fatal)}
-    numbers = {number for number, _ in fatal}
-    for one in raised(lines):
-        if one.number in numbers and one.number not in clues and not one.is_of_a_launcher:
-            clues[one.number] = _Clue(one.number, one.line, "cause", one)
-    yield from clues.values()
+def _fullest(first: Clue, clues: list[Clue]) -> Clue:
+    """The first one, or of the next lines that say the same the first that says more of it."""
+    near = (one for one in clues if first.number < one.number <= first.number + FURTHER)
+    more = (one for one in near if one.name == first.name and one.says)
+    return first if first.says else next(more, first)
 
 
-def _known(lines: Sequence[tuple[int, Line]]) -> Iterator[_Clue]:
-    for number, line in lines:
-        for signature in SIGNATURES:
-            if found := signature.pattern.search(line.text):
-                yield _Clue(number, line, signature.level, (signature, found))
-                break
+def _first_error(evidence: Evidence) -> Cause | None:
+    """The first line that calls itself an error; else the first that speaks of failing."""
+    last = evidence.lines[-SURVIVED:]
+    if line := next((one for one in last if one.error), None):
+        return _said(evidence, line, f"the first error that was logged: {line.error}", "likely")
+    words = (one for one in last if FAILING.search(one.text) and not one.is_minor)
+    line = next((one for one in words if not _SAYS_NOTHING.search(one.bare.strip())), None)
+    what = "no known cause; the first line that speaks of a failure"
+    return _said(evidence, line, f"{what}: {line.bare.strip()}", "unknown") if line else None
 
 
-def _told(evidence: Evidence, clue: _Clue) -> Cause:
+def _said(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -> Cause:
+    """A line's own words, of which no more is known."""
+    told = Cause(
+        step=evidence.step,
+        name="error",
+        sentence=sentence,
+        certainty=certainty,
+        fix="read its log from there",
+        rank=line.rank,
+    )
+    return _shown(evidence, line, told)
+
+
+def _quoted(evidence: Evidence, reason: str) -> Cause:
+    """The program's own word is certain; of what the service quotes the cause may lie deeper, and
+    an error that was logged may be what it followed from."""
+    is_quoted = evidence.reason.startswith("ClientError") or _QUOTED.search(evidence.reason)
+    is_later = any(line.error for line in evidence.lines[-SURVIVED:])
+    return Cause(
+        step=evidence.step,
+        name="reason",
+        sentence=reason,
+        certainty="likely" if is_quoted or is_later else "certain",
+        lines=tuple(evidence.reason.splitlines()[:5]),
+    )
+
+
+def _told(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
     if isinstance(clue.what, Raised):
-        return _exception(evidence, clue.what)
+        return _exception(evidence, clue.what, certainty)
     signature, found = clue.what
     sentence, fix = signature.told(found)
-    return Cause(
+    if clue.raised and certainty == "likely":
+        sentence = f"{_raised(clue.raised)}. Mostly that means: {sentence}"
+    told = Cause(
         step=evidence.step,
         name=signature.name,
         sentence=sentence,
-        certainty=CERTAINTY[signature.level],
+        certainty=certainty,
         fix=fix,
         source=signature.source,
-        host=clue.line.host,
-        rank=clue.line.rank,
-        lines=_around(evidence, clue.line),
+        rank=clue.raised.rank if clue.raised else clue.line.rank,
     )
+    return _shown(evidence, clue.line, told)
 
 
-def _exception(evidence: Evidence, one: Raised) -> Cause:
-    who = "the program" if one.line.rank is None else f"rank {one.line.rank}"
+def _exception(evidence: Evidence, one: Raised, certainty: Certainty) -> Cause:
+    told = Cause(
+        step=evidence.step,
+        name="exception",
+        sentence=_raised(one),
+        certainty=certainty,
+        fix=f"mend {one.place}, or what it was given" if one.place else "",
+        rank=one.rank,
+    )
+    return _shown(evidence, one.line, told)
+
+
+def _raised(one: Raised) -> str:
+    who = "the program" if one.rank is None else f"rank {one.rank}"
     where = f" on {one.line.host}" if one.line.host else ""
     at = f" at {one.place}" if one.place else ""
     what = f"{one.kind}: {one.message}" if one.message else one.kind
-    return Cause(
-        step=evidence.step,
-        name="exception",
-        sentence=f"{who}{where} was the first to raise{at}: {what}",
-        certainty="certain",
-        fix=f"mend {one.place}, or what it was given" if one.place else "",
-        host=one.line.host,
-        rank=one.line.rank,
-        lines=_around(evidence, one.line),
-    )
+    return f"{who}{where} was the first to raise{at}: {what}"
 
 
 def _own_reason(reason: str) -> str:
     """What the program left as its reason, without what SageMaker writes around it."""
     if quoted := _QUOTED.search(reason):  # the training toolkit: the end of standard error
-        return quoted["message"].strip().splitlines()[-1].strip()
+        rows = [row.strip().strip('"') for row in quoted["message"].splitlines() if row.strip()]
+        errors = [row for row in rows if next(untraced([Line("", 0, row)]), None)]
+        telling = [row for row in (*errors, *rows[::-1]) if not _SAYS_NOTHING.search(row)]
+        return telling[0].lstrip(": ") if telling else ""
     first = next((row.strip() for row in reason.splitlines() if row.strip()), "")
     first = re.sub(r"^(?:AlgorithmError|ClientError): ?", "", first)
-    first = re.sub(r",? exit code: ?\d+$", "", first).strip()
+    first = re.sub(r"(?i),? ?exit code: ?-?\d+\W*$", "", first).strip()
     return "" if _SAYS_NOTHING.search(first) else first
 
 
-def _around(evidence: Evidence, line: Line) -> tuple[str, ...]:
-    """The line with its neighbours in its machine's log; alone where the service said it."""
+def _shown(evidence: Evidence, line: Line, cause: Cause) -> Cause:
+    """The cause with the line and its neighbours in its machine's log; alone where the service
+    said it."""
     mine = [each for each in evidence.lines if each.host == line.host]
     at = next((n for n, each in enumerate(mine) if each is line), None)
-    if at is None:
-        return (line.text,)
-    return tuple(each.text for each in mine[max(0, at - NEARBY) : at + NEARBY + 1])
+    near = [line] if at is None else mine[max(0, at - NEARBY) : at + NEARBY + 1]
+    texts, events = tuple(each.text for each in near), tuple(each.event for each in near)
+    return replace(cause, host=line.host, lines=texts, events=events)
 
 
 def _unknown(evidence: Evidence) -> Cause:
-    last = [line.text for line in evidence.lines[-5:]]
+    failing = [line for line in evidence.lines[-SURVIVED:-5] if FAILING.search(line.text)]
+    last = [line.text for line in (*failing[-5:], *evidence.lines[-5:])]
     return Cause(
         step=evidence.step,
         name="unknown",

@@ -10,12 +10,36 @@ _COMPOSE = re.compile(r"^\S*algo-\d+\S* +\| ?")
 _REASON = re.compile(r"^(?:Algorithm|Client|Capacity|InternalServer)Error\b|^ResourceLimitExceeded")
 """How a FailureReason begins."""
 
+_WRITTEN = re.compile(
+    r"(?:Failed(?:\.|:| with)? ?[Rr]eason:|^\W*[Ff]ailure ?[Rr]eason[\"']?\s*[:=])"
+    r"\s*(?P<quote>[\"']?)(?P<reason>\S.*)",
+    re.DOTALL | re.MULTILINE,
+)
+"""What the SDK and the console write before a FailureReason."""
+
+_ADJACENT = re.compile(r"(?<=[^:,])(['\"])\s*\n\s*\1")
+"""Between two parts of a string that Python's pprint wrote on two lines."""
+
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RANK = re.compile(
     r"^\s*(?:\S+:\d+:\d+ )?"  # NCCL's host:pid:thread
     r"\[(?:(?:default|rank|Rank |RANK )?(?P<rank>\d+)|1,(?P<mpi>\d+)(?:<std\w+>)?)\]\s?:?"
 )
 _STORED = re.compile(r"\[(?:PG [^\]]*?)?Rank (?P<rank>\d+)\]")
+_MINOR = re.compile(
+    r"^.{0,80}?(?:\b(?:DEBUG|INFO|WARNING|[A-Z]\w*Warning)\b|: [IW] \w|\[[IW]\d{0,4} )"
+)
+_AGAIN = re.compile(r"(?i)\bretrying\b|\bwill (?:retry|try again)\b")
+_ERROR = re.compile(
+    r"^.{0,80}?\b(?:(?:ERROR|FATAL|CRITICAL|SEVERE)\b|(?:[Ff]atal|[Ee]rror)\b(?= ?[\]:|)]))"
+    r"[\]:|) -]+(?P<what>\w.{9,})"
+)
+_SUPPOSED = re.compile(
+    r"(?i)\bthere are (?:some |several |a few |many )?(?:potential|possible)"
+    r"|\b(?:potential|possible|common|likely|probable) (?:root )?(?:causes?|reasons?|fixes)\b"
+)
+"""Where a message begins to list what may have been the reason, which says nothing of what was."""
+
 LONGEST = 2000
 """Characters of a line that are looked at: some programs print megabytes without an end."""
 
@@ -33,6 +57,9 @@ class Line:
     text: str
     """Without a terminal's colours, and cut at ``LONGEST``."""
 
+    event: str = ""
+    """Id of the log's event that it is of; empty where it is of none."""
+
     @property
     def rank(self) -> int | None:
         """The rank that printed it, where a launcher or torch wrote that before the line."""
@@ -43,13 +70,40 @@ class Line:
         return int(found["rank"]) if found else None
 
     @property
+    def is_said(self) -> bool:
+        """Whether it is the service's own word, and no line of a log."""
+        return self.at == 0 and not self.host
+
+    @property
+    def is_minor(self) -> bool:
+        """Whether whoever logged it calls it less than an error."""
+        return _MINOR.match(self.text) is not None
+
+    @property
+    def is_tried_again(self) -> bool:
+        """Whether it says that what failed is tried once more."""
+        return _AGAIN.search(self.text) is not None
+
+    @property
+    def error(self) -> str:
+        """What it says, where it is logged as an error; else empty."""
+        found = _ERROR.match(self.text)
+        return found["what"].strip() if found else ""
+
+    @property
+    def stated(self) -> str:
+        """The line without a list of what may have been the reason."""
+        found = _SUPPOSED.search(self.text)
+        return self.text[: found.start()] if found else self.text
+
+    @property
     def bare(self) -> str:
         """The line without the rank before it."""
         return _RANK.sub("", self.text, count=1) if _RANK.match(self.text) else self.text
 
 
-def line(host: str, at: int, text: str) -> Line:
-    return Line(host, at, _COMPOSE.sub("", _ANSI.sub("", text[:LONGEST])).rstrip())
+def line(host: str, at: int, text: str, event: str = "") -> Line:
+    return Line(host, at, _COMPOSE.sub("", _ANSI.sub("", text[:LONGEST])).rstrip(), event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +123,25 @@ class Evidence:
     @property
     def said(self) -> tuple[Line, ...]:
         """What the service says, a line for a line."""
-        rows = filter(None, (self.status, *self.reason.splitlines()))
+        rows = filter(None, (self.status, *rows_of(self.reason)))
         return tuple(line("", 0, text) for text in rows)
+
+
+def rows_of(text: str) -> list[str]:
+    """Its lines; also where somebody pasted a string's literal, in which they end in ``\\n``."""
+    rows = text.splitlines()
+    return text.replace("\\n", "\n").splitlines() if len(rows) == 1 else rows
 
 
 def of_text(text: str) -> Evidence:
     """A log, or a failure reason, that somebody has as text."""
-    rows = text.splitlines()
+    if written := _WRITTEN.search(_ADJACENT.sub("", text)):
+        text = written["reason"]
+        if written["quote"]:
+            text = re.split(r"[\"'],?\s*(?:\n|$)", text, maxsplit=1)[0]
+    rows = rows_of(text)
     found = tuple(line("", number, row) for number, row in enumerate(rows, 1) if row.strip())
     is_reason = rows and _REASON.match(rows[0])
-    return Evidence(step="", reason=text if is_reason else "", lines=() if is_reason else found)
+    return Evidence(
+        step="", reason="\n".join(rows) if is_reason else "", lines=() if is_reason else found
+    )

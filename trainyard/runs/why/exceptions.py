@@ -11,10 +11,59 @@ _CHAINED = re.compile(
     r"^(?:During handling of the above exception|The above exception was the dir)"
 )
 _RAISED = re.compile(r"^(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:: ?(?P<message>.*))?$")
-_PLACE = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<number>\d+)')
+_PLACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<number>\d+)')
 _LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python3|^<|/torch/distributed/")
+_WAITING = re.compile(
+    r"/torch/multiprocessing/|/torch/distributed/(?:launcher|elastic|run)|/horovod/runner/"
+    r"|/accelerate/commands/|/deepspeed/launcher/|/subprocess\.py|/concurrent/futures/"
+    r"|/multiprocess(?:ing)?/pool|/joblib/|/ray/_private/|/sagemaker_(?:training|containers)/"
+    r"|/(?:papermill|nbclient)/|/sagemaker/(?:session|local)"
+)
+"""Files of libraries that wait for another process, or machine, and raise what became of it."""
+
+_WRAPPED = re.compile(r"^Caught \w+ in (?:DataLoader worker|pin memory|replica)")
+"""torch raises a worker's exception again, with the worker's own traceback below it."""
+
+_NAMED = re.compile(
+    r"(?:^|[\s|\]\"'])(?P<kind>(?:\w+\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)$"
+)
+_EXCEPTIONAL = re.compile(r"(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Fault)$")
+_BARE = re.compile(
+    r"^(?:(?:Exception|Error)(?: type| class)?: +)?(?P<kind>(?:\w+\.)*[A-Z]\w*(?:Error|Exception))$"
+)
+"""An exception's name alone, or as a field of a report."""
+
+_OWN_WORD = re.compile(r"^\s*(?:raise|assert)\b")
+_IGNORED = re.compile(r"Exception ignored (?:in|on)|Error in (?:atexit|sys\.excepthook)")
+"""Python prints these tracebacks and goes on."""
+
+_SURVIVABLE = re.compile(
+    r"Exception in thread|(?i:\bretrying\b|\bwill (?:retry|try again)|falling back)"
+)
+"""What stands before, or in, an exception that a program may live on after."""
+
+_BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
+"""torchrun writes it before the traceback of the rank that failed first."""
+
+_REPORTED = re.compile(r"^(?:Exception )?[Mm]essage: +(?P<message>\S.*)$")
+"""The field of a report that follows an exception's name."""
+
+_DIGIT = re.compile(r"\d")
+GENERIC = frozenset(
+    "ArithmeticError AssertionError AttributeError Exception IndexError KeyError LookupError "
+    "NameError TypeError ValueError ZeroDivisionError".split()
+)
+"""Exceptions that any program raises for any reason: their message proves nothing by itself."""
+
+_OF_ANOTHER = re.compile(
+    r"(?i)\b(?:process(?:es)?|child(?:ren)?|commands?|subprocess|task|script)\b.{0,80}?"
+    r"(?:\bexit(?:ed|s)?\b.{0,12}\b(?:with|code|status)\b|non-?zero|\breturned code\b|return code)"
+)
+"""What the message of a launcher's exception tells: another process has ended."""
+
 LAUNCHERS = frozenset(
-    ("ChildFailedError", "CalledProcessError", "ExecuteUserScriptError", "SystemExit")
+    "CalledProcessError ChildFailedError ExecuteUserScriptError ProcessExitedException "
+    "ProcessRaisedException SystemExit".split()
 )
 """Exceptions of what started the program that failed."""
 
@@ -34,9 +83,33 @@ class Raised:
     place: str
     """``train.py:42``, the innermost line that is no library's; empty where there is none."""
 
+    is_of_a_library: bool = False
+    """Whether its innermost frame is a library's, which says so in words of its own."""
+
+    is_own_word: bool = False
+    """Whether the program's own file raised it by a statement of its own."""
+
+    is_survivable: bool = False
+    """Whether what was logged with it says that the program goes on."""
+
+    is_handed_on: bool = False
+    """Whether it was raised by what waits for another process, whose failure came first."""
+
+    rank: int | None = None
+
+    @property
+    def is_mere_word(self) -> bool:
+        """Whether the message is somebody's own wording, and could stand for anything."""
+        is_generic = self.kind.rpartition(".")[2] in GENERIC
+        return self.is_own_word or (is_generic and not self.is_of_a_library)
+
     @property
     def is_of_a_launcher(self) -> bool:
-        return self.kind.rpartition(".")[2] in LAUNCHERS
+        """Also a bare Exception, by which torch.multiprocessing.spawn raises a process's again, and
+        whatever says that another process has ended."""
+        is_bare = self.kind == "Exception" and not self.message
+        is_named = self.kind.rpartition(".")[2] in LAUNCHERS
+        return is_bare or is_named or _OF_ANOTHER.search(self.message) is not None
 
 
 @dataclass(slots=True)
@@ -46,7 +119,36 @@ class _Reading:
     place: str | None = None
     """None outside a traceback."""
 
+    is_piece: bool = False
+    """Whether the traceback's head is missing."""
+
     chained: bool = False
+    innermost: str = ""
+    """What the innermost frame is of: ``library``, ``own``, or empty where there is none."""
+
+    code: str = ""
+    """The innermost frame's line of code."""
+
+    is_waiting: bool = False
+    """Whether the innermost frame is of what waits for another process."""
+
+    block: int | None = None
+    """The rank that torchrun named before a traceback."""
+
+    before: str = ""
+    """What a logger writes before each line."""
+
+    last: str = ""
+    """The line before."""
+
+    is_ignored: bool = False
+    is_survivable: bool = False
+
+    def without(self, text: str) -> str:
+        """The line without what stood before the traceback's first one, times apart."""
+        head = text[: len(self.before)]
+        is_same = _DIGIT.sub("0", head) == _DIGIT.sub("0", self.before)
+        return text[len(self.before) :] if is_same else text
 
 
 def raised(lines: Sequence[Line]) -> Iterator[Raised]:
@@ -54,18 +156,90 @@ def raised(lines: Sequence[Line]) -> Iterator[Raised]:
     readings: dict[tuple[str, int | None], _Reading] = {}
     for number, each in enumerate(lines):
         reading = readings.setdefault((each.host, each.rank), _Reading())
-        text = each.bare
+        text = reading.without(each.bare)
+        if block := _BLOCK_RANK.match(text):
+            reading.block = int(block["rank"])
         if _BEGIN in text:
-            reading.place = ""
+            reading.place = reading.innermost = reading.code = ""
+            reading.is_piece = False
+            reading.before = each.bare[: each.bare.index(_BEGIN)]
+            reading.is_ignored = _IGNORED.search(reading.last) is not None
+            reading.is_survivable = _is_survivable(reading.last)
         elif _CHAINED.match(text.strip()):
             reading.chained = True
+        elif place := _PLACE.match(text):
+            reading.is_piece = reading.is_piece or reading.place is None
+            reading.place = reading.place or ""
+            _enter(reading, place)
         elif reading.place is not None:
-            place = _PLACE.match(text)
-            if place and not _LIBRARY.search(place["file"]):
-                reading.place = f"{place['file'].rpartition('/')[2]}:{place['number']}"
-            elif not place and not text.startswith("    "):
-                end = _RAISED.match(text.strip())
-                if end and not reading.chained:
-                    yield Raised(number, each, end["kind"], end["message"] or "", reading.place)
-                if end:
-                    reading.place, reading.chained = None, False
+            if text.startswith("    "):
+                reading.code = reading.code or text
+            elif (end := _RAISED.match(text.strip())) and _is_end(reading, end["kind"]):
+                is_again = reading.chained or _WRAPPED.match(end["message"] or "")
+                if not is_again and not reading.is_ignored:
+                    yield _ended(number, each, end, reading)
+                reading.place, reading.chained, reading.is_piece = None, False, False
+        reading.last = text
+
+
+def _is_survivable(text: str) -> bool:
+    """Whether it tells that the program lives on: it says so, or warns only."""
+    return _SURVIVABLE.search(text) is not None or Line("", 0, text).is_minor
+
+
+def _is_end(reading: _Reading, kind: str) -> bool:
+    """After a traceback's head any name ends it; after a mere piece of one an exception's does."""
+    return not reading.is_piece or _EXCEPTIONAL.search(kind) is not None
+
+
+def _enter(reading: _Reading, place: re.Match[str]) -> None:
+    """One frame deeper."""
+    is_library = _LIBRARY.search(place["file"]) is not None
+    reading.innermost, reading.code = ("library" if is_library else "own"), ""
+    reading.is_waiting = _WAITING.search(place["file"]) is not None
+    if not is_library:
+        reading.place = f"{place['file'].rpartition('/')[2]}:{place['number']}"
+
+
+def _ended(number: int, line: Line, end: re.Match[str], reading: _Reading) -> Raised:
+    is_own = reading.innermost == "own" and _OWN_WORD.match(reading.code) is not None
+    return Raised(
+        number,
+        line,
+        end["kind"],
+        end["message"] or "",
+        reading.place or "",
+        is_of_a_library=reading.innermost == "library",
+        is_own_word=is_own,
+        is_handed_on=reading.is_waiting,
+        is_survivable=reading.is_survivable or _SURVIVABLE.search(line.text) is not None,
+        rank=reading.block if line.rank is None else line.rank,
+    )
+
+
+def untraced(lines: Sequence[Line]) -> Iterator[Raised]:
+    """Lines that name an exception where no traceback leads to it: a log's piece, or another
+    language's."""
+    for number, each in enumerate(lines):
+        found = _NAMED.search(each.bare) or _BARE.match(each.bare.strip())
+        if found and not each.is_minor:
+            message = found.groupdict().get("message") or _reported(lines, number)
+            is_survivable = _SURVIVABLE.search(each.text) is not None
+            one = Raised(
+                number,
+                each,
+                found["kind"],
+                message,
+                "",
+                is_survivable=is_survivable,
+                rank=each.rank,
+            )
+            if not one.is_of_a_launcher:
+                yield one
+
+
+def _reported(lines: Sequence[Line], number: int) -> str:
+    """The message of an exception of which a report has a field for each part."""
+    following = lines[number + 1].bare.strip() if number + 1 < len(lines) else ""
+    found = _REPORTED.match(following)
+    return found["message"] if found else ""

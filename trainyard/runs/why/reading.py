@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from trainyard.runs.execution import Execution, Step
+from trainyard.runs.execution import Execution, Step, event_id
 from trainyard.runs.why.diagnosis import Cause, diagnose
 from trainyard.runs.why.evidence import Evidence, Line, line
 
@@ -45,9 +45,9 @@ def _job(execution: Execution, step: Step) -> Mapping[str, Any]:
 
 def _lines(execution: Execution, step: Step) -> list[Line]:
     found = [
-        line(host, event["timestamp"], text)
+        line(host, event.get("timestamp", 0), text, event_id(event))
         for host, events in execution.last_events(step, LINES).items()
         for event in events
-        for text in event["message"].splitlines()
+        for text in event.get("message", "").splitlines()
     ]
     return sorted(found, key=lambda each: each.at)

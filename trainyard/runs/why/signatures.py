@@ -1,7 +1,9 @@
 """Texts by which a cause of failure is known, each with its source: ``signatures/*.toml``.
 
-One file is one family; a new cause is a new entry. ``cause`` and ``fix`` may name the pattern's
-groups in braces.
+One file is one family; a new cause is a new entry. ``pattern`` has what a program or AWS prints,
+``wording`` what people and other versions make of it: by that a cause is never more than likely.
+``cause`` and ``fix`` may name the groups of both in braces. Of a group that found nothing brackets
+around it go; in JSON it is ``*``.
 """
 
 import re
@@ -11,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+_NOTHING = "\0"
+_GROUPS = re.compile(r"(?<!\{)(?:\{\w+\})+")
 FOLDER = Path(__file__).with_name("signatures")
-Level = Literal["service", "cause", "likely", "consequence"]
+Level = Literal["service", "cause", "hint", "likely", "consequence"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +27,13 @@ class Signature:
     """``family/name``."""
 
     level: Level
-    """service: what AWS itself says of the job, and is certain. cause: whoever prints it has
-    failed by it, and is certain. likely: it mostly means this. consequence: another rank, or what
-    was called, has failed before; it counts where nothing else was found."""
+    """service: what AWS itself says of the job. cause: whoever prints it has failed by it; both
+    may be certain. hint: whoever raises it has failed by it, yet what it means is no more than
+    likely. likely: it mostly means this, or follows from another rank. consequence: another rank,
+    or what was called, has failed before; it counts where nothing else was found."""
 
     pattern: re.Pattern[str]
+    wording: re.Pattern[str] | None = None
     cause: str
     """A sentence."""
 
@@ -35,10 +41,30 @@ class Signature:
     source: str
     """Where the text is from: a page, a thread, or the program that prints it."""
 
+    def search(self, text: str) -> tuple[re.Match[str], bool] | None:
+        """What of the text is known, and whether by its very words."""
+        if found := self.pattern.search(text):
+            return found, True
+        found = self.wording.search(text) if self.wording else None
+        return (found, False) if found else None
+
     def told(self, found: re.Match[str]) -> tuple[str, str]:
         """Cause and fix, with what the text says filled in."""
-        groups = {name: text or "?" for name, text in found.groupdict().items()}
-        return self.cause.format(**groups), self.fix.format(**groups)
+        groups = found.groupdict()
+        return _filled(self.cause, groups), _filled(self.fix, groups)
+
+
+def _filled(sentence: str, groups: Mapping[str, str | None]) -> str:
+    """The sentence with the groups. Those that stand side by side are alternatives."""
+
+    def found(names: re.Match[str]) -> str:
+        texts = (groups.get(name) or "" for name in re.findall(r"\w+", names[0]))
+        return "".join(texts).strip() or _NOTHING
+
+    text = _GROUPS.sub(found, sentence).replace("{{", "{").replace("}}", "}")
+    text = text.replace(f'"{_NOTHING}"', '"*"')
+    text = re.sub(rf" \((?:on )?{_NOTHING}[^()]*\)", "", text)
+    return re.sub(r"\.\.$", ".", text.replace(_NOTHING, "?"))
 
 
 def _read(folder: Path) -> tuple[Signature, ...]:
@@ -54,6 +80,7 @@ def _signature(family: str, name: str, entry: Mapping[str, str]) -> Signature:
         name=f"{family}/{name}",
         level=entry["level"],  # type: ignore[arg-type]  # a test reads each
         pattern=re.compile(entry["pattern"]),
+        wording=re.compile(entry["wording"]) if "wording" in entry else None,
         cause=entry["cause"],
         fix=entry["fix"],
         source=entry["source"],

@@ -207,3 +207,154 @@ def test_nothing_known_is_said_to_be_unknown():
 def test_hostile_lines_are_shown_as_text_and_cut():
     cause = logged("\x1b]0;title\x07\x1b[31mMemoryError: " + "x" * 10_000_000)
     assert cause.name == "memory/host" and len(cause.lines[0]) < 5_000
+
+
+def test_an_exception_of_a_worker_is_told_and_not_that_it_was_raised_again():
+    again = (
+        'Traceback (most recent call last):\n  File "/x/train.py", line 9, in <module>\n'
+        "    next(batches)\nRuntimeError: Caught KeyError in DataLoader worker process 0.\n"
+        'Original Traceback (most recent call last):\n  File "/x/rows.py", line 3, in get\n'
+        "    row[label]\nKeyError: 'label'\n"
+    )
+    assert "rows.py:3: KeyError: 'label'" in logged(again).sentence
+
+
+def test_a_traceback_is_read_behind_what_a_logger_writes_before_each_line():
+    rows = TRACEBACK.format(end="KeyError: 'label'").split("\n")
+    log = "\n".join(f"2026-11-22 10:00:{n:02} [worker 3] {row}" for n, row in enumerate(rows))
+    cause = logged(log)
+    assert (cause.certainty, "train.py:88: KeyError: 'label'" in cause.sentence) == (
+        "certain",
+        True,
+    )
+
+
+def test_an_exception_without_a_traceback_is_likely():
+    cause = logged("12:00 [main] org.apache.spark.SparkException: Job aborted due to stage failure")
+    assert (cause.name, cause.certainty) == ("exception", "likely")
+    assert logged("UserWarning: TheError: x").certainty == "unknown"
+
+
+def test_what_is_logged_as_a_warning_is_not_certain():
+    text = "WARNING:x: [Errno 28] No space left on device: 'cache'"
+    assert (logged(text).name, logged(text).certainty) == ("memory/disk", "likely")
+    assert "ValueError" in logged(f"{text}\n{TRACEBACK.format(end='ValueError: y')}").sentence
+
+
+def test_an_error_that_is_not_known_is_shown_as_such():
+    cause = logged("epoch 1\n2026 [ERROR] the flux capacitor is empty\nbye")
+    assert (cause.name, cause.certainty) == ("error", "likely")
+    assert "the flux capacitor is empty" in cause.sentence
+
+
+def test_a_watch_rule_that_stopped_a_training_is_the_cause():
+    cause = said(
+        "AlgorithmError: stopped by watch rule exploding_gradients after step 120: the gradients "
+        "grew tenfold; lower the learning rate; a checkpoint is saved, exit code: 1"
+    )
+    assert (cause.name, cause.certainty) == ("program/watch-rule", "certain")
+    assert "exploding_gradients: the gradients grew tenfold." in cause.sentence
+    assert cause.fix.startswith("lower the learning rate")
+
+
+def test_a_denied_action_is_not_cured_by_an_allow():
+    text = (
+        "User: arn:aws:sts::123456789012:assumed-role/job/x is not authorized to perform: "
+        "s3:GetObject on resource: arn:aws:s3:::b/k with an explicit deny in a service "
+        "control policy"
+    )
+    assert (
+        said(text).name == "aws/explicit-deny" and "Allow" not in said(text).fix.partition(":")[0]
+    )
+    assert "service control policy" in said(text).fix
+
+
+def test_what_a_text_does_not_tell_leaves_no_hole():
+    for reason in ("AlgorithmError: CUDA out of memory", "ResourceLimitExceeded"):
+        cause = said(reason)
+        assert "?" not in cause.sentence + cause.fix and "()" not in cause.sentence
+
+
+def test_the_words_of_an_own_exception_are_told_and_what_they_hint_at_is_likely():
+    log = (
+        'Traceback (most recent call last):\n  File "/opt/ml/code/train.py", line 9, in <module>\n'
+        "    steps = int(settings['steps'])\n"
+        "ValueError: invalid literal for int() with base 10: 'no number'\n"
+    )
+    cause = logged(log)
+    assert (cause.name, cause.certainty) == ("program/record", "likely")
+    assert "train.py:9: ValueError: invalid literal" in cause.sentence
+    assert "Mostly that means: A record" in cause.sentence
+    later = TRACEBACK.format(end="torch.OutOfMemoryError: CUDA out of memory.")
+    assert logged(f"{log}{later}").name == "program/record"
+    disk = "OSError: [Errno 28] No space left on device"
+    full = log.rpartition("ValueError")[0] + disk
+    assert (logged(full).name, logged(full).certainty) == ("memory/disk", "certain")
+    own = full.replace("steps = int(settings['steps'])", "raise OSError(28, text)")
+    assert (logged(own).name, logged(own).certainty) == ("memory/disk", "likely")
+
+
+def test_a_pasted_piece_of_a_traceback_is_read():
+    piece = '  File "train.py", line 3, in f\n    assert rows, "none"\nAssertionError: none\n'
+    cause = logged(f"{piece}terminate called\n  what():  CUDA error: driver shutting down")
+    assert cause.name == "exception" and "train.py:3: AssertionError: none" in cause.sentence
+
+
+def test_the_rank_of_a_torchrun_block_is_told():
+    block = CHILD + (
+        "  traceback : Traceback (most recent call last):\n"
+        '    File "/opt/ml/code/train.py", line 5, in main\n      work()\n  KeyError: 2\n'
+    )
+    assert (logged(block).rank, logged(block).name) == (3, "exception")
+
+
+def test_what_the_sdk_writes_before_a_reason_is_taken_off():
+    text = "UnexpectedStatusException: Error for Training job x: Failed. Reason: AlgorithmError: {}"
+    assert diagnose(of_text(text.format("Exit Code: 139"))).name == "hardware/segfault"
+    assert diagnose(of_text(text.format("Exit Code: 1"))).certainty == "unknown"
+    assert diagnose(of_text(text.format("no rows left, exit code: 1"))).sentence == "no rows left"
+
+
+HEALTHY = """SM_HPS={"on_error": "fail", "report_to": "wandb"}
+ERROR: pip's dependency resolver does not currently take into account all the packages
+2026-11-22 10:00:00 Training - Downloading the training image
+E tensorflow/cuda_dnn.cc:8310] Unable to register cuDNN factory: it is registered already
+W1122 10:00:01.1 9 torch/distributed/run.py:766] Setting OMP_NUM_THREADS to 1 to avoid overload
+[W1122 10:00:01 socket.cpp:752] [c10d] The client socket has failed to connect to [algo-1]:7777
+ip-1:71:94 [7] NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)
+ip-1:71:94 [7] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin symbol.
+ip-1:71:94 [7] NCCL INFO NCCL_SOCKET_IFNAME set by environment to eth0
+UserWarning: This DataLoader will create 8 worker processes, your system may freeze
+No GPU detected, running on CPU
+{'loss': 1.2, 'grad_norm': inf, 'learning_rate': 0.1}
+Gradient overflow. Skipping step, loss scale 32768.0
+Some weights of the model were newly initialized: ['head.weight']
+pulled the image of a cat; a role of user is not used; callbacks: EarlyStopping
+epoch 1: accuracy 0.91, errors: 0
+"""
+
+
+def test_a_healthy_log_has_no_certain_cause_and_hides_none():
+    assert logged(HEALTHY).certainty != "certain"
+    assert "KeyError: 1" in logged(HEALTHY + TRACEBACK.format(end="KeyError: 1")).sentence
+
+
+def test_of_several_lines_that_say_the_same_the_fuller_is_told():
+    log = "ncclUnhandledCudaError: Call to CUDA function failed.\nCuda failure 'invalid argument'"
+    assert "A CUDA call failed inside NCCL (invalid argument)." in logged(log).sentence
+
+
+def test_an_exception_that_tells_of_another_process_is_no_cause():
+    ended = TRACEBACK.format(end="RuntimeError: one or more processes exited with non-zero status")
+    assert logged(ended).certainty == "unknown"
+    assert logged(f"{ended}\nExit code: 137").name == "memory/killed"
+
+
+def test_what_may_have_been_the_reason_counts_for_nothing():
+    may = "There are some potential root causes. (1) killed by SIGKILL by the OOM killer."
+    assert logged(f"ActorDiedError: The actor died. {may}").certainty == "unknown"
+
+
+def test_what_is_tried_again_is_no_cause():
+    text = "Insufficient capacity error from EC2 while launching instances, retrying!"
+    assert logged(text).certainty == "unknown"

@@ -1,0 +1,1 @@
+"""Whether `trainyard why` finds the cause of failures that are known."""

@@ -1,0 +1,65 @@
+"""A cause is certain where it is specific, the first, and ended the program; else it is likely."""
+
+import pytest
+
+from trainyard.runs.why.certainty import AFTERWARDS
+from trainyard.runs.why.diagnosis import Cause, diagnose
+from trainyard.runs.why.evidence import Evidence, line
+
+FULL = "OSError: [Errno 28] No space left on device"
+
+
+def traced(end: str, before: str = "") -> str:
+    frame = '  File "/opt/ml/code/train.py", line 9, in <module>\n    save(path)'
+    return f"{before}Traceback (most recent call last):\n{frame}\n{end}\n"
+
+
+def logged(log: str) -> Cause:
+    rows = enumerate(log.splitlines(), 1)
+    return diagnose(Evidence(step="", lines=tuple(line("algo-1", at, row) for at, row in rows)))
+
+
+CERTAIN = {
+    "an exception that ended the program": traced(FULL),
+    "an exception of which no more is known": traced("KeyError: 'label'"),
+    "a clean-up that follows": traced(FULL) + "cleaning\n" * AFTERWARDS,
+    "the launcher's own end": traced(FULL) + "ChildFailedError: x\n",
+    "the same again from another rank": traced(FULL) + traced(FULL),
+}
+LIKELY = {
+    "an error before it": "ERROR:store:the bucket answered 500\n" + traced(FULL),
+    "an exception before it": "TimeoutError: no answer\n" + traced(FULL),
+    "another cause after it": traced(FULL) + traced("ModuleNotFoundError: No module named 'a'"),
+    "another exception after it": traced("KeyError: 'label'") + traced("TypeError: x"),
+    "a program that went on": traced(FULL) + "step 1\n" * (AFTERWARDS + 1),
+    "a line that a script went on after": "tar: No space left on device\n" + "work\n" * 4,
+    "what a warning is about": traced(FULL, "WARNING: the cache is not used\n"),
+    "what is tried again": traced(FULL, "save failed, retrying\n"),
+    "a thread": traced(FULL, "Exception in thread Thread-3:\n"),
+    "what a message supposes": traced("RuntimeError: failed, perhaps No space left on device"),
+    "what waits for another process": traced("Error: x").replace(
+        "/opt/ml/code/train.py", "/lib/python3/site-packages/torch/multiprocessing/spawn.py"
+    ),
+    "words that nobody prints exactly": "RuntimeError: the disk is full\n",
+}
+
+
+@pytest.mark.parametrize("log", CERTAIN.values(), ids=CERTAIN)
+def test_a_cause_is_certain(log: str):
+    assert logged(log).certainty == "certain"
+
+
+@pytest.mark.parametrize("log", LIKELY.values(), ids=LIKELY)
+def test_a_cause_is_no_more_than_likely(log: str):
+    assert logged(log).certainty == "likely"
+
+
+def test_what_python_ignores_is_no_cause():
+    ignored = traced("TypeError: x", "Exception ignored in: <function Pool.__del__ at 0x7f>\n")
+    assert "KeyError: 'label'" in logged(ignored + traced("KeyError: 'label'")).sentence
+
+
+def test_of_the_service_s_own_reasons_only_one_can_be_certain():
+    both = "CapacityError: x\nResourceLimitExceeded: y"
+    assert diagnose(Evidence(step="", reason=both)).certainty == "likely"
+    assert diagnose(Evidence(step="", reason="CapacityError: x")).certainty == "certain"

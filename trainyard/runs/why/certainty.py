@@ -1,0 +1,92 @@
+"""When a cause is certain, and not merely likely.
+
+All of three have to hold. It is *specific*: named by the very words that AWS gives as its reason,
+or that the exception has which ended the program, and these words are no wording of somebody's own.
+It is the *first*: no error stands before it that it does not explain, and nothing else after it
+claims to be a cause. And it *ended* the program: what printed it did not go on as before.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from trainyard.runs.why.clues import FAILING, HARMLESS, SURVIVED, Clue
+from trainyard.runs.why.evidence import Line
+from trainyard.runs.why.exceptions import Raised, untraced
+
+Certainty = Literal["certain", "likely", "unknown"]
+
+AFTERWARDS = 30
+"""Ordinary lines that may follow the exception of a program that ends: summaries, clean-up."""
+
+AT_ONCE = 3
+"""Those that may follow a mere line of error, which a program can print and go on."""
+
+_CLAIMS = ("service", "cause", "hint")
+_HEDGED = re.compile(
+    r"(?i)\b(?:may|might|maybe|possibl[ey]|perhaps|probably|likely|could be|for example|such as"
+    r"|make sure|ensure|check (?:if|that|whether))\b"
+)
+"""Words after which a message supposes, or advises, and states no longer."""
+
+_TAIL = re.compile(
+    r"^\s*(?:$|[=~^+*\u2500-\u257f-]{3}|frame #\d+|#\d+\s|\[|File |\w+\s+: |Traceback|\s{4}"
+    r"|wandb: )"
+)
+"""What follows a failure without being work: rules, native frames, torchrun's table."""
+
+
+def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Certainty:
+    """Of the first of the ``clues`` in ``lines``, by whose numbers they go."""
+    if first.level == "consequence":
+        return "unknown"
+    sure = _is_specific(first) and not _rivals(first, clues)
+    if first.line.is_said and first.level == "service":  # AWS names its own reason
+        return "certain" if sure else "likely"
+    sure = sure and not _earlier(first, lines) and _ended(first, lines)
+    return "certain" if sure else "likely"
+
+
+def _is_specific(first: Clue) -> bool:
+    if isinstance(first.what, Raised):  # told in its own words
+        return not (first.what.is_survivable or first.what.is_handed_on)
+    if _HEDGED.search(first.line.text[: first.what[1].start()]):
+        return False
+    word = first.raised or next(untraced([first.line]), None)
+    is_own = word is not None and (word.is_mere_word or word.is_survivable)
+    return first.level in ("service", "cause") and first.is_exact and not is_own
+
+
+def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
+    """Whether something else claims to be the cause, too."""
+    return any(one.level in _CLAIMS and one.name != first.name for one in clues)
+
+
+def _earlier(first: Clue, lines: Sequence[Line]) -> bool:
+    """Whether an error stands before it that it does not explain."""
+    before = [line for line in lines[: first.number] if not line.is_said][-SURVIVED:]
+    errors = [line for line in before if _is_error(line) and not HARMLESS.search(line.text)]
+    word = first.raised or next(untraced([first.line]), None)
+    return any(word is None or not _is_same(line, word) for line in errors)
+
+
+def _is_error(line: Line) -> bool:
+    is_told = bool(line.error) or next(untraced([line]), None) is not None
+    return is_told and not line.bare.startswith("    ")
+
+
+def _is_same(line: Line, word: Raised) -> bool:
+    """Whether it is the exception once more, or that it came from a worker."""
+    return f"{word.kind.rpartition('.')[2]}" in line.text and (
+        not word.message or word.message[:40] in line.text or "Caught " in line.text
+    )
+
+
+def _ended(first: Clue, lines: Sequence[Line]) -> bool:
+    """Whether what printed it did no ordinary work afterwards."""
+    after = [line for line in lines[first.number + 1 :] if line.host == first.line.host]
+    rank = first.line.rank
+    mine = [line for line in after if rank is None or line.rank in (None, rank)]
+    work = [line for line in mine if not _TAIL.match(line.bare) and not FAILING.search(line.text)]
+    is_exception = first.raised or next(untraced([first.line]), None)
+    return len(work) <= (AFTERWARDS if is_exception else AT_ONCE)
