@@ -56,7 +56,7 @@ def codebuild(source: Path, emulator, tmp_path_factory) -> Callable:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=200,
+            timeout=280,
             check=False,
         )
         handed_on = trace.with_name("exported")

@@ -58,8 +58,8 @@ def test_a_plan_over_budget_ends_the_build(codebuild, sagemaker, source: Path):
     text = (source / "recipes/laptop.yaml").read_text(encoding="utf-8")
     recipe.write_text(text.replace("name: trainyard-laptop", "name: dear", 1)
                       + "\nbudget: {usd_per_run: 0.01}\n")  # fmt: skip
-    quick = "tests/trainyard/common --collect-only -p no:cacheprovider"
-    status, ran, _, output = codebuild("buildspec.yml", RECIPE="dear.yaml", PYTEST_ADDOPTS=quick)
+    quick = "tests/trainyard/common --collect-only"  # `make test T=…`, without the style
+    status, ran, _, output = codebuild("buildspec.yml", RECIPE="dear.yaml", T=quick)
     recipe.unlink()
     assert (status, ran) == (1, ["install 0", "pre_build 0", "build 1"]), output
     assert "budget: a run may cost" in output

@@ -5,7 +5,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +96,21 @@ class Metrics:
         with self._lock:
             rows = self._db.execute(f"{sql} ORDER BY t", (self._id(metric), start, end)).fetchall()
         return [Point(*row) for row in rows if unit in ("", row[5])]
+
+    def totals(self, namespaces: Sequence[str]) -> dict[Metric, tuple[float, float]]:
+        """Metric → (how many values it has, their sum), of these namespaces."""
+        asked = ",".join("?" * len(namespaces))
+        sql = (
+            "SELECT namespace, name, dimensions, TOTAL(count), TOTAL(sum) FROM series "
+            f"JOIN points ON points.series = series.id WHERE namespace IN ({asked}) "  # noqa: S608
+            "GROUP BY series.id"
+        )
+        with self._lock:
+            rows = self._db.execute(sql, tuple(namespaces)).fetchall()
+        return {
+            Metric(space, name, tuple((k, v) for k, v in json.loads(dimensions))): (count, total)
+            for space, name, dimensions, count, total in rows
+        }
 
     def known(self) -> list[Metric]:
         """Every metric that has data, sorted."""

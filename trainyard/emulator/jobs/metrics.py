@@ -1,12 +1,13 @@
 """MetricDefinitions: regular expressions that read metrics out of a job's log lines."""
 
-import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from re import Match
 from typing import Any
 
 from trainyard.emulator.api import ApiError
+from trainyard.expressions import Expression
 
 
 class Metrics:
@@ -15,6 +16,7 @@ class Metrics:
     def __init__(self, definitions: Iterable[dict]) -> None:
         self._patterns = [(entry["Name"], compiled(entry)) for entry in definitions]
         self._latest: dict[str, dict] = {}
+        self._told: set[str] = set()
         self._lock = threading.Lock()
 
     def read(self, line: str) -> list[tuple[str, float]]:
@@ -30,17 +32,25 @@ class Metrics:
                 found.append((name, value))
         return found
 
+    def given_up(self) -> list[str]:
+        """What to say of each expression that took too long since the last call."""
+        slow = {name: one for name, one in self._patterns if one.is_given_up}
+        with self._lock:
+            new = slow.keys() - self._told
+            self._told |= new
+        return [slow[name].told(name) for name in sorted(new)]
+
     def latest(self) -> list[dict]:
         """As in ``FinalMetricDataList``: MetricName, Value, Timestamp (seconds)."""
         with self._lock:
             return list(self._latest.values())
 
 
-def compiled(entry: Mapping[str, Any]) -> re.Pattern[str]:
+def compiled(entry: Mapping[str, Any]) -> Expression:
     """The Regex of a definition; raises ``ValidationException`` where it reads no number."""
     try:
-        pattern = re.compile(entry["Regex"])
-    except re.error as error:
+        pattern = Expression(entry["Regex"])
+    except ValueError as error:
         message = f"MetricDefinitions: the Regex of {entry['Name']!r} is not valid: {error}"
         raise ApiError("ValidationException", message) from None
     if not pattern.groups:
@@ -49,7 +59,7 @@ def compiled(entry: Mapping[str, Any]) -> re.Pattern[str]:
     return pattern
 
 
-def number(match: re.Match[str]) -> float | None:
+def number(match: Match[str]) -> float | None:
     """The first group as a number; JSON has no NaN or infinity, so those are not metrics."""
     try:
         value = float(match.group(1) or "")

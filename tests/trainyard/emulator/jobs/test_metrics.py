@@ -2,6 +2,7 @@
 
 import pytest
 
+from trainyard import expressions
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.metrics import Metrics
 
@@ -19,3 +20,13 @@ def test_the_latest_value_of_each_metric() -> None:
 def test_a_regex_that_cannot_work_is_refused(regex: str) -> None:
     with pytest.raises(ApiError, match="'loss'"):
         Metrics([{"Name": "loss", "Regex": regex}])
+
+
+def test_an_expression_that_takes_too_long_is_told_once_and_the_others_go_on(monkeypatch):
+    monkeypatch.setattr(expressions, "AHEAD", 0.02)
+    metrics = Metrics(
+        [{"Name": "endless", "Regex": "(a|aa)+$"}, {"Name": "loss", "Regex": r"loss=(\S+)"}]
+    )
+    assert metrics.read(f"loss=0.5 {'a' * 60}b") == [("loss", 0.5)]
+    [told] = metrics.given_up()
+    assert "'(a|aa)+$'" in told and metrics.given_up() == []

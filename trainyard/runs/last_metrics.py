@@ -28,7 +28,8 @@ def training_metrics(execution: Execution, steps: Mapping[str, Step]) -> Metrics
 
 def latest(job: Mapping[str, Any]) -> dict[str, float]:
     """Name → value of DescribeTrainingJob's FinalMetricDataList."""
-    return {found["MetricName"]: found["Value"] for found in job.get("FinalMetricDataList", ())}
+    told = job.get("FinalMetricDataList", ())
+    return {one["MetricName"]: one["Value"] for one in told if {"MetricName", "Value"} <= {*one}}
 
 
 def metrics_table(execution: Execution, steps: Mapping[str, Step]) -> Table | None:

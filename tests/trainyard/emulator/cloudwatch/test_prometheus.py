@@ -1,0 +1,96 @@
+"""/metrics of an emulator that has run something, for who has the token, and dashboards of it."""
+
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from tests.trainyard.emulator.harness import Cloud
+from tests.trainyard.emulator.harness import cloud as running
+from trainyard.common.measures import OF_SERVICE, PIPELINES
+from trainyard.dashboards import cloudwatch, grafana
+from trainyard.emulator.cloudwatch.prometheus import token_of
+
+SAMPLE = re.compile(r"(?P<name>[a-z_]+)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)")
+
+
+def asked(cloud: Cloud, token: str | None) -> tuple[int, str]:
+    request = urllib.request.Request(f"{cloud.endpoint.url}/metrics")
+    if token is not None:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+
+
+def samples(text: str) -> list[tuple[str, float]]:
+    """Name and value of each line that is no comment; every line has to be of the format."""
+    lines = [line for line in text.splitlines() if not line.startswith("# ")]
+    found = [SAMPLE.fullmatch(line) for line in lines]
+    assert all(found), lines
+    return [(match["name"], float(match["value"])) for match in found if match]
+
+
+EQUAL = {"Conditions": [{"Type": "Equals", "LeftValue": 1, "RightValue": 1}],
+         "IfSteps": [], "ElseSteps": []}  # fmt: skip
+ONLY = {
+    "good": {"Name": "Only", "Type": "Condition", "Arguments": EQUAL},
+    "bad": {"Name": "Only", "Type": "Fail", "Arguments": {"ErrorMessage": "as it is told to"}},
+}
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory) -> Iterator[Cloud]:
+    with running(tmp_path_factory.mktemp("state")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def told(cloud: Cloud) -> str:
+    """After one execution that succeeded and one that failed."""
+    for name, step in ONLY.items():
+        cloud.create(name, [step])
+        cloud.run(name)
+    status, text = asked(cloud, token_of(cloud.endpoint.env["AWS_SECRET_ACCESS_KEY"]))
+    assert status == 200
+    return text
+
+
+def test_each_line_is_of_the_format_and_each_family_is_told_once(told):
+    families = re.findall(r"^# TYPE (\S+) (\S+)$", told, re.MULTILINE)
+    assert len({name for name, _ in families}) == len(families) > 0
+    assert all(value >= 0 for _, value in samples(told))
+
+
+def test_executions_and_steps_are_counted_by_their_outcome(told):
+    assert 'trainyard_executions_total{pipeline="good",outcome="succeeded"} 1.0' in told
+    assert 'trainyard_executions_total{pipeline="bad",outcome="failed"} 1.0' in told
+    assert 'trainyard_steps_total{pipeline="bad",step="Only",outcome="failed"} 1.0' in told
+    assert 'trainyard_step_duration_seconds_count{pipeline="good",step="Only"} 1.0' in told
+
+
+def test_the_dashboards_ask_for_what_is_there(told):
+    given = {name for name, _ in samples(told)}
+    endpoints = {s for m in OF_SERVICE if "endpoint" in m.name for s in m.series}
+    wanted = {n for e in grafana.expressions(grafana.dashboard()) for n in grafana.named(e)}
+    service = {s for m in OF_SERVICE for s in m.series}
+    assert wanted & service <= given | endpoints and service - endpoints <= given
+
+
+def test_cloudwatchs_dashboard_names_metrics_that_the_emulator_measures(cloud, told):
+    [store] = cloud.endpoint.app.worlds.metrics
+    known = {(metric.namespace, metric.name) for metric in store.known()}
+    named = {one for one in cloudwatch.metrics(cloudwatch.template()) if one[0] == PIPELINES}
+    stopped = {(PIPELINES, "ExecutionStopped"), (PIPELINES, "StepStopped")}
+    assert named - stopped <= known
+
+
+def test_without_the_token_nothing_is_told(cloud):
+    assert asked(cloud, "wrong")[0] == 401
+    status, text = asked(cloud, None)
+    assert status == 403 and "trainyard_" not in text
+    assert asked(cloud, cloud.endpoint.env["AWS_SECRET_ACCESS_KEY"])[0] == 401

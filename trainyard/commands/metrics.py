@@ -1,0 +1,65 @@
+"""What Prometheus, Grafana and CloudWatch are told, on standard output.
+
+trainyard metrics grafana       a dashboard's JSON, over what /metrics gives
+trainyard metrics cloudwatch    dashboard and alarms of a pipeline, a CloudFormation template
+trainyard metrics scrape        Prometheus' scrape_configs for the emulator at AWS_ENDPOINT_URL
+trainyard metrics token         the token alone that GET /metrics there asks for
+"""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from trainyard.common.errors import ServiceError
+from trainyard.dashboards import cloudwatch, grafana
+from trainyard.emulator.cloudwatch.prometheus import token_of
+
+HOSTS = ("127.0.0.1", "localhost")
+
+
+def main(
+    what: Annotated[str, typer.Argument(help="grafana, cloudwatch, scrape or token.")],
+) -> None:
+    """What Prometheus, Grafana and CloudWatch are told: dashboards, alarms, scrape_configs."""
+    if what not in MADE:
+        raise ServiceError(f"trainyard metrics {what}: expected one of {', '.join(MADE)}")
+    typer.echo(MADE[what]())
+
+
+def _token() -> str:
+    return token_of(_emulator()[1])
+
+
+def _emulator() -> tuple[str, str]:
+    """(address without scheme, secret). Raises ServiceError: the environment names none."""
+    address = urlsplit(os.environ.get("AWS_ENDPOINT_URL", ""))
+    secret = os.environ.get("AWS_SECRET_ACCESS_KEY", "")
+    if address.hostname not in HOSTS or not secret:
+        raise ServiceError(
+            "AWS_ENDPOINT_URL: names no emulator on this machine; give this shell the lines that "
+            "trainyard emulator prints"
+        )
+    return address.netloc, secret
+
+
+def _scrape() -> str:
+    """JSON, which is YAML."""
+    job = {
+        "job_name": "trainyard",
+        "metrics_path": "/metrics",
+        "authorization": {"type": "Bearer", "credentials": _token()},
+        "static_configs": [{"targets": [_emulator()[0]]}],
+    }
+    return json.dumps({"scrape_configs": [job]}, indent=2)
+
+
+MADE: dict[str, Callable[[], str]] = {
+    "grafana": lambda: json.dumps(grafana.dashboard(), indent=2),
+    "cloudwatch": lambda: json.dumps(cloudwatch.template(), indent=2),
+    "scrape": _scrape,
+    "token": _token,
+}

@@ -1,0 +1,179 @@
+"""The one list of what is measured: names for Prometheus, and where CloudWatch has the same.
+
+/metrics of the emulator and of a training, the dashboards for Grafana and CloudWatch, and the
+alarms derive from it. Names follow prometheus.io/docs/practices/naming: one prefix, base units,
+``_total`` for counters, ratios from 0 to 1. No label has a value for each execution or job.
+
+    prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+PIPELINES = "AWS/Sagemaker/ModelBuildingPipeline"
+ENDPOINTS = "AWS/SageMaker"
+TRAINING = "/aws/sagemaker/TrainingJobs"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Kind = Literal["counter", "gauge", "summary"]
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A metric as CloudWatch has it."""
+
+    namespace: str
+    name: str
+    scale: float = 1.0
+    """How much of the measure's unit is one of CloudWatch's."""
+
+    labels: Labels = field(default_factory=dict)
+    """Labels that CloudWatch's name stands for."""
+
+    key: str = ""
+    """Of a training: its name in a metric line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A family of metrics."""
+
+    name: str
+    kind: Kind
+    says: str
+    sources: tuple[Source, ...]
+    dimensions: Labels = field(default_factory=dict)
+    """CloudWatch's dimension → label."""
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """The names of its samples: of a summary, its sum and its count."""
+        ends = ("_sum", "_count") if self.kind == "summary" else ("",)
+        return tuple(f"{self.name}{end}" for end in ends)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One series at one time; ``count`` for a summary, whose ``value`` is the sum."""
+
+    labels: Labels
+    value: float
+    count: float = 0.0
+
+
+_PIPELINE = {"PipelineName": "pipeline"}
+_STEP = _PIPELINE | {"StepName": "step"}
+_ENDPOINT = {"EndpointName": "endpoint", "VariantName": "variant"}
+_OUTCOMES = ("Started", "Succeeded", "Failed", "Stopped")
+
+
+def _outcomes(word: str) -> tuple[Source, ...]:
+    return tuple(
+        Source(PIPELINES, f"{word}{outcome}", labels={"outcome": outcome.lower()})
+        for outcome in _OUTCOMES
+    )
+
+
+OF_SERVICE = (
+    Measure("trainyard_executions_total", "counter", "Executions that began, and that ended so",
+            _outcomes("Execution"), _PIPELINE),
+    Measure("trainyard_execution_duration_seconds", "summary", "How long executions took",
+            (Source(PIPELINES, "ExecutionDuration", 1e-3),), _PIPELINE),
+    Measure("trainyard_steps_total", "counter", "Steps that began, and that ended so",
+            _outcomes("Step"), _STEP),
+    Measure("trainyard_step_duration_seconds", "summary", "How long steps took",
+            (Source(PIPELINES, "StepDuration", 1e-3),), _STEP),
+    Measure("trainyard_endpoint_invocations_total", "counter", "Requests to endpoints",
+            (Source(ENDPOINTS, "Invocations"),), _ENDPOINT),
+    Measure("trainyard_endpoint_errors_total", "counter", "Requests that were not answered",
+            (Source(ENDPOINTS, "Invocation4XXErrors", labels={"class": "4xx"}),
+             Source(ENDPOINTS, "Invocation5XXErrors", labels={"class": "5xx"})), _ENDPOINT),
+    Measure("trainyard_endpoint_latency_seconds", "summary", "How long containers took to answer",
+            (Source(ENDPOINTS, "ModelLatency", 1e-6),), _ENDPOINT),
+)  # fmt: skip
+"""Of pipelines and endpoints: what the emulator serves, and AWS puts into CloudWatch."""
+
+
+def _train(name: str, says: str, *keys: str, scale: float = 1.0, metric: str = "") -> Measure:
+    """A number of a training's metric line; of several keys the part before ``_`` is a label."""
+    sources = tuple(
+        Source(TRAINING, metric or f"train:{key}", scale,
+               {"part": key.removesuffix("_seconds")} if len(keys) > 1 else {}, key)
+        for key in keys
+    )  # fmt: skip
+    return Measure(f"trainyard_train_{name}", "gauge", says, sources)
+
+
+PARTS = ("data", "forward_backward", "communication", "optimizer", "checkpoint")
+RULES = (
+    *("checkpoint_failing", "cost_beyond_plan", "data_bottleneck", "dead_updates"),
+    *("exploding_gradients", "loss_not_falling", "overfitting", "stalled_rank", "step_outliers"),
+    "vanishing_gradients",
+)
+OF_TRAINING = (
+    _train("step", "Optimizer steps that are done", "step"),
+    _train("loss", "Loss of the last logged step", "loss"),
+    _train("validation_loss", "Loss on the validation split", "validation_loss",
+           metric="validation:loss"),
+    _train("learning_rate", "Learning rate", "learning_rate"),
+    _train("gradient_norm", "L2 norm of the gradient before clipping", "grad_norm"),
+    _train("loss_scale", "What a loss in float16 is multiplied by", "loss_scale"),
+    _train("skipped_steps", "Steps left out because float16 overflowed", "skipped_steps"),
+    _train("samples_per_second", "Samples a second, all ranks", "samples_per_second"),
+    _train("units_per_second", "Tokens or rows a second, all ranks", "units_per_second"),
+    _train("rank_units_per_second", "Tokens or rows a second and rank",
+           "units_per_second_per_rank"),
+    _train("step_seconds", "Seconds of a step", "step_seconds"),
+    _train("part_seconds", "Seconds of a step that go into each part",
+           *(f"{part}_seconds" for part in PARTS)),
+    _train("straggler_ratio", "The slowest rank's own work over the median's", "straggler_ratio"),
+    _train("straggler_rank", "Which rank that is", "straggler_rank"),
+    _train("data_stall_ratio", "Share of the time that waits for data", "data_stall"),
+    _train("flops_utilisation_ratio", "Model FLOPs utilisation", "mfu"),
+    _train("memory_bytes", "Most memory of a rank so far", "memory_mb", scale=1e6),
+    _train("update_ratio", "Update over weights, median of the matrices", "update_ratio"),
+    _train("update_least_ratio", "The same of the smallest", "update_ratio_least"),
+    _train("gradient_least", "Smallest root mean square of a matrix's gradient", "gradient_least"),
+    _train("unsaved_steps", "Steps in no checkpoint", "unsaved_steps"),
+    _train("checkpoint_failures", "Saves that failed since the last whole checkpoint",
+           "checkpoint_failures"),
+    Measure("trainyard_train_watch_findings_total", "counter", "How often a watch rule has spoken",
+            tuple(Source(TRAINING, f"watch:{rule}", 1.0, {"rule": rule}, f"watch.{rule}")
+                  for rule in RULES)),
+)  # fmt: skip
+"""Of a training: rank 0 serves it where the recipe says so; on SageMaker CloudWatch has it."""
+
+ALL = (*OF_SERVICE, *OF_TRAINING)
+
+
+def text(found: Iterable[tuple[Measure, Sequence[Sample]]]) -> str:
+    """What /metrics answers with."""
+    return "".join(line + "\n" for measure, samples in found for line in _lines(measure, samples))
+
+
+def _lines(measure: Measure, samples: Sequence[Sample]) -> Iterator[str]:
+    if not samples:
+        return
+    yield f"# HELP {measure.name} {measure.says}."
+    yield f"# TYPE {measure.name} {measure.kind}"
+    for sample in samples:
+        labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels.items())
+        shown = f"{{{labels}}}" if labels else ""
+        values = (sample.value, sample.count)[: len(measure.series)]
+        for series, value in zip(measure.series, values, strict=True):
+            yield f"{series}{shown} {_number(value)}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value))

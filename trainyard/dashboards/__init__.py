@@ -1,0 +1,1 @@
+"""Dashboards and alarms where teams already look, generated from the one list of measures."""

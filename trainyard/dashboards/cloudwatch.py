@@ -1,0 +1,138 @@
+"""A CloudWatch dashboard and alarms of a pipeline, as a CloudFormation template.
+
+Namespaces, names and dimensions are AWS's own (developer guide, "Metrics for monitoring Amazon
+SageMaker AI with Amazon CloudWatch"), and for a training those of the job's MetricDefinitions.
+The dashboard's body is JSON in CloudWatch's form (API reference, "Dashboard body structure").
+"""
+
+import json
+from typing import Any
+
+from trainyard.common.measures import OF_SERVICE, OF_TRAINING, PIPELINES, TRAINING, Measure
+
+WIDTH, HEIGHT, ACROSS = 8, 6, 3
+MINUTE, DAY = 60, 86400
+
+
+def template() -> dict[str, Any]:
+    """Parameters: the pipeline, the topic that alarms tell, and how long a run may take."""
+    return {
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": "CloudWatch dashboard and alarms of one SageMaker pipeline",
+        "Parameters": {
+            "PipelineName": {"Type": "String", "AllowedPattern": r"[a-zA-Z0-9](-*[a-zA-Z0-9])*"},
+            "TopicArn": {"Type": "String", "Description": "SNS topic that the alarms tell"},
+            "LongestMilliseconds": {
+                "Type": "Number",
+                "Default": DAY * 1000,
+                "MinValue": 1,
+                "Description": "An execution that took longer is told; ExecutionDuration's unit",
+            },
+        },
+        "Resources": {"Dashboard": _dashboard(), **_alarms()},
+    }
+
+
+def metrics(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """(namespace, name) of every metric that the template's dashboard and alarms name."""
+    body = json.loads(found["Resources"]["Dashboard"]["Properties"]["DashboardBody"]["Fn::Sub"])
+    of_widgets = [tuple(one[:2]) for w in body["widgets"] for one in w["properties"]["metrics"]
+                  if isinstance(one[0], str)]  # fmt: skip
+    searched = [
+        (expression.split("{")[1].split(",")[0], expression.split('MetricName="')[1].split('"')[0])
+        for widget in body["widgets"]
+        for one in widget["properties"]["metrics"]
+        if isinstance(one[0], dict)
+        for expression in [one[0]["expression"]]
+    ]
+    alarms = [r["Properties"] for r in found["Resources"].values() if "Alarm" in r["Type"]]
+    return [*of_widgets, *searched, *((a["Namespace"], a["MetricName"]) for a in alarms)]
+
+
+def _dashboard() -> dict[str, Any]:
+    pipelines = [m for m in OF_SERVICE if m.sources[0].namespace == PIPELINES]
+    widgets = [_widget(m, place) for place, m in enumerate([*pipelines, *OF_TRAINING])]
+    return {
+        "Type": "AWS::CloudWatch::Dashboard",
+        "Properties": {
+            "DashboardName": {"Fn::Sub": "trainyard-${PipelineName}"},
+            "DashboardBody": {"Fn::Sub": json.dumps({"widgets": widgets})},
+        },
+    }
+
+
+def _widget(measure: Measure, place: int) -> dict[str, Any]:
+    down, right = divmod(place, ACROSS)
+    return {
+        "type": "metric",
+        "x": right * WIDTH,
+        "y": down * HEIGHT,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "properties": {
+            "title": measure.says,
+            "view": "timeSeries",
+            "region": "${AWS::Region}",
+            "period": MINUTE,
+            "stat": "Average" if measure.kind != "counter" else "Sum",
+            "metrics": [one for source in measure.sources for one in _lines(measure, source.name)],
+        },
+    }
+
+
+def _lines(measure: Measure, name: str) -> list[list[Any]]:
+    """Whose dimension is the pipeline alone, by it; else a search for all that there are."""
+    space = measure.sources[0].namespace
+    if [*measure.dimensions] == ["PipelineName"]:
+        return [[space, name, "PipelineName", "${PipelineName}"]]
+    dimensions = [*measure.dimensions] or ["TrainingJobName" if space == TRAINING else ""]
+    statistic = "Sum" if measure.kind == "counter" else "Average"
+    only = ' PipelineName="${PipelineName}"' if "PipelineName" in measure.dimensions else ""
+    schema = ",".join([space, *dimensions])
+    search = f"SEARCH('{{{schema}}} MetricName=\"{name}\"{only}', '{statistic}', {MINUTE})"
+    return [[{"expression": search, "label": ""}]]
+
+
+def _alarms() -> dict[str, Any]:
+    return {
+        "ExecutionFailed": _alarm(
+            "An execution has failed", "ExecutionFailed", "Sum", 5 * MINUTE, 1, 1
+        ),
+        "ExecutionSlow": _alarm(
+            "An execution took longer than it should", "ExecutionDuration", "Maximum", 5 * MINUTE,
+            1, {"Ref": "LongestMilliseconds"},
+        ),
+        "NoneSucceeded": _alarm(
+            "No execution has succeeded for a week", "ExecutionSucceeded", "Sum", DAY, 7, 1,
+            below=True,
+        ),
+    }  # fmt: skip
+
+
+def _alarm(
+    says: str,
+    metric: str,
+    statistic: str,
+    period: int,
+    periods: int,
+    threshold: Any,
+    *,
+    below: bool = False,
+) -> dict[str, Any]:
+    """An alarm on a metric of the pipeline's; what is missing is no failure, but no success."""
+    return {
+        "Type": "AWS::CloudWatch::Alarm",
+        "Properties": {
+            "AlarmDescription": {"Fn::Sub": f"{says}: ${{PipelineName}}"},
+            "Namespace": PIPELINES,
+            "MetricName": metric,
+            "Dimensions": [{"Name": "PipelineName", "Value": {"Ref": "PipelineName"}}],
+            "Statistic": statistic,
+            "Period": period,
+            "EvaluationPeriods": periods,
+            "Threshold": threshold,
+            "ComparisonOperator": f"{'LessThan' if below else 'GreaterThanOrEqualTo'}Threshold",
+            "TreatMissingData": "breaching" if below else "notBreaching",
+            "AlarmActions": [{"Ref": "TopicArn"}],
+        },
+    }
