@@ -1,4 +1,4 @@
-"""One self-contained page about a run: steps, loss curve, throughput, the gate's picture.
+"""One self-contained page about a run: the console's, with loss curve and the gate's picture.
 
 python -m pipelines.report [EXECUTION ARN] [--recipe R | --pipeline NAME] [--out report.html]
 """
@@ -10,9 +10,9 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from pipelines.cli import START, NewestOfRecipe, SetOption, pipeline_name
-from pipelines.showing.page import SECTIONS
-from trainyard.runs.execution import Execution, latest_execution
-from trainyard.runs.report import read_run, write
+from pipelines.showing.page import PANELS
+from trainyard.console.report import write
+from trainyard.runs.execution import latest_execution
 from trainyard.terminal import (
     ExecutionArgument,
     NewestOfPipeline,
@@ -39,7 +39,7 @@ def main(
         *columns, console=errors, transient=True, disable=not errors.is_terminal
     ) as progress:
         progress.add_task(f"reading the run and drawing {out}")
-        write(read_run(Execution(arn, region), SECTIONS), out)
+        write(arn, out, PANELS, region)
     console.print(f"report {out}")
 
 

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from conditions.documents import Gate
 from conditions.table import Picture, checks
+from pipelines.showing.drawing import BAD, GOOD, MODEL, OTHER, picture, picture_of
 from pipelines.showing.wording import entry
 from steps.evaluate.document import Evaluation
-from trainyard.runs.plots import BAD, GOOD, MODEL, OTHER, picture, picture_of
 
 INTERVAL = 1.96  # standard errors on each side that hold 95 % of a normal distribution
 SLICES = 10

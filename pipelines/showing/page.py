@@ -1,4 +1,4 @@
-"""The sections of a run's page that only our runs have: the gate, the test split, the training."""
+"""The panels of a run's page that only our runs have: the gate, the test split, the training."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,8 +8,8 @@ from pipelines.showing import gate_pictures, training_pictures
 from pipelines.showing.documents import read_evaluation, read_gate, read_metrics, read_training
 from pipelines.showing.pace import read_pace
 from pipelines.showing.wording import against, demanded, measured
+from trainyard.console.panels import Panel, templates
 from trainyard.runs.pace import figure
-from trainyard.runs.sections import Section, templates
 
 Known = Mapping[str, Any]
 TEMPLATES = templates(
@@ -31,9 +31,11 @@ def _evaluation(known: Known) -> str:
 
 
 def _training(known: Known) -> str:
-    pictures = [draw(known["training"]) for draw in training_pictures.PICTURES]
-    pictures.append(training_pictures.curves(known["metrics"]))
-    return _filled("training", pictures=pictures) if any(pictures) else ""
+    drawn = {what: draw(known["training"]) for what, draw in training_pictures.PICTURES.items()}
+    metrics = ", ".join(known["metrics"])
+    drawn[f"{metrics} as the script printed it"] = training_pictures.curves(known["metrics"])
+    pictures = {what: picture for what, picture in drawn.items() if picture}
+    return _filled("training", pictures=pictures) if pictures else ""
 
 
 def _pace(known: Known) -> str:
@@ -45,10 +47,21 @@ def _filled(name: str, **known: Any) -> str:
     return TEMPLATES.get_template(f"{name}.html.j2").render(known)
 
 
-SECTIONS = (
-    Section(reads={"gate": read_gate, "evaluation": read_evaluation}, html=_gate),
-    Section(reads={"evaluation": read_evaluation}, html=_evaluation),
-    Section(reads={"training": read_training, "metrics": read_metrics}, html=_training),
-    Section(reads={"pace": read_pace}, html=_pace),
+PANELS = (
+    Panel(
+        reads={"gate": read_gate, "evaluation": read_evaluation},
+        html=_gate,
+        steps=("Gate",),
+        packages=True,
+    ),
+    Panel(
+        reads={"evaluation": read_evaluation}, html=_evaluation, steps=("Evaluate",), packages=True
+    ),
+    Panel(
+        reads={"training": read_training, "metrics": read_metrics},
+        html=_training,
+        steps=("Train",),
+    ),
+    Panel(reads={"pace": read_pace}, html=_pace, steps=("Train",)),
 )
-"""In the order in which they stand on the page, between its head and the steps."""
+"""In the order in which they stand on the page."""

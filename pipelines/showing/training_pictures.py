@@ -1,11 +1,11 @@
 """The pictures of a training: its metric lines against the optimizer step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from trainyard.runs.plots import BAD, MODEL, picture, picture_of
+from pipelines.showing.drawing import BAD, MODEL, picture, picture_of
 
 History = Sequence[dict[str, float]]
 """Metric lines of the training job: name → value, each with its ``step``."""
@@ -87,5 +87,9 @@ def _series(history: History, metric: str) -> list[tuple[float, float]]:
     return [(line["step"], line[metric]) for line in history if metric in line]
 
 
-PICTURES = (loss_curve, throughput, inputs)
-"""In the order in which they stand on the page."""
+PICTURES: Mapping[str, Callable[[History], str | None]] = {
+    "loss of training and validation against the optimizer step": loss_curve,
+    "samples per second against the optimizer step": throughput,
+    "epochs of each input, and its validation loss, against the optimizer step": inputs,
+}
+"""Description → picture, in the order in which they stand on the page."""

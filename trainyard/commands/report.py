@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from trainyard.common.errors import TrainyardError
-from trainyard.runs.execution import Execution, latest_execution
+from trainyard.console.report import write
+from trainyard.runs.execution import latest_execution
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline, console, refuse_place
 
 
@@ -20,9 +20,5 @@ def main(
 ) -> None:
     """Write one self-contained page about a run."""
     refuse_place(out)
-    try:
-        from trainyard.runs.report import read_run, write
-    except ModuleNotFoundError as missing:
-        raise TrainyardError(f"no {missing.name} here: pip install 'trainyard[report]'") from None
-    write(read_run(Execution(execution or latest_execution(pipeline))), out)
+    write(execution or latest_execution(pipeline), out)
     console.print(f"report {out}")

@@ -4,11 +4,15 @@
 
 The first line describes the stream, each later one is an event. A token is a byte offset into
 the file, so a poll reads only what is new. Events come back in the order in which they were
-ingested (AWS sorts by timestamp, which differs only when a client back-dates events).
+ingested (AWS sorts by timestamp, which differs only when a client back-dates events). A time is
+found by halving the file; where a client has back-dated events, which ``.unordered`` beside the
+file says, all of it is read.
 """
 
+import contextlib
 import json
 import mmap
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -20,7 +24,7 @@ from urllib.parse import quote, unquote
 from trainyard.common import whole_file
 from trainyard.emulator.api import ApiError, make_arn
 
-_GROUP, _STREAM = ".group", ".jsonl"
+_GROUP, _STREAM, _UNORDERED = ".group", ".jsonl", ".unordered"
 _LONGEST = 255  # bytes of a file name
 
 
@@ -45,6 +49,14 @@ class Stream:
     @property
     def arn(self) -> str:
         return f"{group_arn(self.group)}:log-stream:{self.name}"
+
+    def span(self, data: mmap.mmap, since: int | None, until: int | None) -> tuple[int, int]:
+        """Offsets between which all events of ``since`` ≤ time < ``until`` (ms) are."""
+        whole = data.find(b"\n") + 1, data.rfind(b"\n") + 1
+        if self.path.with_suffix(_UNORDERED).exists():
+            return whole
+        first = whole[0] if since is None else _halved(data, *whole, since)
+        return first, whole[1] if until is None else _halved(data, first, whole[1], until)
 
 
 class LogStore:
@@ -76,6 +88,8 @@ class LogStore:
                 self._create(group, stream)
             elif not path.exists():
                 raise _missing(f"The specified log stream {stream!r} does not exist.")
+            if not create and _is_earlier(path, events):
+                path.with_suffix(_UNORDERED).touch()
             with path.open("r+b") as file:
                 _end_torn_line(file)
                 file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
@@ -107,12 +121,13 @@ class LogStore:
     def streams(self, group: str, prefix: str = "") -> list[Stream]:
         """Sorted by name."""
         self._need_group(group)
+        start = quote(prefix, safe="")
         names = (
-            unquote(p.name.removesuffix(_STREAM))
-            for p in self._folder(group).iterdir()
-            if p.suffix == _STREAM
+            unquote(name.removesuffix(_STREAM))
+            for name in os.listdir(self._folder(group))
+            if name.startswith(start) and name.endswith(_STREAM)
         )
-        return [self.stream(group, name) for name in sorted(names) if name.startswith(prefix)]
+        return [self.stream(group, name) for name in sorted(names)]
 
     def stream(self, group: str, stream: str) -> Stream:
         self._need_group(group)
@@ -161,13 +176,37 @@ def read_forward(path: Path, start: int, stop: int | None = None) -> Iterator[Ev
 
 def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
     """Whole events before offset ``stop`` (by default the end), latest first."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with mapped(path) as data:
         first = data.find(b"\n") + 1
         at = data.rfind(b"\n") + 1 if stop is None else min(stop, len(data))
         while at > first:
             start = data.rfind(b"\n", 0, at - 1) + 1
             yield _event(data[start:at], start)
             at = start
+
+
+@contextlib.contextmanager
+def mapped(path: Path) -> Iterator[mmap.mmap]:
+    """The bytes of a stream's file; the pages that are looked at are the kernel's to drop."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+def event_at(data: mmap.mmap, start: int) -> Event:
+    """The event whose line begins at offset ``start``."""
+    return _event(data[start : data.find(b"\n", start) + 1], start)
+
+
+def _halved(data: mmap.mmap, first: int, stop: int, timestamp: int) -> int:
+    """Offset of the first event at that time or later, of events in the order of time."""
+    while first < stop:
+        middle = data.rfind(b"\n", first, (first + stop) // 2) + 1 or first
+        event = event_at(data, middle)
+        if event.timestamp < timestamp:
+            first = event.stop
+        else:
+            stop = middle
+    return first
 
 
 def group_arn(group: str) -> str:
@@ -212,6 +251,12 @@ def _file_name(what: str, name: str, suffix: str) -> str:
         message = f"The {what} name must have 1 to {_LONGEST} bytes: {name[:60]!r}"
         raise ApiError("InvalidParameterException", message)
     return encoded
+
+
+def _is_earlier(path: Path, events: list[tuple[int, str]]) -> bool:
+    """Whether an event would come after a later one."""
+    last = next(read_backward(path), None)
+    return last is not None and any(t < last.timestamp for t, _ in events)
 
 
 def _birth(path: Path) -> int:

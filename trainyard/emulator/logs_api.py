@@ -1,14 +1,21 @@
 """The CloudWatch Logs operations, JSON in and JSON out, over the store of ``emulator.logs``."""
 
-import heapq
 import itertools
 import re
-import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.logs import Event, LogStore, Stream, group_arn, read_backward, read_forward
+from trainyard.emulator.log_search import Pattern, Times, search
+from trainyard.emulator.logs import (
+    Event,
+    LogStore,
+    Stream,
+    group_arn,
+    mapped,
+    read_backward,
+    read_forward,
+)
 
 _PAGE = 50  # groups or streams a page, at most (AWS's limit and default)
 _EVENTS = 10_000  # events a page, at most (AWS's limit and default)
@@ -75,27 +82,32 @@ class Logs:
         return _page(request, "logGroups", groups)
 
     def _describe_streams(self, request: dict) -> dict:
-        prefix = request.get("logStreamNamePrefix", "")
-        described = [_describe(s) for s in self._store.streams(_group(request), prefix)]
+        prefix, newest_first = request.get("logStreamNamePrefix", ""), request.get("descending")
+        found = self._store.streams(_group(request), prefix)
         if request.get("orderBy") == "LastEventTime":
             if prefix:
                 message = "Cannot order by LastEventTime with a logStreamNamePrefix."
                 raise ApiError("InvalidParameterException", message)
+            described = [_describe(s) for s in found]
             described.sort(key=lambda s: s.get("lastEventTimestamp", 0))
-        if request.get("descending"):
-            described.reverse()
-        return _page(request, "logStreams", described)
+            return _page(request, "logStreams", described[::-1] if newest_first else described)
+        page = _page(request, "logStreams", found[::-1] if newest_first else found)
+        return page | {"logStreams": [_describe(s) for s in page["logStreams"]]}
 
     def _get(self, request: dict) -> dict:
         stream = self._store.stream(_group(request), _need(request, "logStreamName"))
         limit = min(request.get("limit") or _EVENTS, _EVENTS)
         forward, offset = _start(request)
+        with mapped(stream.path) as data:
+            low, high = stream.span(data, request.get("startTime"), request.get("endTime"))
         if forward and offset is not None:
-            found = _take(read_forward(stream.path, offset), request, limit)
+            events = read_forward(stream.path, max(offset, low), high)
+            found = _take(events, request, limit)
             first, last = offset, found[-1].stop if found else offset
         else:
-            found = _take(read_backward(stream.path, offset), request, limit)[::-1]
-            end = _end(stream) if offset is None else offset
+            end = high if offset is None else min(offset, high)
+            before = itertools.takewhile(lambda e: e.start >= low, read_backward(stream.path, end))
+            found = _take(before, request, limit)[::-1]
             first, last = found[0].start if found else end, end
         return {
             "events": [_event(e) for e in found],
@@ -104,41 +116,33 @@ class Logs:
         }
 
     def _filter(self, request: dict) -> dict:
-        group, matches = _group(request), _pattern(request.get("filterPattern", ""))
+        group, pattern = _group(request), Pattern.parse(request.get("filterPattern") or "")
         names = request.get("logStreamNames")
         if names:
             streams = [self._store.stream(group, name) for name in names]
         else:
             streams = self._store.streams(group, request.get("logStreamNamePrefix", ""))
-        limit, skip = min(request.get("limit") or _EVENTS, _EVENTS), _skip(request)
-        events = heapq.merge(*(_tagged(s) for s in streams), key=lambda e: e[1].timestamp)
-        chosen = (
+        limit = min(request.get("limit") or _EVENTS, _EVENTS)
+        found, token = search(streams, pattern, request, limit, _BYTES)
+        events = [
             {"logStreamName": s.name, "eventId": f"{s.created}{e.start:020d}", **_event(e)}
-            for s, e in events
-            if _within(e, request) and matches(e.message)
+            for s, e in found
+        ]
+        return {"events": events, "searchedLogStreams": []} | (
+            {"nextToken": token} if token else {}
         )
-        page = list(itertools.islice(chosen, skip, skip + limit + 1))
-        answer: dict = {"events": page[:limit], "searchedLogStreams": []}
-        if len(page) > limit:
-            answer["nextToken"] = str(skip + limit)
-        return answer
 
 
 def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
     found: list[Event] = []
-    size = 0
+    size, times = 0, Times.of(request)
     for event in events:
-        if _within(event, request):
+        if times.has(event):
             size += len(event.message) + 26  # AWS counts 26 bytes of overhead per event
             if found and (len(found) == limit or size > _BYTES):
                 break
             found.append(event)
     return found
-
-
-def _within(event: Event, request: dict) -> bool:
-    start, end = request.get("startTime"), request.get("endTime")
-    return (start is None or event.timestamp >= start) and (end is None or event.timestamp < end)
 
 
 def _start(request: dict) -> tuple[bool, int | None]:
@@ -152,11 +156,6 @@ def _start(request: dict) -> tuple[bool, int | None]:
             "InvalidParameterException", f"The specified nextToken {token!r} is invalid."
         )
     return match[1] == "f", int(match[2])
-
-
-def _end(stream: Stream) -> int:
-    last = next(read_backward(stream.path), None)
-    return last.stop if last else 0
 
 
 def _describe(stream: Stream) -> dict:
@@ -183,34 +182,7 @@ def _event(event: Event) -> dict:
     }
 
 
-def _tagged(stream: Stream) -> Iterator[tuple[Stream, Event]]:
-    return ((stream, event) for event in read_forward(stream.path, 0))
-
-
-def _pattern(pattern: str) -> Callable[[str], bool]:
-    """Terms, ``"quoted terms"``, ``-excluded``, ``?optional``; no JSON or field patterns."""
-    if pattern.lstrip().startswith(("{", "[", "%")):
-        message = f"The emulator filters by terms only, not by {pattern[:40]!r}."
-        raise ApiError("InvalidParameterException", message)
-    try:
-        terms = shlex.split(pattern)
-    except ValueError as wrong:
-        raise ApiError("InvalidParameterException", f"Invalid filter pattern: {wrong}") from wrong
-    without = [t[1:] for t in terms if t.startswith("-")]
-    either = [t[1:] for t in terms if t.startswith("?")]
-    every = [t for t in terms if t[0] not in "-?"]
-
-    def matches(message: str) -> bool:
-        return (
-            all(t in message for t in every)
-            and not any(t in message for t in without)
-            and (not either or bool(every) or any(t in message for t in either))
-        )
-
-    return matches
-
-
-def _page(request: dict, name: str, items: list[dict]) -> dict:
+def _page(request: dict, name: str, items: list) -> dict:
     skip, limit = _skip(request), min(request.get("limit") or _PAGE, _PAGE)
     answer: dict = {name: items[skip : skip + limit]}
     if len(items) > skip + limit:

@@ -4,10 +4,10 @@ It asks the List and Describe operations of each kind, so it finds what they sho
 refused by name: what this emulator does not keep, or keeps without such a description.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.paging import page
@@ -59,10 +59,24 @@ KINDS = {
     ),
 }
 EXECUTION = "PipelineExecution"
+PARAMETERS, TAGS = "PipelineParameters", "Tags"
+"""What is looked up for those records alone whose filter, order or answer needs it."""
 _MOST = {"ListModelPackages": {"ModelPackageType": "Both"}}
 
 
-def search(ask: Ask, request: dict) -> dict:
+class Executions(Protocol):
+    """All executions, of which there may be tens of thousands."""
+
+    def answers(self) -> Iterable[Record]:
+        """What DescribePipelineExecution answers of each whose pipeline is there."""
+        ...
+
+    def given(self, arn: str) -> list[dict[str, str]]:
+        """All parameters of the execution with that ARN."""
+        ...
+
+
+def search(ask: Ask, executions: Executions, request: dict) -> dict:
     """The answer to Search."""
     kind = request["Resource"]
     if kind not in (*KINDS, EXECUTION):
@@ -75,26 +89,25 @@ def search(ask: Ask, request: dict) -> dict:
             raise _invalid(f"{name} is not done here: there is one account")
     shape: Any = model().shape_for("SearchRecord")
     form = shape.members[kind]
-    expression = request.get("SearchExpression", {})
-    found = [record for record in _all(ask, kind, form) if _holds(expression, record)]
-    found = _sorted(found, request)
-    answer = page("Results", [{kind: _shown(record, form)} for record in found], request, 10)
+
+    def whole(record: Record) -> Record:
+        if kind == EXECUTION:
+            return record | {PARAMETERS: executions.given(record["PipelineExecutionArn"])}
+        return record | (
+            {TAGS: _tags(ask, record[KINDS[kind].arn])} if TAGS in form.members else {}
+        )
+
+    found = executions.answers() if kind == EXECUTION else _all(ask, KINDS[kind])
+    if expression := request.get("SearchExpression"):
+        found = [record for record in found if _holds(expression, whole(record))]
+    if request.get("SortBy", "").partition(".")[0] in (PARAMETERS, TAGS):
+        found = map(whole, found)
+    found = _sorted(list(found), request)
+    answer = page("Results", found, request, 10, lambda record: {kind: _shown(whole(record), form)})
     return answer | {"TotalHits": {"Value": len(found), "Relation": "EqualTo"}}
 
 
-def _all(ask: Ask, kind: str, form: Any) -> Iterator[Record]:
-    if kind == EXECUTION:
-        for pipeline in _listed(ask, KINDS["Pipeline"]):
-            name = {"PipelineName": pipeline["PipelineName"]}
-            for summary in _pages(
-                ask, "ListPipelineExecutions", "PipelineExecutionSummaries", name
-            ):
-                arn = {"PipelineExecutionArn": summary["PipelineExecutionArn"]}
-                given = ask("ListPipelineParametersForExecution", arn)
-                parameters = {"PipelineParameters": given.get("PipelineParameters", [])}
-                yield ask("DescribePipelineExecution", arn) | parameters
-        return
-    how = KINDS[kind]
+def _all(ask: Ask, how: Kind) -> Iterator[Record]:
     for summary in _listed(ask, how):
         try:
             record = ask(how.describe, {how.parameter: summary[how.key]})
@@ -102,10 +115,7 @@ def _all(ask: Ask, kind: str, form: Any) -> Iterator[Record]:
             if error.status >= 500:
                 raise
             continue
-        record = {how.key: summary[how.key], **record}
-        if "Tags" in form.members:
-            record["Tags"] = _tags(ask, record[how.arn])
-        yield record
+        yield {how.key: summary[how.key], **record}
 
 
 def _tags(ask: Ask, arn: str) -> list[dict[str, str]]:
@@ -169,6 +179,8 @@ def _values(record: Record, name: str) -> list[Any]:
     """``Tags.key`` is a tag's value, ``Metrics.name`` a metric's, ``HyperParameters.a.b`` one of
     a name with dots; else what stands at the dotted name."""
     head, _, rest = name.partition(".")
+    if not rest and not isinstance(value := record.get(head), list):  # most, and 10,000 at a time
+        return [] if value is None else [value]
     if head == "Tags" and rest:
         return [tag["Value"] for tag in record.get("Tags", []) if tag["Key"] == rest]
     if head == "Metrics" and rest:
@@ -237,12 +249,16 @@ def _sorted(found: list[Record], request: dict) -> list[Record]:
     """By LastModifiedTime, the newest first, where nothing is said; who lacks it comes last."""
     name = request.get("SortBy", "LastModifiedTime")
     newest = request.get("SortOrder", "Descending") == "Descending"
-    having = [(values[0], record) for record in found if (values := _values(record, name))]
-    lacking = [record for record in found if not _values(record, name)]
-    numbers = all(_number(value) is not None for value, _ in having)
-    read: Callable[[Any], Any] = _number if numbers else _text
-    having.sort(key=lambda pair: read(pair[0]), reverse=newest)
-    return [record for _, record in having] + lacking
+    having, lacking = [], []
+    for record in found:
+        if values := _values(record, name):
+            having.append((values[0], record))
+        else:
+            lacking.append(record)
+    numbers = [_number(value) for value, _ in having]
+    keys: list[Any] = numbers if None not in numbers else [_text(value) for value, _ in having]
+    order = sorted(range(len(having)), key=keys.__getitem__, reverse=newest)
+    return [having[place][1] for place in order] + lacking
 
 
 def _invalid(message: str) -> ApiError:

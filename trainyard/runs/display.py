@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.metrics import metrics_table
+from trainyard.runs.last_metrics import metrics_table
 
 Steps = Mapping[str, Step]
 """The steps of an execution that have begun, by name."""

@@ -1,10 +1,12 @@
 """What happened in an execution, read from the service: steps, metrics, logs, verdict, package."""
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +19,24 @@ from trainyard.service import client, error_code, service_errors
 LONGEST = 3072  # characters of a PipelineExecutionDescription
 LOG_GROUPS = {job.api: job.log_group for kind in STEP_TYPES.values() if (job := kind.sole_job)}
 """Member of a step's Metadata that names a job → the log group of such jobs."""
+
+UNTOLD = {"timestamp": 0, "message": ""}
+"""What stands for the members of a log's event that the service leaves out."""
+
+
+def event_id(event: Mapping[str, Any]) -> str:
+    """The name of a log's event, ``<milliseconds>-<8 hexadecimal digits>``: its time and a digest
+    of its text. It is good as long as the log is kept; CloudWatch's own tokens are for a day."""
+    at, message = event.get("timestamp", 0), event.get("message", "")
+    return f"{at}-{hashlib.sha256(message.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
+CHECKS = {
+    kind.metadata_key: kind.job.api
+    for kind in STEP_TYPES.values()
+    if kind.job and not kind.sole_job
+}
+"""Member of the Metadata of a step that compares what its job found → the kind of that job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +53,12 @@ class Step:
     metadata: Mapping[str, Any]
     reused: bool = False
     """Whether a selective execution took its result from an earlier one."""
+    source: str = ""
+    """ARN of the execution whose result was taken, cached or reused; empty where it ran."""
+    attempts: int = 1
+    """How often it was begun: more than once when a retry policy started it again."""
+    loop: str = ""
+    """The ForEach step of whose body this is an iteration; empty for any other step."""
 
     @property
     def seconds(self) -> float | None:
@@ -47,17 +73,33 @@ class Step:
         for kind in LOG_GROUPS:
             if arn := self.metadata.get(kind, {}).get("Arn"):
                 return kind, arn.rpartition("/")[2]
+        for key, kind in CHECKS.items():
+            if arn := self.metadata.get(key, {}).get("CheckJobArn"):
+                return kind, arn.rpartition("/")[2]
         return None
 
 
 class Execution:
     """An execution of a pipeline on AWS or on the emulator; every call asks the service anew."""
 
-    def __init__(self, arn: str, region: str | None = None) -> None:
-        self.arn, self._region = arn, region
-        self._sagemaker = client("sagemaker", region)
-        self._logs = client("logs", region)
-        self._s3 = client("s3", region)
+    def __init__(
+        self, arn: str, region: str | None = None, make: Callable[[str, str | None], Any] = client
+    ) -> None:
+        """``make``: a client of a service, of which who looks at many executions shares one."""
+        self.arn, self._region, self._make = arn, region, make
+        self._sagemaker = make("sagemaker", region)
+
+    @cached_property
+    def _logs(self) -> Any:
+        return self._make("logs", self._region)
+
+    @cached_property
+    def _s3(self) -> Any:
+        return self._make("s3", self._region)
+
+    def _mine(self, service: str, _: str | None) -> Any:
+        """One of its own clients: each takes tens of milliseconds to make."""
+        return getattr(self, f"_{service}")
 
     def describe(self) -> dict[str, Any]:
         """DescribePipelineExecution's answer.
@@ -88,26 +130,41 @@ class Execution:
             pages = self._sagemaker.get_paginator("list_pipeline_execution_steps").paginate(
                 PipelineExecutionArn=self.arn, SortOrder="Ascending"
             )
-            found = [item for page in pages for item in page["PipelineExecutionSteps"]]
-        return [
-            Step(
-                name=item["StepName"],
-                title=item.get("StepDisplayName") or item["StepName"],
-                status=item["StepStatus"],
-                started=item.get("StartTime"),
-                ended=item.get("EndTime"),
-                reason=item.get("FailureReason", ""),
-                cached="SourcePipelineExecutionArn" in item.get("CacheHitResult", {}),
-                metadata=item.get("Metadata", {}),
-                reused="SelectiveExecutionResult" in item,
-            )
-            for item in found
-        ]
+            found = [item for page in pages for item in page.get("PipelineExecutionSteps", [])]
+        return [_step(item) for item in found]
 
     def training_job(self, name: str) -> dict[str, Any]:
         """DescribeTrainingJob's answer; FinalMetricDataList holds the latest metrics."""
         with service_errors(f"reading training job {name}"):
             return self._sagemaker.describe_training_job(TrainingJobName=name)
+
+    def definition(self) -> dict[str, Any]:
+        """The definition that it runs, which its pipeline may have no more; empty where AWS gives
+        none.
+
+        Raises:
+            ServiceError: there is no such execution, or AWS cannot be reached.
+        """
+        with service_errors(f"reading the definition of {self.arn}"):
+            told = self._sagemaker.describe_pipeline_definition_for_execution(
+                PipelineExecutionArn=self.arn
+            )
+        return json.loads(told.get("PipelineDefinition") or "{}")
+
+    def parameters(self) -> dict[str, str]:
+        """Name → value of the parameters that it was given or took from their defaults.
+
+        Raises:
+            ServiceError: there is no such execution, or AWS cannot be reached.
+        """
+        with service_errors(f"reading the parameters of {self.arn}"):
+            pages = self._sagemaker.get_paginator("list_pipeline_parameters_for_execution")
+            found = [
+                item
+                for page in pages.paginate(PipelineExecutionArn=self.arn)
+                for item in page.get("PipelineParameters", ())
+            ]
+        return {one["Name"]: one["Value"] for one in found if "Name" in one and "Value" in one}
 
     def earlier(self, limit: int) -> list["Execution"]:
         """The executions of its pipeline that were started before it, the newest first."""
@@ -121,32 +178,40 @@ class Execution:
                 MaxResults=limit + 1,  # itself, where the service rounds the time
             )["PipelineExecutionSummaries"]
         others = [one["PipelineExecutionArn"] for one in listed]
-        return [Execution(arn, self._region) for arn in others if arn != self.arn][:limit]
+        same = [Execution(arn, self._region, self._mine) for arn in others if arn != self.arn]
+        return same[:limit]
 
     def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
         """Host (``algo-1``) → the last ``count`` lines that it logged."""
         found = self.last_events(step, count)
-        return {host: [event["message"] for event in events] for host, events in found.items()}
+        return {
+            host: [event.get("message", "") for event in events] for host, events in found.items()
+        }
 
     def last_events(self, step: Step, count: int) -> dict[str, list[dict[str, Any]]]:
         """Host → the last ``count`` events of its log, each with ``timestamp`` and ``message``."""
         found = {}
         for stream in self._log_streams(step):
-            host = stream.rpartition("/")[2]
-            match = re.match(r"algo-\d+", host)
+            host = stream.partition("/")[2]  # of a transform there is <host>/data-log, too
+            match = re.fullmatch(r"(algo-\d+)(?:-\d+)?", host)
             answer = self._log_events(step, stream, limit=count, startFromHead=False)
-            found[match[0] if match else host] = answer["events"]
+            events = answer.get("events", [])
+            found[match[1] if match else host] = [{**UNTOLD, **event} for event in events]
         return found
 
     def all_lines(self, step: Step) -> Iterator[str]:
         """Every line that the step's first instance (rank 0's) logged, from the beginning."""
+        return (event["message"] for event in self.all_events(step))
+
+    def all_events(self, step: Step) -> Iterator[dict[str, Any]]:
+        """Every event of that log, each with ``timestamp`` and ``message``."""
         for stream in self._log_streams(step)[:1]:
             token: str | None = None
             while True:
                 more = {"nextToken": token} if token else {}
                 page = self._log_events(step, stream, startFromHead=True, **more)
-                yield from (event["message"] for event in page["events"])
-                if page["nextForwardToken"] == token:  # the end: the service repeats the token
+                yield from ({**UNTOLD, **event} for event in page.get("events", []))
+                if page.get("nextForwardToken") in (token, None):  # it is repeated at the end
                     break
                 token = page["nextForwardToken"]
 
@@ -164,7 +229,8 @@ class Execution:
                 if error_code(error) == "ResourceNotFoundException":
                     return []
                 raise
-        return [stream["logStreamName"] for stream in found["logStreams"]]
+        named = (stream.get("logStreamName") for stream in found.get("logStreams", []))
+        return [name for name in named if name]
 
     def _log_events(self, step: Step, stream: str, **how: Any) -> dict[str, Any]:
         assert step.job is not None  # a stream was found of it
@@ -180,8 +246,8 @@ class Execution:
             return None
         with service_errors(f"reading {file} of step {step.name}"):
             job = self._sagemaker.describe_processing_job(ProcessingJobName=step.job[1])
-            outputs = job["ProcessingOutputConfig"]["Outputs"]
-            uris = {o["OutputName"]: o["S3Output"]["S3Uri"] for o in outputs}
+            outputs = job.get("ProcessingOutputConfig", {}).get("Outputs", ())
+            uris = {o["OutputName"]: o["S3Output"]["S3Uri"] for o in outputs if "S3Output" in o}
             if output not in uris:
                 return None
             where = urlsplit(f"{uris[output]}/{file}")
@@ -192,6 +258,24 @@ class Execution:
                     return None
                 raise
             return json.loads(got["Body"].read())
+
+
+def _step(item: Mapping[str, Any]) -> Step:
+    cached, reused = item.get("CacheHitResult", {}), item.get("SelectiveExecutionResult")
+    return Step(
+        name=item.get("StepName", ""),
+        title=item.get("StepDisplayName") or item.get("StepName", ""),
+        status=item.get("StepStatus", "Unknown"),
+        started=item.get("StartTime"),
+        ended=item.get("EndTime"),
+        reason=item.get("FailureReason", ""),
+        cached=bool(cached.get("SourcePipelineExecutionArn")),  # AWS: "" where it ran
+        metadata=item.get("Metadata", {}),
+        reused=reused is not None,
+        source=(cached or reused or {}).get("SourcePipelineExecutionArn", ""),
+        attempts=item.get("AttemptCount") or 1,
+        loop=item.get("IterationContext", {}).get("ParentStepName", ""),
+    )
 
 
 def latest_execution(
@@ -234,7 +318,7 @@ def all_executions(region: str | None = None) -> list[str]:
 
 def _pipelines(sagemaker: Any) -> list[str]:
     pages = sagemaker.get_paginator("list_pipelines").paginate()
-    return [item["PipelineName"] for page in pages for item in page["PipelineSummaries"]]
+    return [item["PipelineName"] for page in pages for item in page.get("PipelineSummaries", ())]
 
 
 def _executions(sagemaker: Any, pipeline: str) -> list[dict[str, Any]]:

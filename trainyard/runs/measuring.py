@@ -5,7 +5,6 @@ A training counts when one of its MetricDefinitions is called ``step_seconds``, 
 service keeps the latest value alone.
 """
 
-import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from trainyard.common.errors import ForesightError
 from trainyard.foresight.calibration import Measured
 from trainyard.foresight.setting import Setting
 from trainyard.runs.execution import Execution, Step
+from trainyard.runs.metric_lines import definitions, given_up
 
 METRIC = "step_seconds"
 FIRST = 1
@@ -39,13 +39,17 @@ def measured(execution: Execution, setting_of: SettingOf) -> Iterator[Measured |
 
 
 def seconds(execution: Execution, step: Step, job: Mapping[str, Any]) -> list[float]:
-    """Seconds of an optimizer step, in the order in which the job logged them."""
-    given = job["AlgorithmSpecification"].get("MetricDefinitions", ())
-    regexes = [re.compile(each["Regex"]) for each in given if each["Name"].endswith(METRIC)]
-    if not regexes:
-        return []
-    found = (regexes[0].search(line) for line in execution.all_lines(step))
-    return [float(match[1]) for match in found if match]
+    """Seconds of an optimizer step, in the order in which the job logged them.
+
+    Raises:
+        ForesightError: the metric's expression takes too long.
+    """
+    known = [one for one in definitions(job) if one.name.endswith(METRIC)][:1]
+    found = (one.value(line) for one in known for line in execution.all_lines(step))
+    values = [value for value in found if value is not None]
+    if given_up(known):
+        raise ForesightError(given_up(known)[0])
+    return values
 
 
 def _measured(job: Mapping[str, Any], setting: Setting, logged: list[float]) -> Measured:

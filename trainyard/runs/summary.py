@@ -8,6 +8,8 @@ from rich.text import Text
 from trainyard.runs.display import Display
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.table import COLOURS, duration, steps_table
+from trainyard.runs.why import step_summary
+from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.reading import cause_of
 from trainyard.runs.why.showing import print_cause
 from trainyard.terminal import console
@@ -20,7 +22,8 @@ LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic|Command failed with e
 
 
 def print_summary(execution: Execution, display: Display) -> None:
-    """Steps and times, the display's tables, the model package; or why it failed."""
+    """Steps and times, the display's tables, the model package; or why it failed, which a job of
+    GitHub Actions has on its summary page, too."""
     described = execution.describe()
     status = described["PipelineExecutionStatus"]
     steps = execution.steps()
@@ -30,9 +33,8 @@ def print_summary(execution: Execution, display: Display) -> None:
     for table in display.tables:
         if (shown := table(execution, by_name)) is not None:
             console.print(shown)
-    for step in steps:
-        if step.status == "Failed":
-            _print_failure(execution, step)
+    failed = [step for step in steps if step.status == "Failed"]
+    step_summary.add([_print_failure(execution, step) for step in failed])
     why = f": {said}" if (said := described.get("PipelineExecutionDescription")) else ""
     total = (described["LastModifiedTime"] - described["CreationTime"]).total_seconds()
     console.print(
@@ -62,7 +64,7 @@ def registered_again(steps: Sequence[Step]) -> bool:
     return bool(jobs) and all(step.cached for step in jobs) and bool(model_package(list(steps)))
 
 
-def _print_failure(execution: Execution, step: Step) -> None:
+def _print_failure(execution: Execution, step: Step) -> Cause:
     console.print(Text.assemble((f"{step.name} failed: ", "bold red"), step.reason))
     logs = execution.last_lines(step, LOG_TAIL)
     for host in _worth_showing(logs, step.reason):
@@ -72,6 +74,7 @@ def _print_failure(execution: Execution, step: Step) -> None:
     cause = cause_of(execution, step)
     if cause.name not in ("reason", "unknown"):  # both of which have been printed
         print_cause(cause)
+    return cause
 
 
 def _worth_showing(hosts: Iterable[str], reason: str) -> list[str]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from trainyard.language.statuses import ENDED
 from trainyard.runs.display import Display
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.metrics import latest
+from trainyard.runs.last_metrics import latest
 from trainyard.runs.summary import print_summary
 from trainyard.runs.table import duration, status_text, steps_table
 from trainyard.terminal import console

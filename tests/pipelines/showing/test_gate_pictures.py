@@ -6,6 +6,7 @@ import pytest
 
 from conditions.checks.threshold import against_threshold
 from conditions.verdict import verdict
+from pipelines.showing.drawing import BAD
 from pipelines.showing.gate_pictures import (
     FARTHEST,
     _times_demanded,
@@ -14,7 +15,6 @@ from pipelines.showing.gate_pictures import (
 )
 from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence
-from trainyard.runs.plots import BAD
 
 DEMANDS = [
     "--look", "1",

@@ -1,4 +1,4 @@
-"""The sections of our runs' pages: complete, and drawn from whatever a run got to."""
+"""The panels of our runs' pages: complete, and drawn from whatever a run got to."""
 
 import re
 from typing import Any
@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from pipelines.showing.documents import history
-from pipelines.showing.page import SECTIONS
-from tests.trainyard.runs.test_report import References, run, step
-from trainyard.runs.report import render
+from pipelines.showing.page import PANELS
+from tests.trainyard.console.test_report import PACKAGE, References, render, step
 
 CHECK = {
     "name": "max_bits_per_byte",
@@ -38,9 +37,9 @@ KNOWN = {
 
 def page(**changes: Any) -> str:
     steps = changes.pop("steps", [step("Shard"), step("Train")])
-    package = changes.pop("package", "arn:aws:sagemaker:us-east-1:1:model-package/demo/1")
-    sections = tuple(section.html(KNOWN | changes) for section in SECTIONS)
-    return render(run(steps=steps, package=package, sections=sections))
+    package = changes.pop("package", PACKAGE)
+    panels = tuple(panel.html(KNOWN | changes) for panel in PANELS)
+    return render(steps, panels, package)
 
 
 def test_the_page_shows_the_run_and_fetches_nothing():

@@ -1,7 +1,12 @@
 """CloudWatch Logs through boto3."""
 
+import contextlib
+import json
+
 import pytest
 from botocore.exceptions import ClientError
+
+from trainyard.emulator import log_search
 
 GROUP = "/aws/sagemaker/ProcessingJobs"
 
@@ -85,6 +90,52 @@ def test_put_events_and_filter_them_across_streams(logs):
     assert found(filterPattern='"loss at" -3000', logStreamNamePrefix="a") == [1000]
     assert found(filterPattern="?2000 ?3000") == [2000, 3000]
     assert found(filterPattern="accuracy") == []
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_a_time_is_found_whether_or_not_events_are_in_its_order(logs, is_ordered: bool):
+    times = [1000 * i for i in range(1, 41)]
+    put = times if is_ordered else times[20:] + times[:20]
+    where = {"logGroupName": "times", "logStreamName": f"s{is_ordered}"}
+    with contextlib.suppress(logs.exceptions.ResourceAlreadyExistsException):
+        logs.create_log_group(logGroupName="times")
+    logs.create_log_stream(**where)
+    for some in (put[:20], put[20:]):
+        events = [{"timestamp": t, "message": str(t)} for t in some]
+        logs.put_log_events(**where, logEvents=events)
+
+    def found(**how) -> list[int]:
+        return [int(message) for message in messages(logs.get_log_events(**where, **how))]
+
+    assert sorted(found(startTime=11_000, endTime=14_000)) == [11_000, 12_000, 13_000]
+    assert sorted(found(startTime=38_500)) == [39_000, 40_000]
+    assert sorted(found(endTime=2_500)) == [1_000, 2_000]
+    assert found(startTime=50_000) == found(endTime=1_000) == []
+    if is_ordered:
+        assert found(startTime=11_500, startFromHead=True, limit=2) == [12_000, 13_000]
+        assert found(endTime=11_500, limit=2) == [10_000, 11_000]
+
+
+def test_a_filter_looks_through_a_part_and_goes_on(logs, endpoint, monkeypatch):
+    """Far matches of a large log, with what JSON escapes, and lines that come meanwhile."""
+    monkeypatch.setattr(log_search, "COST", 2_000)
+    wanted = 'C:\\temp "quoted" ü'
+    for name in ("a", "b"):
+        lines = [wanted if i in (7, 900, 1900) else f"filler {i}" for i in range(2000)]
+        endpoint.app.logs.append("parts", name, lines)
+    token, pages, events = {}, 0, []
+    while True:
+        answer = logs.filter_log_events(
+            logGroupName="parts", filterPattern=json.dumps(wanted, ensure_ascii=False), **token
+        )
+        pages, events = pages + 1, events + answer["events"]
+        if "nextToken" not in answer:
+            break
+        token = {"nextToken": answer["nextToken"]}
+    assert [e["message"] for e in events] == [wanted] * 6
+    assert [e["timestamp"] for e in events] == sorted(e["timestamp"] for e in events)
+    assert len({(e["logStreamName"], e["eventId"]) for e in events}) == 6
+    assert pages > 3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""A console over this module's emulator, and a real browser that looks at it."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainyard.emulator.harness import PATIENCE, Cloud
+from trainyard.console.account import Account
+from trainyard.console.app import create
+from trainyard.console.security import key_of_emulator
+from trainyard.console.server import serving
+from trainyard.emulator.environment import applied
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = """
+--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
+--disable-component-update --disable-sync
+""".split()
+
+
+@pytest.fixture(scope="module")
+def cloud(emulator, state: Path) -> Iterator[Cloud]:
+    """The module's emulator, with an empty account; this process takes it for AWS."""
+    with applied(emulator.env):
+        yield Cloud(emulator, state)
+
+
+@pytest.fixture(scope="module")
+def console(cloud: Cloud) -> Iterator[str]:
+    """The address, with its key, of a console that shows the module's emulator."""
+    with serving(Account(may_write=True), key_of_emulator()) as address:
+        yield address
+
+
+@pytest.fixture
+def client(cloud: Cloud):
+    """Flask's client of such a console, without a server or a browser between."""
+    app = create(Account(may_write=True), "key")
+    asking = app.test_client()
+    asking.get("/?key=key")
+    return asking
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Debian's chromium under playwright; what needs it is skipped where there is none."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium here: apt install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium, console: str):
+    """A tab that has the key and shows the list of runs. What its console or a page complains of
+    is an error of the test."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    tab, complaints = context.new_page(), []
+    tab.set_default_timeout(PATIENCE * 1000)
+    tab.on("console", lambda said: said.type == "error" and complaints.append(said.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.goto(console)
+    yield tab
+    context.close()
+    assert not complaints

@@ -1,0 +1,35 @@
+"""Which metrics share a plot, by their names."""
+
+import pytest
+
+from trainyard.console.curves.groups import groups
+
+OURS = ["train:step", "train:learning_rate", "train:loss", "train:step_seconds",
+        "train:data_seconds", "train:optimizer_seconds", "validation:loss"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "plots"),
+    [
+        (
+            OURS,
+            [
+                ("loss", ("train:loss", "validation:loss")),
+                (
+                    "where the time of a step goes",
+                    ("train:data_seconds", "train:optimizer_seconds"),
+                ),
+                ("train:learning_rate", ("train:learning_rate",)),
+                ("train:step_seconds", ("train:step_seconds",)),
+            ],
+        ),
+        (["eval_loss", "loss", "epoch"], [("loss", ("eval_loss", "loss"))]),
+        (["train:rmse", "validation:rmse"], [("rmse", ("train:rmse", "validation:rmse"))]),
+        (
+            ["test", "train:step_seconds"],
+            [("test", ("test",)), ("train:step_seconds", ("train:step_seconds",))],
+        ),
+    ],
+)  # fmt: skip
+def test_metrics_share_a_plot_by_their_names(names: list[str], plots):
+    assert [(one.title, one.names) for one in groups(names)] == plots

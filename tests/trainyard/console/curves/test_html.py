@@ -1,0 +1,119 @@
+"""The curves of training jobs that ran: of their logs, and of what is left without one."""
+
+import re
+import time
+
+import pytest
+
+from tests.trainyard.emulator.harness import Cloud, training
+from trainyard import expressions
+from trainyard.console.account import Account
+from trainyard.console.app import create
+from trainyard.console.curves import reading
+from trainyard.console.curves.html import curves, stamp
+from trainyard.runs.execution import Step
+
+NAME = "<script>alert(1)</script>"
+LINES = """
+for i in $(seq 1 30); do
+  echo "step=$i loss=0.$((90 - i)) data_seconds=0.1 optimizer_seconds=0.2 step_seconds=0.5 \
+own_seconds.rank0=0.$i own_seconds.rank1=0.25"
+done
+echo "step=31 loss=nan"
+echo "step=31 validation_loss=0.7"
+echo $(printf 'a%.0s' $(seq 60))b
+"""
+REGEXES = {
+    "train:step": r"step=(\d+)",
+    "train:loss": r"(?:^|\s)loss=(\S+)",
+    "validation:loss": r"validation_loss=(\S+)",
+    "train:data_seconds": r"data_seconds=(\S+)",
+    "train:optimizer_seconds": r"optimizer_seconds=(\S+)",
+    "train:step_seconds": r"step_seconds=(\S+)",
+    NAME: r"step=(1)\d",
+    "endless": r"(a|aa)+$",
+}
+
+
+@pytest.fixture(scope="module")
+def job(cloud: Cloud) -> str:
+    """The name of a training job that has logged metrics."""
+    request = training(LINES)
+    request["AlgorithmSpecification"]["MetricDefinitions"] = [
+        {"Name": name, "Regex": regex} for name, regex in REGEXES.items()
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expressions, "AHEAD", 0.02)  # the emulator shall not wait long for it here
+        cloud.train("curved", LINES, **request)
+    return "curved"
+
+
+@pytest.fixture
+def account(cloud: Cloud, monkeypatch) -> Account:
+    """One that has read nothing, and reads a log whole."""
+    monkeypatch.setattr(reading, "SECONDS", 600.0)
+    monkeypatch.setattr(expressions, "AHEAD", 0.02)
+    return Account()
+
+
+def drawn(account: Account, job: str) -> str:
+    step = Step(
+        name="Train", title="Train", status="Succeeded", started=None, ended=None, reason="",
+        cached=False, metadata={"TrainingJob": {"Arn": f"arn:aws:sagemaker:::training-job/{job}"}},
+    )  # fmt: skip
+    with create(account, "key").test_request_context("/"):
+        before = stamp(account, step)
+        html = curves(account, step)
+        assert stamp(account, step) == before
+        return html
+
+
+def test_a_job_s_curves_are_those_of_its_log(account: Account, job: str):
+    html = drawn(account, job)
+    titles = re.findall(r"<strong>([^<]+)</strong>", html)
+    assert titles[0] == "loss"
+    assert "where the time of a step goes" in titles and "own_seconds of each rank" in titles
+    assert "NaN" in html or "nan" in html
+    assert "<script" not in html and "&lt;script&gt;" in html
+    cells = re.search(r'<th scope="row">train:loss</th>(.*?)</tr>', html, re.DOTALL)
+    assert re.findall(r">([^<>\n]+)<", cells[1]) == [
+        "nan", "0.6", "at step 30", "0.89", "at step 1", "31",
+    ]  # fmt: skip
+    rank = re.search(r"<desc[^>]*>(rank 0: [^<]+)</desc>", html)
+    assert "rank 1: 30 points, from 0.25 to 0.25" in rank[1]
+    assert "the rest of a step: 30 points, from 0.2 to 0.2" in html
+    [told] = re.findall(r'<p class="notice">([^<]+)</p>', html)
+    assert "metric endless" in told and "(a|aa)+$" in told
+
+
+def test_the_log_tells_of_an_expression_that_takes_too_long(cloud: Cloud, job: str):
+    group = "/aws/sagemaker/TrainingJobs"
+    found = cloud.logs.filter_log_events(logGroupName=group, filterPattern='"metric endless"')
+    assert len(found["events"]) == 1
+
+
+def test_a_log_that_is_too_long_or_gone_leaves_cloudwatch_s_metrics(
+    account: Account, cloud: Cloud, job: str, monkeypatch
+):
+    monkeypatch.setattr(reading, "MOST", 10)
+    html = drawn(account, job)
+    assert "means over a minute" in html and "train:loss" in html
+
+
+def test_curves_of_a_log_of_many_parts_come_as_it_is_read(account: Account, job: str, monkeypatch):
+    monkeypatch.setattr(reading, "SECONDS", 0.0)
+    pages = iter(range(1_000))
+    fetch = reading.fetch
+    monkeypatch.setattr(reading, "fetch", lambda *a, **k: fetch(*a, **k, limit=10 + next(pages)))
+    reader = reading.Reader(account, job)
+    found = reader.read()
+    assert found.until is not None and 0 < len(found.samples["train:loss"].all) < 31
+    deadline = time.monotonic() + 30
+    while reader.read().until is not None:
+        assert time.monotonic() < deadline
+    assert found.samples["train:loss"].count == 31
+
+
+def test_what_is_no_training_has_no_curves(account: Account, cloud: Cloud):
+    cloud.train("silent", "echo nothing")
+    assert drawn(account, "silent") == ""

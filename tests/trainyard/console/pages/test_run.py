@@ -1,0 +1,109 @@
+"""The page of a run in a real browser: it follows the run, leads to its steps, says why it failed,
+and is the report."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.trainyard.console.looking import faults
+from tests.trainyard.emulator.harness import (
+    Cloud,
+    compare,
+    condition_step,
+    fail_step,
+    process_step,
+    train_step,
+    until,
+    wait_for,
+)
+from trainyard.console import report
+
+ABOVE = """
+() => {
+  const [cause, graph] = [".cause", ".graph"].map((name) => document.querySelector(name));
+  return cause.getBoundingClientRect().bottom <= graph.getBoundingClientRect().top;
+}
+"""
+RAISES = """python3 -c "raise ValueError('row 7 has no label')\""""
+
+
+@pytest.fixture(scope="module")
+def end(state: Path) -> Path:
+    """The file that a run of "live" waits for."""
+    return state / "end"
+
+
+@pytest.fixture(scope="module")
+def pipelines(cloud: Cloud, end: Path) -> None:
+    """One whose runs wait in their first step, and one whose runs fail."""
+    good = [compare("Equals", {"Get": "Parameters.Mode"}, "fast")]
+    cloud.create(
+        "live",
+        [
+            process_step("Prepare", wait_for(end)),
+            train_step("Train", "true", DependsOn=["Prepare"]),
+            condition_step("Good", good, [], [fail_step("Bad", "x")], DependsOn=["Train"]),
+        ],
+        Parameters=[{"Name": "Mode", "Type": "String", "DefaultValue": "fast"}],
+    )
+    cloud.create("broken", [train_step("Fit", RAISES), process_step("After", "true", ("Fit",))])
+
+
+def address(console: str, arn: str) -> str:
+    pipeline, execution = arn.split("/")[1], arn.split("/")[3]
+    return f"{console.partition('/?')[0]}/runs/{pipeline}/{execution}"
+
+
+def test_the_graph_and_the_timeline_follow_a_run_and_lead_to_its_steps(
+    page, console: str, cloud: Cloud, pipelines, end: Path
+):
+    arn = cloud.start("live")
+    page.goto(address(console, arn))
+    page.locator("#node-Prepare .Executing rect").wait_for()
+    assert page.locator(".counts").inner_text().split() == "1 Executing 3 not started".split()
+    bar = page.locator(".gantt .bar.Executing rect").first
+    before = width(bar)
+    until(lambda: width(bar) > before)
+    end.touch()
+    page.locator("#node-Prepare .Succeeded rect").wait_for()
+    page.locator(".gantt li", has_text="Train").first.wait_for()
+    cloud.ended(arn)
+    page.locator("#head strong.Succeeded").wait_for()
+    assert page.locator("#node-Bad .node.NotTaken").count() == 1
+    said = page.locator("#timeline").inner_text()
+    assert "Prepare \u2192 Train \u2192 Good" in said
+    assert "fast" in page.locator(".settings").inner_text()
+    assert faults(page) == []
+    page.locator("#node-Train").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/Train")
+    page.go_back()
+    page.locator("#node-Prepare rect").first.click()
+    page.wait_for_url("**/Prepare")
+
+
+def width(bar) -> float:
+    """Percent of the chart."""
+    return float((bar.get_attribute("width") or "").rstrip("%"))
+
+
+def test_a_failed_run_says_why_above_all_else_also_in_the_report(
+    page, console: str, cloud: Cloud, pipelines, tmp_path: Path
+):
+    arn = cloud.start("broken")
+    cloud.ended(arn)
+    page.goto(address(console, arn))
+    page.locator(".cause").get_by_text("row 7 has no label").first.wait_for()
+    assert page.evaluate(ABOVE)
+    assert page.locator("#node-After .node.NotRun").count() == 1
+    assert faults(page) == []
+    out = tmp_path / "report.html"
+    report.write(arn, out)
+    page.goto(out.as_uri())
+    assert "row 7 has no label" in page.locator(".cause").inner_text()
+    assert (
+        page.locator("a[href]:not([href^='#'])").count() == 0
+        and page.locator("script").count() == 0
+    )
+    assert page.get_by_role("heading", name="Last lines of Fit").count() == 1
+    assert faults(page) == []

@@ -1,0 +1,189 @@
+"""A step's page: what happened, why, in which attempts, with what, from and to where."""
+
+import html
+import json
+import re
+from urllib.parse import quote
+
+import pytest
+
+from tests.trainyard.console.looking import faults
+from tests.trainyard.console.pages_of_steps import HOSTILE, RATE, SECRET, files, run, steps
+from tests.trainyard.emulator.harness import Cloud, until
+from trainyard.console.account import Account
+from trainyard.console.app import create
+
+
+@pytest.fixture(scope="module")
+def runs(cloud: Cloud) -> tuple[str, str]:
+    """Ids of two executions: the first one's Read is tried twice; the second has another rate."""
+    cloud.create("shown", steps(), Parameters=[RATE])
+    return run(cloud, "shown", "0.1", fault=True), run(cloud, "shown", "0.2")
+
+
+@pytest.fixture(scope="module")
+def client(cloud: Cloud):
+    """One for all tests here, as a browser has."""
+    asking = create(Account(may_write=True), "key").test_client()
+    asking.get("/?key=key")
+    return asking
+
+
+@pytest.fixture(scope="module")
+def objects(cloud: Cloud) -> dict[str, str]:
+    return files(cloud)
+
+
+def text(answer) -> str:
+    """What a person reads of a page, its spaces as one."""
+    inner = answer.text.partition("<main")[2]
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", inner)))
+
+
+def test_the_reason_of_a_failure_comes_first_and_leads_to_its_line(client, runs):
+    answer = client.get(f"/runs/shown/{runs[0]}/Read")
+    said = text(answer)
+    assert "ValueError: invalid literal for int() with base 10: 'no number'" in said
+    assert said.index("Why it failed") < said.index("Attempts") < said.index("Time and cost")
+    link = re.search(r'href="(/runs/shown/\w+/Read/log\?[^"#]+)#([\w-]+)">ValueError', answer.text)
+    assert link is not None
+    log = client.get(html.unescape(link[1])).text
+    marked = re.search(rf'class="l[^"]* marked" id="{link[2]}">.*?<span class="said">(.*?)<', log)
+    assert marked is not None and marked[1].startswith("ValueError: invalid literal")
+
+
+def test_every_attempt_has_its_own_job_status_reason_and_log(client, runs, cloud: Cloud):
+    answer = client.get(f"/runs/shown/{runs[0]}/Read")
+    jobs = cloud.sm.list_processing_jobs(NameContains=f"{runs[0]}-Read")["ProcessingJobSummaries"]
+    assert len(jobs) == 2
+    for job in jobs:
+        assert f"Read/log?job={job['ProcessingJobName']}" in answer.text
+    said = text(answer)
+    first, second = said.partition("Attempts")[2].split("log of attempt")[1:3]
+    assert "InternalServerError" in first and "AlgorithmError: ValueError" in second
+    assert "no job is listed" not in said
+    assert re.search(r"this run .* all attempts.* of which attempt 1 ", said)
+    assert "log of attempt" not in client.get(f"/runs/shown/{runs[1]}/Read").text
+
+
+def test_a_cached_step_leads_to_where_it_ran_and_another_says_what_differs(client, runs):
+    cached = client.get(f"/runs/shown/{runs[1]}/Prepare")
+    assert f'href="/runs/shown/{runs[0]}/Prepare"' in cached.text
+    assert "Answered from the cache" in text(cached)
+    assert "HyperParameters.lr 0.1 0.2" in text(client.get(f"/runs/shown/{runs[1]}/Train"))
+    first = text(client.get(f"/runs/shown/{runs[0]}/Train"))
+    assert "There was no execution before" in first
+    assert "has no CacheConfig" in text(client.get(f"/runs/shown/{runs[0]}/Read"))
+    assert "caches no steps of type Condition" in text(client.get(f"/runs/shown/{runs[0]}/Check"))
+
+
+def test_arguments_are_what_the_run_was_told_and_no_secret(client, runs):
+    answer = client.get(f"/runs/shown/{runs[1]}/Train")
+    assert "epochs 3 lr 0.2" in text(answer)
+    assert SECRET not in answer.text and "DB_PASSWORD (hidden)" in text(answer)
+    asked = re.search(r'id="asked-text"[^>]*>(.*?)</pre>', answer.text, re.DOTALL)
+    assert json.loads(html.unescape(asked[1]))["Arguments"]["HyperParameters"]["lr"] == "0.2"
+    check = client.get(f"/runs/shown/{runs[0]}/Check").text
+    asked = re.search(r'id="asked-text"[^>]*>(.*?)</pre>', check, re.DOTALL)
+    compared = json.loads(html.unescape(asked[1]))["Arguments"]["Conditions"][0]
+    assert compared["LeftValue"] == 0.25  # as it stood in the file of Prepare's output
+
+
+def test_inputs_and_outputs_have_numbers_and_sizes(client, runs):
+    said = text(client.get(f"/runs/shown/{runs[0]}/Train"))
+    assert re.search(r"output ModelArtifacts\S* s3://bkt/models/\S+/model.tar.gz 1 \d+ B", said)
+    said = text(client.get(f"/runs/shown/{runs[0]}/Prepare"))
+    assert re.search(r"output Outputs\[out\]\S* s3://bkt/prepared 2 \d+ B", said)
+    said = text(client.get(f"/runs/shown/{runs[0]}/Read"))
+    assert re.search(r"input ProcessingInputs\[raw\]\S* s3://bkt/raw/x 1 9 B", said)
+
+
+def test_earlier_runs_tell_what_a_step_takes_and_costs(client, runs):
+    said = text(client.get(f"/runs/shown/{runs[1]}/Train"))
+    assert f"run {runs[0]}" in said and "1 earlier run on 1 × ml.m5.large" in said
+    assert re.search(r"at most 1 h 00 min [^a-z]*\$0\S* its time limit", said)
+    for phase in (
+        "waiting for machines",
+        "downloading the data",
+        "training",
+        "uploading the model",
+    ):
+        assert phase in said
+
+
+def test_metrics_are_curves_and_the_last_lines_of_the_log_are_there(client, runs):
+    answer = client.get(f"/runs/shown/{runs[0]}/Train")
+    inside = answer.text.partition('<div id="curves"')[2].partition('<div id="log"')
+    assert "<figure" in inside[0] and "&lt;" not in inside[0]
+    assert "loss=0.5" in inside[2]
+
+
+def test_a_step_that_has_not_begun_has_a_page_and_none_of_that_name_has_none(client, cloud: Cloud):
+    cloud.create("waiting", steps(), Parameters=[RATE])
+    arn = cloud.start("waiting")
+    number = arn.rpartition("/")[2]
+    page = client.get(f"/runs/waiting/{number}/Read")
+    assert page.status_code == 200
+    assert client.get(f"/runs/waiting/{number}/None").status_code == 404
+    cloud.ended(arn)
+
+
+@pytest.mark.parametrize("name", ["page.html", "drawing.svg", "rows.jsonl"])
+def test_what_is_hostile_in_s3_is_text(client, objects, name: str):
+    answer = client.get("/object", query_string={"uri": objects[name]})
+    assert answer.status_code == 200 and answer.content_type.startswith("text/html")
+    assert HOSTILE not in answer.text and HOSTILE in html.unescape(answer.text)
+    assert client.get("/image", query_string={"uri": objects[name]}).status_code == 415
+
+
+def test_pictures_come_alone_and_run_nothing(client, objects):
+    answer = client.get("/image", query_string={"uri": objects["picture.png"]})
+    assert (answer.status_code, answer.content_type) == (200, "image/png")
+    assert "sandbox" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_objects_are_listed_and_each_kind_is_shown(client, objects):
+    listed = client.get("/object", query_string={"uri": "s3://bkt/kinds/"})
+    assert f"{len(objects)} objects" in text(listed)
+    for uri in objects.values():
+        assert quote(uri, safe=":/") in listed.text
+        assert client.get("/object", query_string={"uri": uri}).status_code == 200
+    members = client.get("/object", query_string={"uri": objects["model.tar.gz"]})
+    assert "model/weights.bin 1000" in text(members)
+    assert "\u202e" not in client.get("/object?uri=" + objects["nested.json"]).text
+
+
+@pytest.mark.parametrize("uri", ["", "x", "file:///etc/passwd", "s3://none-such-bucket/x", "s3://"])
+def test_what_is_no_object_is_refused_with_a_page(client, uri: str):
+    assert client.get("/object", query_string={"uri": uri}).status_code == 502
+    assert "There is nothing here" in client.get("/object?uri=s3://bkt/nothing-there").text
+
+
+def test_in_a_browser(page, console: str, runs, objects):
+    """Attempts open, arguments are copied, an output is looked at, evidence leads to its log."""
+    address = console.partition("/?")[0]
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{address}/runs/shown/{runs[0]}/Read")
+    page.get_by_text("1 Failed").click()
+    page.get_by_text("InternalServerError").wait_for()
+    assert faults(page) == []
+    page.get_by_text("As this run's definition asked").click()
+    page.locator("#asked button").click()
+    page.get_by_role("button", name="copied").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert json.loads(copied)["RetryPolicies"][0]["MaxAttempts"] == 3
+    page.get_by_role("link", name="ValueError: invalid literal").click()
+    page.wait_for_url("**/Read/log?**line=**#**")
+    page.locator(".l.marked").get_by_text("ValueError: invalid literal").wait_for()
+    page.goto(f"{address}/runs/shown/{runs[0]}/Prepare")
+    page.get_by_role("link", name="s3://bkt/prepared").click()
+    page.get_by_role("link", name="rows.csv").click()
+    page.get_by_text("<b>two</b>").wait_for()
+    assert faults(page) == []
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(f"{address}/runs/shown/{runs[0]}/Train")
+    page.locator("#curves svg").first.wait_for()
+    assert faults(page) == []
+    page.goto(f"{address}/object?uri={objects['picture.png']}")
+    until(lambda: page.evaluate("document.images[0].naturalWidth"))

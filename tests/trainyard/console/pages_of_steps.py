@@ -1,0 +1,101 @@
+"""A pipeline whose steps have something to show each: tried twice, cached, failed, with files."""
+
+import gzip
+import io
+import json
+import tarfile
+
+from tests.trainyard.emulator.harness import (
+    Cloud,
+    compare,
+    condition_step,
+    json_get,
+    process_step,
+    s3_input,
+    train_step,
+    until,
+)
+
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d494844520000000100000001080600000"
+    "01f15c4890000000d49444154789c63f8cfc0f01f00050001ff56c72b0d0000000049454e44ae426082"
+)
+HOSTILE = "<script>document.title='taken'</script>"
+CACHE = {"Enabled": True, "ExpireAfter": "P30D"}
+RETRY = {
+    "ExceptionType": ["SageMaker.JOB_INTERNAL_ERROR"],
+    "IntervalSeconds": 2,
+    "BackoffRate": 1.0,
+    "MaxAttempts": 3,
+}
+WRITES = (
+    "echo preparing; cd /opt/ml/processing/out; "
+    """printf 'a,b\\n1,<b>two</b>\\n' > rows.csv; echo '{"loss": 0.25, "n": 3}' > scores.json"""
+)
+FAILS = "python3 -c \"rows = int(open('/opt/ml/processing/raw/x').read())\""
+SECRET = "hunter2-hunter2"
+
+
+def files(cloud: Cloud) -> dict[str, str]:
+    """Objects of every kind that a preview knows: name → URI."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        member = tarfile.TarInfo("model/weights.bin")
+        member.size = 1000
+        archive.addfile(member, io.BytesIO(bytes(1000)))
+    content: dict[str, bytes] = {
+        "picture.png": PNG,
+        "page.html": f"<html>{HOSTILE}</html>".encode(),
+        "drawing.svg": f"<svg xmlns='http://www.w3.org/2000/svg'>{HOSTILE}</svg>".encode(),
+        "rows.jsonl": b'{"x": 1}\n{"x": 2, "y": "' + HOSTILE.encode() + b'"}\n',
+        "lines.txt.gz": gzip.compress(b"hello\n" * 10),
+        "model.tar.gz": packed.getvalue(),
+        "noise.bin": bytes(range(256)),
+        "nothing": b"",
+        "nested.json": json.dumps({"a": [1, {"b": "\u202etxt"}]}).encode(),
+    }
+    return {name: cloud.put(f"kinds/{name}", data) for name, data in content.items()}
+
+
+def steps(lr: str = "0.1") -> list[dict]:
+    """Prepare is cached; Train has hyperparameters; Read is tried twice, and fails."""
+    prepare = process_step(
+        "Prepare", WRITES, outputs={"out": "s3://bkt/prepared"}, CacheConfig=CACHE,
+        PropertyFiles=[{"PropertyFileName": "s", "OutputName": "out", "FilePath": "scores.json"}],
+    )  # fmt: skip
+    named = {"HyperParameters": {"lr": {"Get": "Parameters.Rate"}, "epochs": "3"}}
+    named["Environment"] = {"DB_PASSWORD": SECRET, "MODE": "fast"}
+    script = "echo loss=0.5; echo weights > /opt/ml/model/w"
+    measured = [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]
+    train = train_step("Train", script, arguments=named, CacheConfig=CACHE, DependsOn=["Prepare"])
+    train["Arguments"]["AlgorithmSpecification"]["MetricDefinitions"] = measured
+    read = process_step("Read", FAILS, RetryPolicies=[RETRY], depends_on=("Train",))
+    read["Arguments"]["ProcessingInputs"] = [s3_input("raw", "s3://bkt/raw/x")]
+    low = compare("LessThan", json_get("Prepare", "s", "loss"), 1.0)
+    check = condition_step("Check", [low], [read], [], DependsOn=["Train"])
+    return [prepare, train, check]
+
+
+RATE = {"Name": "Rate", "Type": "String", "DefaultValue": "0.1"}
+
+
+def run(cloud: Cloud, name: str, rate: str, *, fault: bool = False) -> str:
+    """Starts it and waits for its end; its id. ``fault``: Read's first job is one of the service.
+
+    The fault is real: its input is gone from the emulator's disk, until the job has failed.
+    """
+    cloud.put("raw/x", "no number")
+    path = cloud.endpoint.app.objects.path("bkt", "raw/x")
+    hidden = path.rename(path.with_suffix(".hidden")) if fault else None
+    arn = cloud.start(name, {"Rate": rate})
+    if hidden:
+        until(lambda: _jobs(cloud, arn, "Failed"))
+        hidden.rename(path)
+    cloud.ended(arn)
+    return arn.rpartition("/")[2]
+
+
+def _jobs(cloud: Cloud, arn: str, status: str) -> list[dict]:
+    named = f"pipelines-{arn.rpartition('/')[2]}-Read"
+    listed = cloud.sm.list_processing_jobs(NameContains=named, StatusEquals=status)
+    return listed["ProcessingJobSummaries"]

@@ -1,0 +1,307 @@
+"""What changes something is shown first, done once, and refused when the state has moved."""
+
+import html
+import re
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, until
+from tests.trainyard.emulator.standin import make_client
+from tests.trainyard.emulator.test_callbacks import callback_step
+from trainyard.common.errors import GateError, ServiceError
+from trainyard.console.account import Account
+from trainyard.console.actions.action import Call
+from trainyard.console.actions.denied import missing
+from trainyard.console.app import create
+from trainyard.console.application import Application, Owner
+
+PARAMETERS = [
+    {"Name": "Steps", "Type": "Integer", "DefaultValue": 3},
+    {"Name": "Rate", "Type": "Float", "DefaultValue": 0.5},
+    {"Name": "Mode", "Type": "String", "DefaultValue": "fast", "EnumValues": ["fast", "slow"]},
+    {"Name": "Who", "Type": "String"},
+]
+ORIGIN = {"Origin": "http://localhost"}
+
+
+@pytest.fixture(scope="module")
+def pipelines(cloud: Cloud) -> Cloud:
+    """One that takes parameters, one that waits for an answer, and one group of packages."""
+    queue = make_client(cloud.endpoint, "sqs").create_queue(QueueName="asked")["QueueUrl"]
+    first = process_step("First", "true")
+    cloud.create("typed", [first, process_step("Second", "true", ["First"])], Parameters=PARAMETERS)
+    cloud.create("asks", [callback_step("Ask", queue)])
+    cloud.sm.create_model_package_group(ModelPackageGroupName="digits")
+    return cloud
+
+
+def package(cloud: Cloud, **more: Any) -> str:
+    """ARN of a new version of the group."""
+    spec = {
+        "Containers": [{"Image": IMAGE, "ModelDataUrl": "s3://bkt/m.tar.gz"}],
+        "SupportedContentTypes": ["text/csv"],
+        "SupportedResponseMIMETypes": ["text/csv"],
+    }
+    return cloud.sm.create_model_package(
+        ModelPackageGroupName="digits", InferenceSpecification=spec, **more
+    )["ModelPackageArn"]
+
+
+def status(cloud: Cloud, arn: str) -> str:
+    return cloud.sm.describe_model_package(ModelPackageName=arn)["ModelApprovalStatus"]
+
+
+def is_asking(cloud: Cloud, arn: str) -> bool:
+    step = cloud.steps(arn).get("Ask", {})
+    return step.get("StepStatus") == "Executing" and "Callback" in step.get("Metadata", {})
+
+
+class Form:
+    """The form of an action as the page shows it."""
+
+    def __init__(self, client: Any, action: str, **about: str) -> None:
+        self._client, self._address, self._about = client, f"/do/{action}", about
+        self.answer = client.get(self._address, query_string=about)
+        self._read(self.answer)
+
+    def _read(self, answer: Any) -> None:
+        self.text = html.unescape(answer.get_data(as_text=True))
+        found = re.search(r'name="token" value="([^"]+)"', self.text)
+        self.token = found[1] if found else ""
+
+    def send(self, **typed: str) -> Any:
+        """POST it, as a browser does; what the page has then is the form."""
+        answer = self._client.post(
+            self._address,
+            query_string=self._about,
+            data={"token": self.token, **typed},
+            headers=ORIGIN,
+        )
+        self._before, self.token_before = self.text, self.token
+        self._read(answer)
+        return answer
+
+
+def test_an_approval_is_shown_then_done_with_its_reason(pipelines: Cloud, client):
+    arn = package(pipelines)
+    form = Form(client, "approve", package=arn)
+    assert "UpdateModelPackage" in form.text and arn in form.text
+    assert "arn:aws:iam::" in form.text or "arn:aws:sts::" in form.text  # who does it
+    assert form.send(comment="better on 7 of 8").status_code == 303
+    found = pipelines.sm.describe_model_package(ModelPackageName=arn)
+    assert found["ModelApprovalStatus"] == "Approved"
+    assert found["ApprovalDescription"] == "better on 7 of 8"
+
+
+def test_a_state_that_has_moved_is_refused_and_named(pipelines: Cloud, client):
+    arn = package(pipelines)
+    form = Form(client, "approve", package=arn)
+    pipelines.sm.update_model_package(
+        ModelPackageArn=arn, ModelApprovalStatus="Rejected", ApprovalDescription="it leaks"
+    )
+    answer = form.send(comment="")
+    assert answer.status_code == 409
+    assert "Rejected" in form.text and "it leaks" in form.text
+    assert status(pipelines, arn) == "Rejected"
+
+
+def test_rolling_back_rejects_the_champion(pipelines: Cloud, client):
+    before, now = package(pipelines), package(pipelines)
+    for arn in (before, now):
+        pipelines.sm.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved")
+    form = Form(client, "roll-back", group="digits")
+    assert f"version {before.rpartition('/')[2]} is, as before it" in form.text
+    assert form.send(comment="").status_code == 422  # why is asked for
+    assert form.send(comment="wrong on Sundays").status_code == 303
+    assert (status(pipelines, before), status(pipelines, now)) == ("Approved", "Rejected")
+
+
+def test_a_package_with_a_command_of_its_own_is_not_approved_behind_its_back(
+    pipelines: Cloud, client
+):
+    arn = package(pipelines, CustomerMetadataProperties={"approve_with": "make approve"})
+    form = Form(client, "approve", package=arn)
+    assert f"Run: make approve {arn}" in form.text
+    assert form.send(comment="").status_code == 409
+    assert status(pipelines, arn) == "PendingManualApproval"
+
+
+def test_an_application_approves_its_own_by_its_own_rules(pipelines: Cloud):
+    said: list[str] = []
+
+    def judge(described: Any, typed: Any) -> NoReturn:
+        said.append(typed["comment"])
+        raise GateError("the champion has moved")
+
+    mine = Owner(
+        action="approve",
+        owns=lambda found: "approve_with" in found.get("CustomerMetadataProperties", {}),
+        says=lambda _: ["Every byte is hashed first."],
+        do=judge,
+    )
+    app = create(Account(may_write=True), "key", Application(owners=(mine,)))
+    client = app.test_client()
+    client.get("/?key=key")
+    arn = package(pipelines, CustomerMetadataProperties={"approve_with": "make approve"})
+    form = Form(client, "approve", package=arn)
+    assert "Every byte is hashed first." in form.text
+    answer = form.send(comment="because")
+    assert (answer.status_code, said) == (502, ["because"])
+    assert "the champion has moved" in form.text
+    assert status(pipelines, arn) == "PendingManualApproval"
+
+
+def test_a_refusal_for_want_of_a_permission_shows_the_statement(pipelines: Cloud):
+    def refuse(described: Any, typed: Any) -> NoReturn:
+        raise ServiceError(
+            "this was not done: UpdateModelPackage was refused: AccessDeniedException: User: "
+            "arn:aws:iam::1:user/x is not authorized to perform: sagemaker:UpdateModelPackage on "
+            "resource: arn:aws:sagemaker:eu-x-1:1:model-package/g/1 because no identity-based "
+            "policy allows it"
+        )
+
+    mine = Owner(action="approve", owns=lambda _: True, says=lambda _: (), do=refuse)
+    client = create(Account(may_write=True), "key", Application(owners=(mine,))).test_client()
+    client.get("/?key=key")
+    form = Form(client, "approve", package=package(pipelines))
+    assert form.send(comment="typed before").status_code == 502
+    assert '"Action": [\n        "sagemaker:UpdateModelPackage"' in form.text
+    assert "typed before" in form.text
+
+
+def test_every_pipeline_can_be_started_from_one_page(pipelines: Cloud, client):
+    text = client.get("/do").get_data(as_text=True)
+    assert 'href="/do/start?pipeline=typed"' in text and 'href="/do/start?pipeline=asks"' in text
+    assert 'href="/do"' in client.get("/runs").get_data(as_text=True)
+
+
+def test_a_start_keeps_what_was_typed_and_shows_what_follows_from_it(pipelines: Cloud, client):
+    form = Form(client, "start", pipeline="typed")
+    typed = {"p.Steps": "four", "p.Rate": "0.5", "p.Mode": "slow", "p.Who": "me"}
+    assert form.send(**typed).status_code == 422
+    assert "'four' is no Integer" in form.text and 'value="four"' in form.text
+    typed["p.Steps"] = "4"
+    shown = form.send(**typed)
+    assert shown.status_code == 200 and "Nothing was done yet" in form.text
+    assert '"Name": "Steps"' in form.text and '"Name": "Rate"' not in form.text  # its default
+    started = form.send(**typed)
+    assert started.status_code == 303
+    execution = started.headers["Location"].rpartition("/")[2]
+    pipeline = pipelines.sm.describe_pipeline(PipelineName="typed")["PipelineArn"]
+    arn = f"{pipeline}/execution/{execution}"
+    given = pipelines.sm.list_pipeline_parameters_for_execution(PipelineExecutionArn=arn)
+    values = {one["Name"]: one["Value"] for one in given["PipelineParameters"]}
+    assert values == {"Steps": "4", "Rate": "0.5", "Mode": "slow", "Who": "me"}
+    pipelines.ended(arn)
+
+
+def test_two_clicks_on_one_form_start_one_run(pipelines: Cloud, client):
+    form = Form(client, "start", pipeline="typed")
+    typed = {"p.Steps": "3", "p.Rate": "0.5", "p.Mode": "fast", "p.Who": "me"}
+    form.send(**typed)  # shows what follows
+    first = form.send(**typed)
+    form.token = form.token_before
+    second = form.send(**typed)
+    assert first.status_code == second.status_code == 303
+    assert first.headers["Location"] == second.headers["Location"]
+
+
+def test_again_from_a_step_reuses_what_it_needs(pipelines: Cloud, client):
+    done = pipelines.start("typed", {"Who": "me"})
+    assert pipelines.ended(done)["PipelineExecutionStatus"] == "Succeeded"
+    execution = done.rpartition("/")[2]
+    form = Form(client, "again", pipeline="typed", execution=execution, step="Second")
+    assert "be reused" in form.text and done in form.text
+    typed = {"p.Steps": "3", "p.Rate": "0.5", "p.Mode": "fast", "p.Who": "me"}
+    started = form.send(**typed)
+    assert started.status_code == 303
+    arn = f"{done.rpartition('/')[0]}/{started.headers['Location'].rpartition('/')[2]}"
+    pipelines.ended(arn)
+    assert "SelectiveExecutionResult" in pipelines.steps(arn)["First"]
+
+
+def test_a_callback_is_answered_and_a_second_answer_refused(pipelines: Cloud, client):
+    arn = pipelines.start("asks")
+    until(lambda: is_asking(pipelines, arn))
+    about = {"pipeline": "asks", "execution": arn.rpartition("/")[2], "step": "Ask"}
+    form, other = Form(client, "succeed", **about), Form(client, "fail", **about)
+    assert form.send(**{"o.who": "me", "o.share": "half"}).status_code == 422
+    assert form.send(**{"o.who": "me", "o.share": "0.2"}).status_code == 303
+    assert pipelines.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+    assert other.send(reason="too late").status_code == 409
+    assert "Succeeded" in other.text
+
+
+def test_a_run_is_stopped_then_retried(pipelines: Cloud, client):
+    arn = pipelines.start("asks")
+    until(lambda: is_asking(pipelines, arn))
+    about = {"pipeline": "asks", "execution": arn.rpartition("/")[2]}
+    form = Form(client, "stop", **about)
+    assert "StopPipelineExecution" in form.text and "waits for an answer" in form.text
+    assert form.send().status_code == 303
+    Form(client, "fail", **about, step="Ask").send(reason="stopped")
+    assert pipelines.ended(arn)["PipelineExecutionStatus"] == "Stopped"
+    assert Form(client, "retry", **about).send().status_code == 303
+    until(lambda: is_asking(pipelines, arn))
+    Form(client, "fail", **about, step="Ask").send(reason="enough")
+    assert pipelines.ended(arn)["PipelineExecutionStatus"] == "Failed"
+
+
+def test_read_only_offers_nothing_and_refuses_everything(pipelines: Cloud):
+    arn = package(pipelines)
+    app = create(Account(may_write=False), "key")
+    client = app.test_client()
+    client.get("/?key=key")
+    assert client.get(f"/do/approve?package={arn}").status_code == 403
+    assert client.post(f"/do/approve?package={arn}", headers=ORIGIN).status_code == 403
+    group, version = arn.split("/")[-2:]
+    assert "/do/" not in client.get(f"/models/{group}/{version}").get_data(as_text=True)
+
+
+@pytest.mark.parametrize("token", ["", "made up", "other"])
+def test_a_post_without_its_own_form_is_refused(pipelines: Cloud, client, token: str):
+    arn = package(pipelines)
+    form = Form(client, "approve", package=arn)
+    form.token = Form(client, "reject", package=arn).token if token == "other" else token
+    assert form.send(comment="x").status_code == 403
+    assert status(pipelines, arn) == "PendingManualApproval"
+
+
+def test_what_is_not_there_is_said(client):
+    assert client.get("/do/nothing").status_code == 404
+    assert client.get("/do/approve").status_code == 400
+    assert client.get("/do/approve?package=nobody").status_code == 502
+
+
+@pytest.mark.parametrize(
+    ("said", "action", "resource", "explicit"),
+    [
+        (
+            "AccessDeniedException: User: arn:aws:iam::1:user/x is not authorized to perform: "
+            "sagemaker:UpdateModelPackage on resource: arn:aws:sagemaker:eu-x-1:1:model-package/g "
+            "because no identity-based policy allows the sagemaker:UpdateModelPackage action",
+            "sagemaker:UpdateModelPackage",
+            "arn:aws:sagemaker:eu-x-1:1:model-package/g",
+            "",
+        ),
+        (
+            "AccessDeniedException: User: arn:aws:iam::1:user/x is not authorized to perform: "
+            "sagemaker:UpdateModelPackage on resource: arn:aws:sagemaker:eu-x-1:1:model-package/g "
+            "with an explicit deny in a service control policy",
+            "sagemaker:UpdateModelPackage",
+            "arn:aws:sagemaker:eu-x-1:1:model-package/g",
+            "service control policy",
+        ),
+        ("AccessDeniedException: None", "sagemaker:UpdateModelPackage", "arn:p", ""),
+    ],
+)
+def test_the_missing_permission_is_a_statement(
+    said: str, action: str, resource: str, explicit: str
+):
+    call = Call(operation="UpdateModelPackage", arguments={}, resources=("arn:p",))
+    found = missing(said, [call])
+    assert found is not None and found.explicit == explicit
+    (statement,) = found.policy["Statement"]
+    assert (statement["Action"], statement["Resource"]) == ([action], [resource])
+    assert missing("ValidationException: no such package", [call]) is None

@@ -1,0 +1,116 @@
+"""Actions in a real browser, by clicks and by keys: what they ask, and what they then have done."""
+
+import pytest
+
+from tests.trainyard.console.looking import faults
+from tests.trainyard.console.test_actions import PARAMETERS, is_asking
+from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, until
+from tests.trainyard.emulator.standin import make_client
+from tests.trainyard.emulator.test_callbacks import callback_step
+
+
+@pytest.fixture
+def house(console: str) -> str:
+    """The console's address without its key."""
+    return console.partition("/?")[0]
+
+
+def test_a_run_is_started_answered_and_stopped(page, house: str, cloud: Cloud):
+    queue = make_client(cloud.endpoint, "sqs").create_queue(QueueName="asked")["QueueUrl"]
+    cloud.create("typed", [process_step("First", "true")], Parameters=PARAMETERS)
+    cloud.create("asks", [callback_step("Ask", queue)])
+
+    page.goto(f"{house}/do/start?pipeline=typed")
+    page.get_by_label("Steps").fill("many")
+    page.get_by_label("Who").fill("me")
+    page.keyboard.press("Enter")  # shows, and starts nothing
+    page.get_by_text("'many' is no Integer.").wait_for()
+    assert page.get_by_label("Who").input_value() == "me"
+    assert faults(page) == []
+    page.get_by_label("Steps").fill("7")
+    page.get_by_label("Mode").select_option("slow")
+    page.keyboard.press("Tab")
+    page.get_by_role("button", name="Start").click()
+    page.get_by_text("Nothing was done yet.").wait_for()
+    assert '"Value": "7"' in page.locator("pre").inner_text()
+    page.get_by_role("button", name="Start").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{house}/runs/typed/*")
+
+    for answer in ("succeed", "stop"):
+        arn = cloud.start("asks")
+        until(lambda arn=arn: is_asking(cloud, arn))
+        about = f"pipeline=asks&execution={arn.rpartition('/')[2]}&step=Ask"
+        page.goto(f"{house}/do/{answer}?{about}")
+        assert faults(page) == []
+        if answer == "succeed":
+            page.get_by_label("who").focus()
+            page.keyboard.type("me")
+            page.keyboard.press("Tab")
+            page.keyboard.type("0.2")
+            page.keyboard.press("Enter")
+            page.wait_for_url(f"{house}/runs/asks/*")
+            assert cloud.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+        else:
+            page.get_by_role("button", name="Stop").click()
+            page.wait_for_url(f"{house}/runs/asks/*")
+            page.goto(f"{house}/do/fail?{about}")
+            page.get_by_label("Reason").fill("not today")
+            page.get_by_role("button", name="Failed").click()
+            page.wait_for_url(f"{house}/runs/asks/*")
+            assert cloud.ended(arn)["PipelineExecutionStatus"] == "Stopped"
+
+
+def test_models_are_approved_rejected_and_rolled_back(page, house: str, cloud: Cloud):
+    cloud.sm.create_model_package_group(ModelPackageGroupName="digits")
+    spec = {
+        "Containers": [{"Image": IMAGE, "ModelDataUrl": "s3://bkt/m.tar.gz"}],
+        "SupportedContentTypes": ["text/csv"],
+        "SupportedResponseMIMETypes": ["text/csv"],
+    }
+    for loss in ("0.5", "0.4", "0.3"):
+        cloud.sm.create_model_package(
+            ModelPackageGroupName="digits",
+            InferenceSpecification=spec,
+            CustomerMetadataProperties={"loss": loss},
+        )
+    page.get_by_role("link", name="Models").click()
+    page.get_by_role("link", name="digits").click()
+    assert faults(page) == []
+
+    for version in ("1", "2"):
+        page.goto(f"{house}/models/digits/{version}")
+        page.get_by_role("link", name="Approve").click()
+        page.get_by_label("Comment").fill(f"better, says test {version}")
+        page.get_by_role("button", name="Approve").click()
+        page.wait_for_url(f"{house}/models/digits/{version}")
+        page.get_by_text(f"better, says test {version}").wait_for()
+    assert page.locator("h1 .chip").inner_text() == "champion"
+    assert faults(page) == []
+
+    page.goto(f"{house}/models/digits/3")
+    page.get_by_role("link", name="Reject").focus()
+    page.keyboard.press("Enter")
+    page.get_by_label("Comment").focus()
+    page.keyboard.type("it leaks")
+    page.keyboard.press("Tab")
+    while page.evaluate("document.activeElement.textContent") != "Reject":
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{house}/models/digits/3")
+    page.locator("h1 .Rejected").wait_for()
+
+    page.goto(f"{house}/models/digits")
+    page.get_by_role("link", name="Roll back").click()
+    page.get_by_label("Comment").fill("wrong on Sundays")
+    stale = page.context.new_page()
+    stale.goto(page.url)
+    page.get_by_role("button", name="Roll back").click()
+    page.wait_for_url(f"{house}/models/digits")
+    assert "is 1" in page.locator("#head").inner_text()
+
+    stale.get_by_label("Comment").fill("me, too")
+    stale.get_by_role("button", name="Roll back").click()
+    stale.get_by_text("Nothing was done: this has changed").wait_for()
+    assert faults(stale) == []
+    assert "model-package/digits/1" in stale.get_by_role("alert").inner_text()

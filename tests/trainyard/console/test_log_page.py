@@ -1,0 +1,175 @@
+"""The page of a log: its end as it grows, the line of a link, what is looked for in it."""
+
+import re
+import time
+
+import pytest
+
+from tests.trainyard.console.looking import faults
+from tests.trainyard.emulator.harness import Cloud, process_step, training, until
+
+GROUP = "/aws/sagemaker/ProcessingJobs"
+HOSTILE = "<img src=x onerror=alert(1)> \x1b[31mred\x1b[0m \u202e"
+SCRIPT = "echo begun; sleep 300"
+
+
+@pytest.fixture(scope="module")
+def run(cloud: Cloud) -> tuple[str, str]:
+    """The id of a run that goes on until the module ends, and the name of its step's job."""
+    cloud.create("logged", [process_step("Slow", SCRIPT), _training()])
+    arn = cloud.start("logged")
+    made = until(lambda: _metadata(cloud, arn, "Slow").get("ProcessingJob"))
+    return arn.rpartition("/")[2], made["Arn"].rpartition("/")[2]
+
+
+@pytest.fixture(scope="module")
+def written(cloud: Cloud, run) -> str:
+    """The address of a log of 3,000 lines that nobody's job wrote, of the same step's job."""
+    execution, job = run
+    lines = [f"step={i} loss={1 / (i + 1):.4f}" for i in range(3_000)]
+    lines[100] = f"ValueError: {HOSTILE}"
+    lines[300] = "".join(f"\r{i}%|{'#' * i}" for i in range(101))
+    lines[400] = "UserWarning: slow"
+    lines[500] = "[12]#011train-error:0.1#011validation_error=0.2 and error: 3e-2"
+    store = cloud.endpoint.app.logs
+    store.append(GROUP, f"{job}/algo-6-1700000000", [*lines[90:110], "x" * 10_000_000, lines[300]])
+    store.append(GROUP, f"{job}/algo-7-1700000000", lines[:1500])
+    time.sleep(0.01)
+    store.append(GROUP, f"{job}/algo-7-1700000000", lines[1500:])
+    return f"/runs/logged/{execution}/Slow/log?host=algo-7"
+
+
+def _training() -> dict:
+    """A step whose job says for itself nothing of what it defines."""
+    request = training(SCRIPT)
+    request["AlgorithmSpecification"]["MetricDefinitions"] = [
+        {"Name": "train:loss", "Regex": r"loss=(\S+)"}
+    ]
+    return {"Name": "Train", "Type": "Training", "Arguments": request}
+
+
+def _metadata(cloud: Cloud, arn: str, step: str) -> dict:
+    return cloud.steps(arn).get(step, {}).get("Metadata", {})
+
+
+def text(html: str) -> list[str]:
+    return re.findall(r'<span class="said">(.*?)(?: <a|</span>)', html, re.DOTALL)
+
+
+def test_it_opens_at_its_end_and_leads_back_to_the_beginning(client, written: str):
+    html = client.get(written).text
+    assert text(html)[-1] == "step=2999 loss=0.0003" and len(text(html)) == 500
+    seen = text(html)
+    while older := re.search(r'href="([^"]+before=[^"]+)"', html):
+        html = client.get(older[1].replace("&amp;", "&")).text
+        seen = text(html) + seen
+    assert len(seen) == 3_000 and seen[0] == "step=0 loss=1.0000"
+
+
+def test_the_beginning_leads_on_to_the_end(client, written: str):
+    html = client.get(f"{written}&from=0").text
+    seen = text(html)
+    while newer := re.search(r'href="([^"]+after=[^"]+)"', html):
+        html = client.get(newer[1].replace("&amp;", "&")).text
+        seen += text(html)
+    assert len(seen) == 3_000 and seen[-1] == "step=2999 loss=0.0003"
+
+
+def test_what_a_log_says_is_text_and_of_one_piece(client, written: str):
+    html = client.get(written.replace("algo-7", "algo-6")).text
+    assert "<img" not in html and "\x1b" not in html and "\u202e" not in html
+    assert "&lt;img src=x onerror=alert(1)&gt; red" in html
+    assert len(html) < 40_000
+    assert f"100%|{'#' * 100}" in text(html) and "99%|" not in html
+    link = re.search(r'href="([^"]+)">whole line, 10,000,000 characters', html)
+    whole = client.get(link[1].replace("&amp;", "&"))
+    assert whole.text == "x" * 10_000_000 and whole.mimetype == "text/plain"
+
+
+def test_a_search_says_how_far_it_looked(client, written: str):
+    html = client.get(f"{written}&q=LOSS%3D0.5").text
+    assert text(html) == ["step=1 loss=0.5000"] and "to the end" in html
+    html = client.get(f"{written}&q=step").text
+    assert len(text(html)) == 200 or "go on from there" in html
+    assert text(client.get(f"{written}&level=error").text)[0].startswith("ValueError")
+    warned = text(client.get(f"{written}&level=warning").text)
+    assert [one.partition(":")[0] for one in warned] == ["ValueError", "UserWarning"]
+    nothing = client.get(f"{written}&q=%22%5C%20nowhere").text
+    assert text(nothing) == [] and "0 lines" in nothing
+
+
+def test_the_link_of_a_line_stays_good_while_the_log_grows(client, cloud: Cloud, run, written: str):
+    html = client.get(f"{written}&q=step%3D1234+").text
+    link = re.search(r'href="([^"]+line=([^"#]+)#[^"]+)"', html)
+    cloud.endpoint.app.logs.append(GROUP, f"{run[1]}/algo-7-1700000000", ["more"] * 700)
+    html = client.get(link[1].replace("&amp;", "&").partition("#")[0]).text
+    assert f'class="l marked" id="{link[2]}"' in html
+    at = text(html).index("step=1234 loss=0.0008")
+    assert text(html)[at - 3 : at + 3] == [f"step={i} loss=0.0008" for i in range(1231, 1237)]
+
+
+def test_a_page_shows_what_came_since_it_was_last_looked_at(client, cloud: Cloud, run):
+    """Of a step that has ended long ago, too: its page is not followed."""
+    stream = f"{run[1]}/algo-9-1700000000"
+    cloud.endpoint.app.logs.append(GROUP, stream, ["one"])
+    address = f"/runs/logged/{run[0]}/Slow/log?host=algo-9"
+    assert text(client.get(address).text) == ["one"]
+    cloud.endpoint.app.logs.append(GROUP, stream, ["two"])
+    until(lambda: text(client.get(address).text) == ["one", "two"])
+
+
+@pytest.mark.parametrize(
+    "wrong", ["host=algo-99", "line=abc", "line=123-01234567", "host=algo-7&before=1-xyz", "job=no"]
+)
+def test_what_is_not_there_is_said(client, run, written: str, wrong: str):
+    answer = client.get(f"/runs/logged/{run[0]}/Slow/log?{wrong}")
+    assert answer.status_code == 502 and "Not to be had" in answer.text
+
+
+def test_a_person_follows_a_log_and_finds_a_line(page, cloud: Cloud, console: str, run):
+    base, store = console.partition("/?")[0], cloud.endpoint.app.logs
+    stream = f"{run[1]}/algo-8-1700000000"
+    store.append(GROUP, stream, [f"line {i}" for i in range(100)])
+    page.goto(f"{base}/runs/logged/{run[0]}/Slow/log?host=algo-8")
+    box = page.locator(".log.whole")
+    for i in range(100, 103):
+        store.append(GROUP, stream, [f"line {i}"])
+        page.locator(".said", has_text=f"line {i}").wait_for()
+    assert page.locator(".said").count() == 103
+    assert page.locator(".said").last.is_visible() and box.evaluate("e => e.scrollTop") == 0
+    box.evaluate("e => { e.scrollTop = -500 }")
+    at = page.locator(".said").nth(70).bounding_box()["y"]
+    store.append(GROUP, stream, ["line 103", "line 104"])
+    page.locator(".said", has_text="line 104").wait_for(state="attached")
+    now = page.locator(".said").nth(70).bounding_box()["y"]
+    assert abs(now - at) < 5, "who reads further up stays there"
+    assert faults(page) == []
+    page.get_by_label("search").fill("line 7")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=looked through")
+    with page.context.expect_page() as opened:
+        page.locator(".l > a").first.click(modifiers=["Control"])
+    tab = opened.value
+    tab.wait_for_selector(".l.marked >> text=line 7")
+    assert faults(tab) == []
+    assert tab.locator(".l.marked").is_visible()
+
+
+def test_curves_move_while_a_job_trains(page, cloud: Cloud, console: str, run):
+    arn = cloud.sm.list_pipeline_executions(PipelineName="logged")["PipelineExecutionSummaries"][0]
+    metadata = until(
+        lambda: _metadata(cloud, arn["PipelineExecutionArn"], "Train").get("TrainingJob")
+    )
+    job, store = metadata["Arn"].rpartition("/")[2], cloud.endpoint.app.logs
+    group = "/aws/sagemaker/TrainingJobs"
+    stream = until(lambda: store.streams(group, f"{job}/"))[0].name
+    store.append(group, stream, [f"step {i} loss={1 / i}" for i in range(1, 20)] + ["loss=nan"])
+    page.goto(f"{console.partition('/?')[0]}/runs/logged/{run[0]}/Train")
+    curve = page.get_by_role("img", name="train:loss")
+    curve.wait_for()
+    before = curve.locator("path.line").get_attribute("d")
+    store.append(group, stream, ["step 20 loss=7"])
+    page.get_by_role("cell", name="7", exact=True).first.wait_for()
+    assert curve.locator("path.line").get_attribute("d") != before
+    assert page.locator("path.lost").count() == 1
+    assert faults(page) == []

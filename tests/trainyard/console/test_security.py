@@ -1,0 +1,48 @@
+"""Who is let in, and what every answer says to the browser."""
+
+import pytest
+
+KEY = "/?key=key"
+
+
+def test_the_key_opens_the_console_and_leaves_the_address(client):
+    answer = client.get("/runs?key=key&status=Failed")
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/runs?status=Failed")
+    cookie = answer.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    assert "=key;" not in cookie
+    assert client.get("/runs").status_code == 200
+
+
+@pytest.mark.parametrize("address", ["/runs", "/?key=", "/?key=wrong", "/static/console.js"])
+def test_nothing_is_shown_without_the_key(client, address: str):
+    client.delete_cookie("trainyard-")
+    answer = client.application.test_client().get(address)
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+def test_foreign_pages_and_hosts_are_refused_even_with_the_key(client, headers: dict[str, str]):
+    assert client.get(KEY, headers=headers).status_code == 403
+    assert client.get("/runs", headers=headers).status_code == 403
+
+
+def test_what_changes_something_comes_from_one_of_our_pages(client):
+    assert client.post("/events/x", json={}).status_code == 403
+    assert (
+        client.post("/events/x", json={}, headers={"Origin": "http://localhost"}).status_code == 404
+    )
+
+
+def test_every_answer_forbids_scripts_of_others(client):
+    for address in ("/runs", "/nowhere", "/static/console.css"):
+        policy = client.get(address).headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy

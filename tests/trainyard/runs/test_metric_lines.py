@@ -1,0 +1,82 @@
+"""Metrics of strangers' logs: what their MetricDefinitions find, at what step."""
+
+import math
+
+import pytest
+
+from trainyard.runs.metric_lines import Found, definitions, found, hint
+
+
+def read(regexes: dict[str, str], line: str) -> Found | None:
+    entries = [{"Name": name, "Regex": regex} for name, regex in regexes.items()]
+    return found(definitions({"AlgorithmSpecification": {"MetricDefinitions": entries}}), line)
+
+
+@pytest.mark.parametrize(
+    ("regex", "text"),
+    [
+        (r"(?:^|\s)loss=([0-9.]+)", "loss="),
+        (r"'loss': ([0-9\.]+)", "'loss': "),
+        (r".*\[[0-9]+\].*#011train-rmse:([-+]?[0-9]*\.?[0-9]+).*", ""),
+        (r"Train_acc=(.*?);", "Train_acc="),
+        (r"loss=(\d+)|error=(\d+)", ""),
+        (r"steps?=(\d+)", "step"),
+        (r"val[_-]loss: (\S+)", "val"),
+        (r"(?i)loss: (\S+)", ""),
+    ],
+)
+def test_a_hint_is_in_every_line_that_the_expression_finds(regex: str, text: str):
+    assert hint(regex) == text
+
+
+@pytest.mark.parametrize(
+    ("regexes", "line", "values", "counter", "step"),
+    [
+        (
+            {"loss": r"'loss': ([0-9.e-]+)", "grad": r"'grad_norm': (\S+),"},
+            "{'loss': 0.5123, 'grad_norm': nan, 'learning_rate': 4.9e-05, 'epoch': 0.02}",
+            {"loss": 0.5123, "grad": math.nan},
+            "epoch",
+            0.02,
+        ),
+        (
+            {"train:rmse": r".*\[[0-9]+\].*#011train-rmse:([-+]?[0-9]*\.?[0-9]+).*"},
+            "[7]#011train-rmse:0.25#011validation-rmse:0.5",
+            {"train:rmse": 0.25},
+            "round",
+            7,
+        ),
+        (
+            {"step": r"step=(\d+)", "train:loss": r"loss=(\S+)"},
+            "step=120 loss=inf",
+            {"step": 120, "train:loss": math.inf},
+            "step",
+            120,
+        ),
+        (
+            {"acc": r"accuracy: ([0-9.]+)"},
+            "  10%|#\r Epoch 3/10 accuracy: 0.91\n",
+            {"acc": 0.91},
+            "epoch",
+            3,
+        ),
+        ({"Train_acc": r"Train_acc=(.*?);"}, "Train_acc=0.9;", {"Train_acc": 0.9}, "", None),
+        ({"gone": r"x=(\d+)?"}, "x=", None, "", None),
+        ({"loss": r"loss (\S+)"}, "loss nothing", None, "", None),
+        ({"bad": r"loss=([0-9", "none": "loss"}, "loss=1", None, "", None),
+    ],
+)
+def test_a_stranger_s_line_is_read(regexes, line: str, values, counter: str, step: float | None):
+    one = read(regexes, line)
+    if values is None:
+        assert one is None
+        return
+    assert one is not None and (one.counter, one.step) == (counter, step)
+    assert one.values == pytest.approx(values, nan_ok=True)
+
+
+def test_values_of_each_rank_stand_on_a_metric_line():
+    line = "step=3 loss=1 own_seconds.rank0=0.1 own_seconds.rank12=nan own_seconds.rank1=x"
+    one = read({"loss": r"loss=(\S+)"}, line)
+    assert one is not None
+    assert [rank for name, rank, _ in one.by_rank if name == "own_seconds"] == [0, 12]

@@ -1,0 +1,47 @@
+"""Show all pipelines, runs and models in the browser, from AWS or from the emulator.
+
+trainyard console [--port P] [--region R] [--write]
+
+Prints an address of this machine with a key; serves until Ctrl-C. It looks where the AWS CLI would:
+at the emulator when its lines are in the environment, else at AWS, and there it changes nothing
+without --write.
+"""
+
+import signal
+import threading
+from typing import Annotated
+
+import typer
+
+from trainyard.console.account import Account
+from trainyard.console.application import NONE, Application
+from trainyard.console.security import key_of_emulator
+from trainyard.console.server import serving
+from trainyard.terminal import console
+
+PortOption = Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 is any free one.")]
+RegionOption = Annotated[str | None, typer.Option(help="Region, when the environment has none.")]
+WriteOption = Annotated[
+    bool, typer.Option("--write", help="On AWS: start, stop, approve …, each after a question.")
+]
+
+
+def main(port: PortOption = 0, region: RegionOption = None, write: WriteOption = False) -> None:
+    """Show all pipelines, runs and models in the browser; serves until Ctrl-C."""
+    serve(port, region, write, NONE)
+
+
+def serve(port: int, region: str | None, write: bool, application: Application) -> None:
+    """Print the address and serve until Ctrl-C, with what ``application`` brings to the pages.
+
+    Raises:
+        ServiceError: the port is in use.
+    """
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    account = Account(region)
+    account.may_write = write or account.is_emulator
+    with serving(account, key_of_emulator(), port, application) as address:
+        console.print(f"console on {address}", highlight=False)
+        stopped.wait()

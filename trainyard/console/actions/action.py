@@ -1,0 +1,142 @@
+"""A proposal: what an action would do, on what it rests, and how it is carried out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from botocore import xform_name
+
+from trainyard.console.account import Account
+from trainyard.service import service_errors
+
+
+def told_by(field: str) -> str:
+    """Stands in a call's arguments for what will be typed in that field."""
+    return f"‹{field}›"
+
+
+ONCE = "‹this form's own id›"
+"""Stands in a call's arguments for what makes that a double click does it once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of SageMaker's API, exactly as it is made."""
+
+    operation: str
+    """As in the API reference: ``StopPipelineExecution``."""
+
+    arguments: Mapping[str, Any]
+    resources: tuple[str, ...]
+    """ARNs that IAM asks the permission for."""
+
+    def made(self, account: Account, once: str) -> dict[str, Any]:
+        """Make the call; its answer.
+
+        Raises:
+            ServiceError: AWS refused.
+        """
+        given = {k: once if value == ONCE else value for k, value in self.arguments.items()}
+        with service_errors("this was not done"):
+            answer: dict[str, Any] = getattr(account.sagemaker, xform_name(self.operation))(**given)
+        return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """What a person types or chooses."""
+
+    name: str
+    label: str
+    value: str = ""
+    kind: Literal["line", "text", "choice"] = "line"
+    choices: Sequence[tuple[str, str]] = ()
+    """(value, words) of a choice."""
+
+    hint: str = ""
+    required: bool = False
+    shown: bool = False
+    """Whether the proposal shows what it does: with another value it is shown again first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows that the page shows."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What would be done, as things are now and with what was typed."""
+
+    title: str
+    button: str
+    does: Sequence[str]
+    """Sentences: what of it follows."""
+
+    state: Mapping[str, str]
+    """What it rests on: name → value. It is not carried out when one of them has changed."""
+
+    calls: Sequence[Call] = ()
+    back: str
+    """The page of what it is about."""
+
+    then: Callable[[Mapping[str, Any]], str] | None = None
+    """The last call's answer → the page to go to; back, where there is none."""
+
+    fields: Sequence[Field] = ()
+    wrong: Mapping[str, str] = field(default_factory=dict)
+    """Field → why its value cannot be taken."""
+
+    tables: Sequence[Table] = ()
+    impossible: str = ""
+    """Why it cannot be done as things are; there is no button then."""
+
+    own: Callable[[], Mapping[str, Any]] | None = None
+    """What an application does in place of the calls; raises TrainyardError where it refuses."""
+
+    @property
+    def seen(self) -> dict[str, str]:
+        """The values of the fields that the proposal shows the consequences of."""
+        return {one.name: one.value for one in self.fields if one.shown}
+
+    def carried_out(self, account: Account, once: str) -> str:
+        """Do it; the page to go to.
+
+        Raises:
+            TrainyardError: AWS or the application refused.
+        """
+        answer: Mapping[str, Any] = {}
+        if self.own is not None:
+            answer = self.own()
+        else:
+            for call in self.calls:
+                answer = call.made(account, once)
+        account.forget()
+        return self.then(answer) if self.then else self.back
+
+
+Propose = Callable[[Account, Mapping[str, str], Mapping[str, str]], Proposal]
+"""(account, what the address names, what was typed; empty at first) → what would be done.
+
+It raises ServiceError when there is no such thing, KeyError when the address does not name it."""
+
+_ACTIONS: dict[str, Propose] = {}
+
+
+def action(name: str) -> Callable[[Propose], Propose]:
+    """The function proposes the action of that name, which stands in the address."""
+
+    def noted(propose: Propose) -> Propose:
+        _ACTIONS[name] = propose
+        return propose
+
+    return noted
+
+
+def known_actions() -> Mapping[str, Propose]:
+    """Every action by its name, of the modules that are imported."""
+    return _ACTIONS

@@ -1,0 +1,203 @@
+"""Approve a model package, reject it, or go back from a group's champion to the one before."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flask import url_for
+
+from trainyard.common.errors import TrainyardError
+from trainyard.console.account import Account
+from trainyard.console.actions.action import ONCE, Call, Field, Proposal, action, told_by
+from trainyard.console.application import owner
+from trainyard.console.registry import Champion, champion, described, place_of
+from trainyard.console.wording import said_at
+
+LONGEST = 1024
+"""Characters of an ApprovalDescription (botocore's model)."""
+
+APPROVE_WITH = "approve_with"
+"""Customer metadata of a package that only a command approves, which checks it: the command."""
+
+
+@action("approve")
+def approve(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
+    """UpdateModelPackage, unless the package is an application's that has rules of its own."""
+    package = described(account, about["package"])
+    now = _champion(account, package)
+    comment = _comment(typed, "Why you approve it; it is recorded with the package.")
+    refused = _not_approvable(package)
+    mine = owner("approve", package)
+    does = [_becomes(package, now)]
+    if mine and not refused:
+        try:
+            does += mine.says(package)
+        except TrainyardError as error:
+            refused = str(error)
+    elif not refused:
+        refused = _elsewhere(package)
+    return Proposal(
+        title=f"Approve {_name(package)}",
+        button="Approve",
+        does=does,
+        state=_state(package, now),
+        calls=[_update(package, "Approved", comment.value if typed else told_by("Comment"))],
+        back=_page(package),
+        fields=[comment],
+        wrong=_wrong(comment),
+        impossible=refused,
+        own=(lambda: mine.do(package, typed)) if mine else None,
+    )
+
+
+@action("reject")
+def reject(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
+    """UpdateModelPackage."""
+    package = described(account, about["package"])
+    now = _champion(account, package)
+    comment = _comment(typed, "Why you reject it; it is recorded with the package.", required=True)
+    rejected = package.get("ModelApprovalStatus") == "Rejected"
+    return Proposal(
+        title=f"Reject {_name(package)}",
+        button="Reject",
+        does=[_falls(package, now), "Endpoints that serve it go on serving it."],
+        state=_state(package, now),
+        calls=[_update(package, "Rejected", comment.value if typed else told_by("Comment"))],
+        back=_page(package),
+        fields=[comment],
+        wrong=_wrong(comment),
+        impossible="It is Rejected already." if rejected else "",
+    )
+
+
+@action("roll-back")
+def roll_back(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
+    """Rejects the group's champion."""
+    group = about["group"]
+    now = champion(account, group)
+    if now.arn is None:
+        return Proposal(
+            title=f"Roll back {group}",
+            button="Roll back",
+            does=(),
+            state={"champion": "none"},
+            back=url_for("models.group", group=group),
+            impossible=f"No version of {group} is Approved, so there is nothing to go back from.",
+        )
+    found = reject(account, {"package": now.arn}, typed)
+    return Proposal(
+        title=f"Roll back {group}: reject {place_of(now.arn)[1]}, its champion",
+        button="Roll back",
+        does=found.does,
+        state=found.state,
+        calls=found.calls,
+        back=url_for("models.group", group=group),
+        fields=found.fields,
+        wrong=found.wrong,
+    )
+
+
+def _elsewhere(package: Mapping[str, Any]) -> str:
+    """Who approves it, where this console does not; empty where it does."""
+    command = (package.get("CustomerMetadataProperties") or {}).get(APPROVE_WITH)
+    if not command:
+        return ""
+    return (
+        f"This package says that {command} approves it, after checks that this console does not "
+        f"know. Run: {command} {package['ModelPackageArn']}; or open its own console."
+    )
+
+
+def _champion(account: Account, package: Mapping[str, Any]) -> Champion:
+    group = package.get("ModelPackageGroupName")
+    return champion(account, group) if group else Champion(None, None)
+
+
+def _becomes(package: Mapping[str, Any], now: Champion) -> str:
+    """What follows from an approval: the newest Approved version of a group is its champion."""
+    group, version = package.get("ModelPackageGroupName"), package.get("ModelPackageVersion", 0)
+    if not group:
+        return "The package is Approved. It is in no group, so it follows no other."
+    if now.arn is None:
+        return f"Version {version} is the first Approved one of {group}: it is its champion then."
+    other = place_of(now.arn)[1]
+    if other.isdecimal() and int(other) > version:
+        return (
+            f"Version {version} is Approved, too, but the newest Approved version stays {other}. "
+            f"To go back to {version}, reject what is Approved after it."
+        )
+    return f"Version {version} becomes the newest Approved version of {group}, in place of {other}."
+
+
+def _falls(package: Mapping[str, Any], now: Champion) -> str:
+    group, version = package.get("ModelPackageGroupName"), package.get("ModelPackageVersion")
+    if package.get("ModelPackageArn") != now.arn:
+        return (
+            "The package is Rejected; the champion stays as it is."
+            if group
+            else ("The package is Rejected.")
+        )
+    if now.before is None:
+        return f"Version {version} is the only Approved one: {group} has no champion then."
+    before = place_of(now.before)[1]
+    return f"Version {version} is the champion of {group}; then version {before} is, as before it."
+
+
+def _comment(typed: Mapping[str, str], hint: str, required: bool = False) -> Field:
+    return Field(
+        name="comment",
+        label="Comment",
+        kind="text",
+        value=typed.get("comment", ""),
+        hint=hint,
+        required=required,
+    )
+
+
+def _wrong(comment: Field) -> dict[str, str]:
+    if comment.required and not comment.value.strip():
+        return {"comment": "Say why."}
+    if len(comment.value) > LONGEST:
+        return {"comment": f"It has {len(comment.value)} characters; AWS takes {LONGEST}."}
+    return {}
+
+
+def _not_approvable(package: Mapping[str, Any]) -> str:
+    status = package.get("ModelPackageStatus", "Completed")
+    if status != "Completed":
+        return f"Its status is {status}; only what is Completed can be approved."
+    return "It is Approved already." if package.get("ModelApprovalStatus") == "Approved" else ""
+
+
+def _update(package: Mapping[str, Any], status: str, comment: str) -> Call:
+    arn = package["ModelPackageArn"]
+    why = {"ApprovalDescription": comment} if comment else {}
+    return Call(
+        operation="UpdateModelPackage",
+        arguments={
+            "ModelPackageArn": arn,
+            "ModelApprovalStatus": status,
+            **why,
+            "ClientToken": ONCE,
+        },
+        resources=(arn,),
+    )
+
+
+def _state(package: Mapping[str, Any], now: Champion) -> dict[str, str]:
+    return {
+        "approval status": str(package.get("ModelApprovalStatus", "none")),
+        "status": str(package.get("ModelPackageStatus", "none")),
+        "last change": said_at(package.get("LastModifiedTime")),
+        "comment": str(package.get("ApprovalDescription", "")),
+        "champion": now.arn or "none",
+        "champion before it": now.before or "none",
+    }
+
+
+def _name(package: Mapping[str, Any]) -> str:
+    return " version ".join(place_of(package["ModelPackageArn"]))
+
+
+def _page(package: Mapping[str, Any]) -> str:
+    group, version = place_of(package["ModelPackageArn"])
+    return url_for("models.version", group=group, version=version)

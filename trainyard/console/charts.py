@@ -1,0 +1,339 @@
+"""Charts of any metric as inline SVG, drawn on the server and readable without it.
+
+A series is told apart by its colour and its dashes, both of which the style sheet gives by class,
+so that they follow dark mode. Whoever can't see a chart has its description and its table.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from markupsafe import Markup
+
+from trainyard.console.scales import Point, Scale, around, is_shown, thinned
+from trainyard.console.wording import figure, plain
+
+Item = TypeVar("Item")
+Series = tuple[str, Sequence[Point]]
+"""Its name, and its points (x, y) in the order in which they are joined. y may be NaN or infinite:
+the line has a gap there, and a mark at the edge."""
+
+COLOURS, DASHES = 8, 7
+"""How many the style sheet has (``.c0`` …, ``.d0`` …); without a common divisor, so that so many
+series as their product have each their own pair."""
+
+LEFT, RIGHT, TOP, BOTTOM = 62, 10, 10, 34
+"""Pixels round the plot: for the ticks' texts and the names of the axes."""
+
+DOTS = 40
+"""Points of a chart, at most, that say their value when the pointer is on them."""
+
+MARKS = 60
+"""Marks of a chart, at most, for values without a place."""
+
+CELLS = 60
+"""Values in the table below a chart, about; of more points every n-th is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plot:
+    """What is common to one chart's parts."""
+
+    x: str
+    across: Scale
+    up: Scale
+
+    def at(self, point: Point) -> str:
+        return f"{self.across(point[0]):.1f},{self.up(point[1]):.1f}"
+
+
+def line_chart(
+    key: str,
+    title: str,
+    series: Sequence[Series],
+    *,
+    x: str = "step",
+    y: str = "",
+    log: bool = False,
+    size: tuple[int, int] = (480, 220),
+) -> Markup:
+    """A figure with one line for each series, a legend if there are several, and a table.
+
+    Args:
+        key: what the ids in it begin with: alone on its page, and the same whenever it is made.
+        x: name of what is across, with its unit; ``y``: of what is up.
+        log: whether the values are up on a logarithmic scale; those ≤ 0 are marked as gaps then.
+        size: pixels across and up; it becomes smaller where there is less room.
+    """
+    placed = [(name, [point for point in points if is_shown(point[0])]) for name, points in series]
+    has_place = (lambda v: is_shown(v) and v > 0) if log else is_shown
+    plot = _plot(placed, has_place, x, log, size)
+    drawn = [_line(plot, i, points, has_place) for i, (_, points) in enumerate(placed)]
+    body = [*_grid(plot), *drawn, *_marks(plot, placed, has_place), *_dots(plot, placed, has_place)]
+    return _figure(key, title, placed, plot, y, size, body)
+
+
+def stacked_chart(
+    key: str,
+    title: str,
+    series: Sequence[Series],
+    *,
+    x: str = "step",
+    y: str = "",
+    size: tuple[int, int] = (480, 220),
+) -> Markup:
+    """A figure with one band for each series, each on top of those before it, from zero.
+
+    The series have the same x; where one of them has no value, the whole stack has a gap.
+    """
+    tops = _stacked(series)
+    up = [point[1] for _, points in tops for point in points]
+    across = [point[0] for _, points in tops[:1] for point in points]
+    width, height = size
+    plot = _Plot(
+        x,
+        around(across, LEFT, width - RIGHT, room=0),
+        around([0.0, *up], height - BOTTOM, TOP, room=0),
+    )
+    floor = [(at, 0.0) for at in across]
+    bands = []
+    for i, (_, points) in enumerate(tops):
+        bands.append(_band(plot, i, floor, points))
+        floor = list(points)
+    body = [*bands, *_grid(plot), *_numbers(plot, tops)]
+    return _figure(key, title, series, plot, y, size, body, bands=True)
+
+
+def _plot(
+    series: Sequence[Series],
+    has_place: Callable[[float], bool],
+    x: str,
+    log: bool,
+    size: tuple[int, int],
+) -> _Plot:
+    across = [point[0] for _, points in series for point in points]
+    up = [point[1] for _, points in series for point in points if has_place(point[1])]
+    width, height = size
+    return _Plot(
+        x,
+        around(across, LEFT, width - RIGHT, room=0.01),
+        around(up, height - BOTTOM, TOP, is_log=log),
+    )
+
+
+def _grid(plot: _Plot) -> Iterator[Markup]:
+    """Ticks with their texts, and the lines at them."""
+    left, right, bottom = plot.across.start, plot.across.stop, plot.up.start
+    for value, text in plot.up.ticks(5):
+        yield Markup(
+            '<path class="grid" d="M{0:.0f} {2:.1f}H{1:.0f}"/><text x="{3:.0f}" y="{4:.1f}" '
+            'text-anchor="end">{5}</text>'
+        ).format(left, right, plot.up(value), left - 6, plot.up(value) + 4, text)
+    for value, text in plot.across.ticks(6):
+        yield Markup(
+            '<path class="grid" d="M{0:.1f} {1:.0f}v4"/><text x="{0:.1f}" y="{2:.0f}" '
+            'text-anchor="middle">{3}</text>'
+        ).format(plot.across(value), bottom, bottom + 17, text)
+
+
+def _line(plot: _Plot, i: int, points: Sequence[Point], has_place: Callable[[float], bool]) -> str:
+    """The series as a path, which begins anew after each gap; a point between gaps is a dot."""
+    parts = []
+    for run in _runs(points, has_place):
+        spots = [plot.at(point) for point in thinned(run, plot.across)]
+        parts.append(f"M{spots[0]}" + ("h.1" if len(spots) == 1 else "L" + " ".join(spots[1:])))
+    return Markup('<path class="line {}" d="{}"/>').format(_class(i), "".join(parts))
+
+
+def _runs(points: Sequence[Point], has_place: Callable[[float], bool]) -> Iterator[Sequence[Point]]:
+    run: list[Point] = []
+    for point in points:
+        if has_place(point[1]):
+            run.append(point)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _marks(
+    plot: _Plot, series: Sequence[Series], has_place: Callable[[float], bool]
+) -> Iterator[Markup]:
+    """What has no place: a triangle at the top for +inf, at the foot for -inf, a cross for NaN."""
+    lost = [
+        (i, name, point)
+        for i, (name, points) in enumerate(series)
+        for point in points
+        if not has_place(point[1])
+    ]
+    for i, name, (x, y) in _some(lost, MARKS):
+        at, low, high = plot.across(x), plot.up.start - 4, plot.up.stop + 4
+        shape = f"M{at - 4:.1f} {low - 4:.0f}l8 8m0 -8l-8 8"
+        if y == math.inf or y > 0:
+            shape = f"M{at - 4:.1f} {high + 4:.0f}h8l-4 -7z"
+        elif y < 0:
+            shape = f"M{at - 4:.1f} {low - 4:.0f}h8l-4 7z"
+        yield Markup('<path class="lost {}" d="{}"><title>{}</title></path>').format(
+            _class(i), shape, _said(plot, name, (x, y))
+        )
+
+
+def _dots(
+    plot: _Plot, series: Sequence[Series], has_place: Callable[[float], bool]
+) -> Iterator[Markup]:
+    """Points that say their value; they are seen where there are so few that they can be."""
+    each = DOTS // max(1, len(series))
+    for i, (name, points) in enumerate(series):
+        placed = [point for point in points if has_place(point[1])]
+        seen = "" if len(placed) <= each // 2 else " unseen"
+        for point in _some(placed, each):
+            yield Markup('<circle class="dot {}{}" cx="{}" cy="{}" r="{}">').format(
+                _class(i), seen, *plot.at(point).split(","), 2.5 if not seen else 6
+            ) + Markup("<title>{}</title></circle>").format(_said(plot, name, point))
+
+
+def _said(plot: _Plot, name: str, point: Point) -> str:
+    return f"{plain(name)}: {figure(float(point[1]))} at {plot.x} {figure(float(point[0]))}"
+
+
+def _stacked(series: Sequence[Series]) -> list[Series]:
+    """Each series with those before it added, at the points where all have a finite value."""
+    if not series:
+        return []
+    whole = [
+        column
+        for column in zip(*(points for _, points in series), strict=True)
+        if all(is_shown(value) for point in column for value in point)
+    ]
+    tops: list[Series] = []
+    sums = [0.0] * len(whole)
+    for i, (name, _) in enumerate(series):
+        sums = [so_far + max(0.0, column[i][1]) for so_far, column in zip(sums, whole, strict=True)]
+        tops.append((name, [(column[0][0], y) for column, y in zip(whole, sums, strict=True)]))
+    return tops
+
+
+def _band(plot: _Plot, i: int, floor: Sequence[Point], top: Sequence[Point]) -> Markup:
+    forth = [plot.at(point) for point in thinned(top, plot.across)]
+    back = [plot.at(point) for point in thinned(floor, plot.across)][::-1]
+    return Markup('<path class="band {}" d="M{}Z"/>').format(_class(i), " ".join(forth + back))
+
+
+def _numbers(plot: _Plot, tops: Sequence[Series]) -> Iterator[Markup]:
+    """Each band's number in the legend, at its right end, where there is room for it."""
+    floor = 0.0
+    for i, (_, points) in enumerate(tops):
+        if not points:
+            return
+        top = points[-1][1]
+        if plot.up(floor) - plot.up(top) >= 13:
+            yield Markup(
+                '<text class="number" x="{:.0f}" y="{:.1f}" text-anchor="end">{}</text>'
+            ).format(plot.across.stop - 4, (plot.up(floor) + plot.up(top)) / 2 + 4, i + 1)
+        floor = top
+
+
+def _figure(
+    key: str,
+    title: str,
+    series: Sequence[Series],
+    plot: _Plot,
+    y: str,
+    size: tuple[int, int],
+    body: Sequence[str],
+    bands: bool = False,
+) -> Markup:
+    width, height = size
+    svg = Markup(
+        '<svg viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
+        'aria-labelledby="{key}-title {key}-desc"><title id="{key}-title">{title}</title>'
+        '<desc id="{key}-desc">{desc}</desc>{body}<text class="axis" x="{right}" y="{bottom}" '
+        'text-anchor="end">{x}</text></svg>'
+    ).format(
+        **{"w": width, "h": height, "key": key, "title": plain(title), "x": plot.x},
+        **{"desc": _described(series, plot.x), "body": Markup("").join(body)},
+        **{"right": width - RIGHT, "bottom": height - 3},
+    )
+    caption = Markup("<strong>{}</strong>{}").format(plain(title), f" ({y})" if y else "")
+    legend = _legend(series, bands) if len(series) > 1 else ""
+    return Markup('<figure class="chart"><figcaption>{}</figcaption>{}{}{}</figure>').format(
+        caption, svg, legend, _table(key, title, series, plot.x)
+    )
+
+
+def _legend(series: Sequence[Series], bands: bool) -> Markup:
+    items = Markup("").join(
+        Markup(
+            '<li><svg class="key" viewBox="0 0 28 10" width="28" height="10" aria-hidden="true">'
+            '<path class="{} {}" d="{}"/></svg>{}</li>'
+        ).format(
+            "band" if bands else "line",
+            _class(i),
+            "M0 0H28V10H0Z" if bands else "M0 5H28",
+            f"{i + 1} {plain(name)}" if bands else plain(name),
+        )
+        for i, (name, _) in enumerate(series)
+    )
+    return Markup('<ul class="legend">{}</ul>').format(items)
+
+
+def _described(series: Sequence[Series], x: str) -> str:
+    """What a person who can't see the lines is told of them."""
+    told = []
+    for name, points in series[:10]:
+        known = [point for point in points if is_shown(point[1])]
+        if not known:
+            told.append(f"{plain(name)} has no value.")
+            continue
+        low, high = min(known, key=_up), max(known, key=_up)
+        told.append(
+            f"{plain(name)}: {len(points)} points, from {figure(float(known[0][1]))} to "
+            f"{figure(float(known[-1][1]))}, lowest {figure(float(low[1]))} at {x} "
+            f"{figure(float(low[0]))}, highest {figure(float(high[1]))} at {x} "
+            f"{figure(float(high[0]))}."
+        )
+    return " ".join(told) + (f" And {len(series) - 10} more." if len(series) > 10 else "")
+
+
+def _up(point: Point) -> float:
+    return point[1]
+
+
+def _table(key: str, title: str, series: Sequence[Series], x: str) -> Markup:
+    """The same as numbers."""
+    by_x = [dict(points) for _, points in series]
+    every = sorted({at for points in by_x for at in points})
+    rows = list(_some(every, max(10, CELLS // max(1, len(series)))))
+    head = Markup("").join(
+        Markup('<th class="n" scope="col">{}</th>').format(plain(name)) for name, _ in series
+    )
+    body = Markup("").join(
+        Markup('<tr><th class="n" scope="row">{}</th>{}</tr>').format(
+            figure(float(at)),
+            Markup("").join(
+                Markup('<td class="n">{}</td>').format(figure(points.get(at))) for points in by_x
+            ),
+        )
+        for at in rows
+    )
+    some = f"numbers ({len(rows)} of {len(every)} points)" if len(rows) < len(every) else "numbers"
+    return Markup(
+        '<details id="{}-table"><summary>{}</summary><div class="scroll" tabindex="0" role="region"'
+        ' aria-label="{}"><table><thead><tr><th class="n" scope="col">{}</th>{}</tr></thead>'
+        "<tbody>{}</tbody></table></div></details>"
+    ).format(key, some, f"numbers of {plain(title)}", x, head, body)
+
+
+def _some(items: Sequence[Item], most: int) -> Iterator[Item]:
+    """At most so many of them, evenly, with the first and the last."""
+    if len(items) <= most:
+        yield from items
+        return
+    for k in range(most):
+        yield items[round(k * (len(items) - 1) / max(1, most - 1))]
+
+
+def _class(i: int) -> str:
+    return f"c{i % COLOURS} d{i % DASHES}"

@@ -1,0 +1,141 @@
+"""The metrics of a training job as a table, with the best beside the last, and as curves."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+from flask import render_template
+from markupsafe import Markup
+
+from trainyard.console.account import Account
+from trainyard.console.charts import Series, line_chart, stacked_chart
+from trainyard.console.curves.groups import Group, base, groups
+from trainyard.console.curves.reading import Metrics, read
+from trainyard.console.curves.samples import Sample, Samples
+from trainyard.runs.execution import Step
+from trainyard.runs.table import duration
+
+MOST = 24
+"""Plots that are drawn; of more metrics the table has the values."""
+
+RANKED = 4
+"""Plots with a curve of each rank, at most."""
+
+SIZE = (460, 200)
+
+
+def stamp(account: Account, step: Step) -> Hashable:
+    """Differs when the step's curves do.
+
+    Raises:
+        ServiceError: AWS refuses.
+    """
+    job = _job(step)
+    return read(account, job).version if job else None
+
+
+def curves(account: Account, step: Step) -> Markup:
+    """The metrics of the step's training job; empty where it is no such step, or has none yet.
+
+    Raises:
+        ServiceError: AWS refuses.
+    """
+    job = _job(step)
+    if not job:
+        return Markup()
+    found = read(account, job)
+    names = list(found.samples)
+    if not names and not found.slow:
+        return Markup()
+    drawn = groups(names)[:MOST]
+    plots = [_plot(found, i, group) for i, group in enumerate(drawn)]
+    by_rank = list(found.by_rank.items())[:RANKED]
+    first = next((i for i, group in enumerate(drawn) if group.whole), len(drawn) - 1) + 1
+    plots[first:first] = [_ranks(found, i, name, of) for i, (name, of) in enumerate(by_rank)]
+    rows = [(name, found.samples[name]) for name in names]
+    until = None if found.until is None else datetime.fromtimestamp(found.until / 1000, UTC)
+    html = render_template(
+        "curves.html.j2",
+        **{"plots": Markup("").join(plots), "rows": rows, "metrics": found, "until": until},
+        **{"more": max(0, len(groups(names)) - MOST), "where": partial(at, found)},
+    )
+    return Markup(html)  # made by a template, which has escaped it
+
+
+def _job(step: Step) -> str:
+    """The name of the step's training job; empty where it has none."""
+    return step.job[1] if step.job and step.job[0] == "TrainingJob" else ""
+
+
+def _plot(metrics: Metrics, i: int, group: Group) -> Markup:
+    key = f"curve-{i}"
+    if group.whole:
+        x, series = _parts(metrics, group)
+        return stacked_chart(key, group.title, series, x=x, y="seconds", size=SIZE)
+    x, series = lines(metrics, group.names)
+    return line_chart(key, group.title, series, x=x, size=SIZE)
+
+
+def lines(metrics: Metrics, names: Sequence[str]) -> tuple[str, list[Series]]:
+    """The name of what is across, and the curves of these metrics.
+
+    Across is what the job counts where every value stands beside it, and else the time.
+    """
+    every = [(name, list(metrics.samples[name].all)) for name in names]
+    return _across(metrics, every)
+
+
+def _across(
+    metrics: Metrics, every: Sequence[tuple[str, list[Sample]]]
+) -> tuple[str, list[Series]]:
+    samples = [one for _, some in every for one in some]
+    if metrics.counter and all(one.step is not None for one in samples):
+        return metrics.counter, [
+            (name, [(one.step or 0.0, one.value) for one in some]) for name, some in every
+        ]
+    begin = min((some.all[0].at for some in list(metrics.samples.values()) if some.all), default=0)
+    end = max((one.at for one in samples), default=begin)
+    unit, length = _unit((end - begin) / 1000)
+    return f"{unit} since the first value", [
+        (name, [((one.at - begin) / 1000 / length, one.value) for one in some])
+        for name, some in every
+    ]
+
+
+def _unit(seconds: float) -> tuple[str, int]:
+    if seconds < 300:
+        return "seconds", 1
+    return ("minutes", 60) if seconds < 4 * 3600 else ("hours", 3600)
+
+
+def _parts(metrics: Metrics, group: Group) -> tuple[str, list[Series]]:
+    """The parts at the moments that all of them have, and what is left of the whole."""
+    known = {
+        name: {(one.at, one.step or 0.0): one for one in list(metrics.samples[name].all)}
+        for name in (group.whole, *group.names)
+    }
+    moments = sorted(set.intersection(*(set(one) for one in known.values())))
+    every = [(base(name), [known[name][at] for at in moments]) for name in group.names]
+    rest = [
+        known[group.whole][at]._replace(
+            value=max(0.0, known[group.whole][at].value - sum(some[i].value for _, some in every))
+        )
+        for i, at in enumerate(moments)
+    ]
+    return _across(metrics, [*every, ("the rest of a step", rest)])
+
+
+def _ranks(metrics: Metrics, i: int, name: str, ranks: Mapping[int, Samples]) -> Markup:
+    every = [(f"rank {rank}", list(one.all)) for rank, one in sorted(ranks.items())]
+    x, series = _across(metrics, every)
+    return line_chart(f"ranks-{i}", f"{name} of each rank", series, x=x, size=SIZE)
+
+
+def at(metrics: Metrics, sample: Sample | None) -> str:
+    """Where a sample is: at its step, or so long after the job's first value."""
+    if sample is None:
+        return ""
+    if sample.step is not None and metrics.counter:
+        return f"at {metrics.counter} {sample.step:g}"
+    begin = min(some.all[0].at for some in list(metrics.samples.values()) if some.all)
+    return f"after {duration((sample.at - begin) / 1000)}"

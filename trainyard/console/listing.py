@@ -1,0 +1,248 @@
+"""What of all runs a page of the list shows: as its address asks."""
+
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from werkzeug.datastructures import MultiDict
+
+from trainyard.console.index import Index
+from trainyard.console.run_record import Run
+
+ROWS = (50, 100, 200, 500)
+"""Runs a page may have; the first where nothing is asked."""
+
+PARAMETER = "p."
+"""What the names of columns and filters that are parameters begin with."""
+
+COLUMNS = ("pipeline", "status", "started", "duration", "cost")
+"""Shown where no columns are asked for, beside the run's name and the parameters that differ."""
+
+MORE = ("id", "description", "reason")
+"""Shown where they are asked for."""
+
+MOST = 8
+"""Parameters that are shown where no columns are asked for."""
+
+_CONDITION = re.compile(r"(!=|>=|<=|=|>|<)?\s*(.*)", re.DOTALL)
+Cost = Callable[[str, Run], float | None]
+"""USD of the run with that ARN so far, as far as it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What an address asks of the list."""
+
+    words: tuple[str, ...] = ()
+    """All of which a run must have somewhere, in lower case."""
+    pipeline: str = ""
+    statuses: tuple[str, ...] = ()
+    since: float = -math.inf
+    until: float = math.inf
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """Parameter → ``=1``, ``!=1``, ``>0.1``, …, or a text that its value has."""
+    sort: str = "-started"
+    """A column; with a hyphen before it, the highest first."""
+    columns: tuple[str, ...] = ()
+    """None: those that differ."""
+    page: int = 1
+    rows: int = ROWS[0]
+    faults: tuple[str, ...] = ()
+    """What was not understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One page of the runs that were found."""
+
+    runs: Sequence[tuple[str, Run]]
+    """With their ARNs."""
+    found: int
+    page: int
+    pages: int
+    columns: Sequence[str]
+    parameters: Sequence[str]
+    """All that the found runs have, those with the most different values first."""
+
+
+def asked(args: MultiDict[str, str]) -> Query:
+    """The query of an address; what it does not say, or says wrongly, is as by default."""
+    faults: list[str] = []
+    conditions = {
+        name.removeprefix(PARAMETER): value.strip()
+        for name, value in args.items()
+        if name.startswith(PARAMETER) and value.strip()
+    }
+    for name, condition in conditions.items():
+        if condition[0] in "<>" and _number(_CONDITION.sub(r"\2", condition)) is None:
+            faults.append(f"{name}: {condition} compares with something that is no number")
+    rows = _whole(args, "rows", faults)
+    return Query(
+        words=tuple(args.get("q", "").casefold().split()),
+        pipeline=args.get("pipeline", ""),
+        statuses=tuple(args.getlist("status")),
+        since=_moment(args, "since", -math.inf, faults),
+        until=_moment(args, "until", math.inf, faults),
+        conditions=conditions,
+        sort=args.get("sort") or "-started",
+        columns=tuple(dict.fromkeys(args.getlist("col"))),
+        page=max(1, _whole(args, "page", faults) or 1),
+        rows=min(max(1, rows or ROWS[0]), ROWS[-1]),
+        faults=tuple(faults),
+    )
+
+
+def _whole(args: Mapping[str, str], name: str, faults: list[str]) -> int | None:
+    text = args.get(name, "")
+    if text and not (text.isdecimal() and len(text) < 10):
+        faults.append(f"{name}={text} is not a whole number")
+        return None
+    return int(text) if text else None
+
+
+def _moment(args: Mapping[str, str], name: str, otherwise: float, faults: list[str]) -> float:
+    if not (text := args.get(name, "")):
+        return otherwise
+    try:
+        return datetime.fromisoformat(text).timestamp()  # without a zone: this machine's
+    except (ValueError, OverflowError):
+        faults.append(f"{name}={text} is not a time such as 2026-11-22T09:30")
+        return otherwise
+
+
+def listing(index: Index, query: Query, cost: Cost) -> Listing:
+    """The page of the runs that the query asks for; the last one where it asks for a later."""
+    found = [(arn, run) for arn, run in index.runs() if _is_asked(index, query, arn, run)]
+    parameters = _parameters(run for _, run in found)
+    _sort(found, query.sort, cost)
+    pages = max(1, math.ceil(len(found) / query.rows))
+    page = min(query.page, pages)
+    return Listing(
+        runs=found[(page - 1) * query.rows : page * query.rows],
+        found=len(found),
+        page=page,
+        pages=pages,
+        columns=query.columns or _default(parameters),
+        parameters=list(parameters),
+    )
+
+
+def _default(parameters: Mapping[str, int]) -> list[str]:
+    """The usual columns, and the parameters that differ; where none does, those that there are."""
+    differing = [name for name, values in parameters.items() if values > 1]
+    return [*COLUMNS, *(f"{PARAMETER}{name}" for name in (differing or [*parameters])[:MOST])]
+
+
+def _parameters(runs: Iterable[Run]) -> dict[str, int]:
+    """Parameter → how many different values it has; those of the most runs first."""
+    seen: dict[tuple[str, ...], list[set[str]]] = {}
+    having: Counter[tuple[str, ...]] = Counter()
+    for run in runs:
+        values = seen.get(run.names)
+        if values is None:
+            values = seen[run.names] = [set() for _ in run.names]
+        having[run.names] += 1
+        for known, value in zip(values, run.values, strict=True):
+            known.add(value)
+    found: dict[str, set[str]] = {}
+    often: Counter[str] = Counter()
+    for names, each in seen.items():
+        for name, known in zip(names, each, strict=True):
+            found.setdefault(name, set()).update(known)
+            often[name] += having[names]
+    return {name: len(found[name]) for name, _ in often.most_common()}
+
+
+def _is_asked(index: Index, query: Query, arn: str, run: Run) -> bool:
+    return (
+        (not query.pipeline or run.pipeline == query.pipeline)
+        and (not query.statuses or run.status in query.statuses)
+        and query.since <= run.started <= query.until
+        and all(_holds(run.parameter(name), said) for name, said in query.conditions.items())
+        and (not query.words or _has(text_of(arn, run, index.tags(arn)), query.words))
+    )
+
+
+def text_of(arn: str, run: Run, tags: str) -> str:
+    """All by which a run is searched, in lower case."""
+    found = (arn, run.pipeline, run.name, run.status, run.description, run.reason, tags)
+    given = (f"{name}={value}" for name, value in zip(run.names, run.values, strict=True))
+    return "\n".join((*found, *given)).casefold()
+
+
+def _has(text: str, words: Iterable[str]) -> bool:
+    return all(word in text for word in words)
+
+
+def _holds(value: str | None, condition: str) -> bool:
+    """Whether a parameter's value is what was asked; numbers compare as numbers."""
+    match = _CONDITION.fullmatch(condition)
+    assert match is not None  # it matches any text
+    sign, wanted = match[1], match[2]
+    if value is None:
+        return sign == "!="
+    if sign is None:
+        return wanted.casefold() in value.casefold()
+    one, other = _number(value), _number(wanted)
+    if one is not None and other is not None:
+        return _COMPARISONS[sign](one, other)
+    return sign in ("=", "!=") and _COMPARISONS[sign](value, wanted)
+
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": lambda one, other: one == other,
+    "!=": lambda one, other: one != other,
+    ">": lambda one, other: one > other,
+    "<": lambda one, other: one < other,
+    ">=": lambda one, other: one >= other,
+    "<=": lambda one, other: one <= other,
+}
+
+
+def _number(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _sort(found: list[tuple[str, Run]], by: str, cost: Cost) -> None:
+    """In place; what has no value of the column comes last, whichever the direction."""
+    column, descending = by.removeprefix("-"), by.startswith("-")
+    value = _value(column, cost)
+    found.sort(key=lambda one: one[1].started, reverse=True)  # where the column is the same
+    having = [(known, one) for one in found if (known := value(*one)) is not None]
+    lacking = [one for one in found if value(*one) is None]
+    having.sort(key=lambda pair: pair[0], reverse=descending)
+    found[:] = [one for _, one in having] + lacking
+
+
+def _value(column: str, cost: Cost) -> Callable[[str, Run], Any]:
+    """What a column sorts by; numbers come before texts."""
+    now = time.time()
+    if column == "cost":
+        return cost
+    if column.startswith(PARAMETER):
+        return lambda arn, run: _comparable(run.parameter(column.removeprefix(PARAMETER)))
+    return {
+        "duration": lambda arn, run: run.seconds(now),
+        "pipeline": lambda arn, run: run.pipeline.casefold(),
+        "name": lambda arn, run: run.name.casefold(),
+        "id": lambda arn, run: run.id,
+        "status": lambda arn, run: run.status,
+        "description": lambda arn, run: run.description.casefold() or None,
+        "reason": lambda arn, run: run.reason.casefold() or None,
+    }.get(column, lambda arn, run: run.started)
+
+
+def _comparable(value: str | None) -> tuple[bool, float, str] | None:
+    if value is None:
+        return None
+    number = _number(value)
+    return number is None, number or 0.0, value.casefold()

@@ -1,0 +1,130 @@
+"""What changes something: each asks once, with what it will do on the page that asks.
+
+The page has a form whose token says what it has shown. The action is carried out while all that it
+rests on is as it was shown; else the page says what has moved, and asks anew.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Blueprint, redirect, render_template, request
+from werkzeug.exceptions import BadRequest, Forbidden, NotFound
+from werkzeug.wrappers import Response
+
+from trainyard.common.errors import TrainyardError
+from trainyard.console import actions
+from trainyard.console.account import account
+from trainyard.console.actions import form
+from trainyard.console.actions.action import Proposal, known_actions
+from trainyard.console.actions.denied import missing
+from trainyard.registration import import_modules
+from trainyard.service import service_errors
+
+import_modules(actions.__name__, actions.__path__)
+
+page = Blueprint("actions", __name__)
+
+REMEMBERED = 1_000
+"""Forms that were carried out, and are not again."""
+
+
+class _Done:
+    """Forms that were carried out → where they led; a second click waits for the first."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._where: OrderedDict[str, tuple[threading.Lock, list[str]]] = OrderedDict()
+
+    def of(self, once: str) -> tuple[threading.Lock, list[str]]:
+        with self.lock:
+            found = self._where.setdefault(once, (threading.Lock(), []))
+            while len(self._where) > REMEMBERED:
+                self._where.popitem(last=False)
+            return found
+
+
+done = _Done()
+
+
+@page.get("/do")
+def choose() -> str:
+    """Every pipeline, to start one."""
+    _refuse_read_only()
+    with service_errors("listing the pipelines"):
+        pages = account().sagemaker.get_paginator("list_pipelines").paginate()
+        found = [one for each in pages for one in each.get("PipelineSummaries") or ()]
+    return render_template("choose.html.j2", pipelines=found)
+
+
+@page.get("/do/<action>")
+def ask(action: str) -> str:
+    """What the action would do, and a button that does it."""
+    return _shown(action, _proposal(action, {}))
+
+
+@page.post("/do/<action>")
+def do(action: str) -> Response | str | tuple[str, int]:
+    """Do it, if things are as the form has shown them."""
+    _refuse_read_only()
+    seen = form.read(request.form.get("token", ""), action, request.args.to_dict())
+    lock, where = done.of(seen.once)
+    with lock:
+        if not where:
+            account().forget()
+            proposal = _proposal(action, request.form.to_dict())
+            if told := _why_not(proposal, seen):
+                status, more = told
+                return _shown(action, proposal, **more), status
+            try:
+                where.append(proposal.carried_out(account(), seen.once))
+            except TrainyardError as error:
+                denied = missing(str(error), proposal.calls)
+                return _shown(action, proposal, refused=str(error), denied=denied), 502
+    return redirect(where[0], 303)
+
+
+def _why_not(proposal: Proposal, seen: form.Seen) -> tuple[int, dict[str, Any]] | None:
+    """(status, what the page says) where it is not done; None where it is."""
+    if request.form.get("only") == "show":
+        return 200, {}
+    now = {**proposal.state, "who does it": account().caller}
+    if moved := form.moved({**seen.state, "who does it": seen.caller}, now):
+        return 409, {"moved": moved}
+    if proposal.impossible:
+        return 409, {}
+    if proposal.wrong:
+        return 422, {}
+    if proposal.seen != seen.typed:
+        return 200, {"unseen": True}
+    return None
+
+
+def _proposal(action: str, typed: Mapping[str, str]) -> Proposal:
+    _refuse_read_only()
+    if (propose := known_actions().get(action)) is None:
+        raise NotFound(f"There is no action {action}.")
+    try:
+        return propose(account(), request.args.to_dict(), typed)
+    except KeyError as missing_part:
+        if missing_part.args[0] in request.args:
+            raise
+        raise BadRequest(f"The address of {action} lacks {missing_part}.") from None
+
+
+def _shown(action: str, proposal: Proposal, **more: Any) -> str:
+    caller = account().caller
+    told = {"moved": (), "refused": "", "denied": None, "unseen": False, **more}
+    tried = request.method == "POST"
+    token = form.token(action, request.args.to_dict(), proposal.state, proposal.seen, caller)
+    return render_template(
+        "actions.html.j2", proposal=proposal, token=token, caller=caller, tried=tried, **told
+    )
+
+
+def _refuse_read_only() -> None:
+    if not account().may_write:
+        raise Forbidden(
+            "This console is read only. Start it with trainyard console --write to change anything."
+        )

@@ -1,0 +1,131 @@
+"""The log of a step's job: its end as it grows, any part of it, what is looked for in it."""
+
+import re
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from flask import Blueprint, Response, abort, render_template, request
+from markupsafe import Markup
+
+from trainyard.console import live
+from trainyard.console.account import Account, account
+from trainyard.console.logs import lines
+from trainyard.console.logs.html import Rows
+from trainyard.console.logs.search import Query, search
+from trainyard.console.logs.streams import Stream, chosen, labels, streams
+from trainyard.console.logs.tail import KEPT, polled, tail
+from trainyard.runs.execution import Step
+
+page = Blueprint("log", __name__)
+
+LATE = timedelta(minutes=2)
+"""How long after a step's end lines of its job may still come."""
+
+PARTS = ("line", "before", "after", "from", "q", "level")
+"""Parameters that ask for another part than the log's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the address says."""
+
+    account: Account
+    where: dict[str, str]
+    step: Step
+    streams: list[Stream]
+    stream: Stream | None
+
+
+def _asked(pipeline: str, execution: str, step: str) -> _Asked:
+    here = account()
+    found = here.step(pipeline, execution, step)
+    every = streams(here, found)
+    one = chosen(every, request.args.get("host", ""), request.args.get("job", ""))
+    where = {"pipeline": pipeline, "execution": execution, "step": step}
+    return _Asked(here, where, found, every, one)
+
+
+def _stamp(pipeline: str, execution: str, step: str) -> Hashable:
+    if any(request.args.get(name) for name in PARTS):
+        return None
+    asked = _asked(pipeline, execution, step)
+    ended = asked.step.ended
+    if ended is not None and datetime.now(UTC) - ended > LATE:
+        return None
+    return polled(asked.account, asked.stream) if asked.stream else "no log yet"
+
+
+@live.page(page, "/runs/<pipeline>/<execution>/<step>/log", template="log.html.j2", stamp=_stamp)
+def log(pipeline: str, execution: str, step: str) -> live.Fragments:
+    """The part of the log that is asked for, and what leads to the others."""
+    asked, args = _asked(pipeline, execution, step), request.args
+    query = Query(args.get("q", "").strip(), args.get("level", ""))
+    row = Rows(asked.where, asked.stream, args.get("wrap", "")) if asked.stream else None
+    told = {"asked": asked, "labels": labels(asked.streams), "row": row, "query": query}
+    head = render_template("log/head.html.j2", **told, wrap=args.get("wrap", ""))
+    if asked.stream is None or row is None:
+        return {"head": head, "about": "", "lines": live.Growing("", ())}
+    if query:
+        return {"head": head, **_searched(asked.account, asked.stream, row, query)}
+    if any(args.get(name) for name in PARTS):
+        return {"head": head, **_part(asked.account, asked.stream, row)}
+    polled(asked.account, asked.stream)  # what was read while it was followed may not be all
+    end = tail(asked.account, asked.stream)
+    shown = end.lines
+    first = shown[0][1].id if shown and end.has_older else ""
+    above = render_template("log/about.html.j2", page=row.page, older=first, newer="", is_end=True)
+    numbered = [(n, row(line)) for n, line in shown]
+    return {"head": head, "about": "", "lines": live.Growing(end.epoch, numbered, above)}
+
+
+def _part(account: Account, stream: Stream, row: Rows) -> live.Fragments:
+    """The lines before, after or around another, or the log's first."""
+    args = request.args
+    marked = args.get("line", "")
+    if marked:
+        found = lines.around(account, stream, marked, KEPT)
+    elif args.get("before"):
+        found = lines.before(account, stream, args["before"], KEPT)
+    elif args.get("after"):
+        found = lines.after(account, stream, args["after"], KEPT)
+    else:
+        found = lines.beginning(account, stream, KEPT)
+    older = found.lines[0].id if found.has_older and found.lines else ""
+    newer = found.lines[-1].id if found.has_newer and found.lines else ""
+    return {
+        "about": render_template(
+            "log/about.html.j2", page=row.page, older=older, newer=newer, is_end=False
+        ),
+        "lines": Markup("").join(row(line, marked) for line in found.lines),
+    }
+
+
+def _searched(account: Account, stream: Stream, row: Rows, query: Query) -> live.Fragments:
+    since = request.args.get("from", "")
+    found = search(account, stream, query, int(since) if since.isdecimal() else 0)
+    return {
+        "about": render_template("log/found.html.j2", page=row.page, found=found, query=query),
+        "lines": Markup("").join(row(line) for line in found.lines),
+    }
+
+
+@page.get("/runs/<pipeline>/<execution>/<step>/log/whole")
+def whole(pipeline: str, execution: str, step: str) -> Response:
+    """One line, or without ``line`` the whole log, as text and as it is."""
+    asked, line = _asked(pipeline, execution, step), request.args.get("line", "")
+    stream = asked.stream
+    if stream is None:
+        abort(404, f"step {step} has no log")
+    if line:
+        text = lines.event(asked.account, stream, line).get("message", "")
+        return Response(text, content_type="text/plain; charset=utf-8")
+
+    def every() -> Iterator[str]:
+        for event in lines.events(asked.account, stream):
+            yield event.get("message", "") + "\n"
+
+    name = re.sub(r"[^\w.-]", "_", f"{step}-{stream.own}.log")
+    answer = Response(every(), content_type="text/plain; charset=utf-8")
+    answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer

@@ -1,0 +1,29 @@
+"""One execution, as it goes."""
+
+from collections.abc import Hashable
+
+from flask import Blueprint, render_template
+
+from trainyard.console import live, reading
+from trainyard.console.account import account
+from trainyard.console.application import application
+from trainyard.console.overview import Overview
+
+page = Blueprint("run", __name__)
+PARTS = ("head", "why", "graph", "timeline", "steps", "panels", "about")
+"""The page's fragments, each with a template of that name."""
+
+
+def _stamp(pipeline: str, execution: str) -> Hashable:
+    return reading.stamp(account(), pipeline, execution)
+
+
+@live.page(page, "/runs/<pipeline>/<execution>", template="run.html.j2", stamp=_stamp)
+def run(pipeline: str, execution: str) -> live.Fragments:
+    """How the execution stands: its head, why it failed, graph, timeline, steps, panels."""
+    return fragments(reading.read(account(), pipeline, execution, application().panels))
+
+
+def fragments(run: Overview) -> live.Fragments:
+    """The HTML of each of ``PARTS``."""
+    return {name: render_template(f"run/{name}.html.j2", run=run) for name in PARTS}

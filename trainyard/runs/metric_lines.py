@@ -1,0 +1,131 @@
+"""MetricDefinitions: which numbers a line of a job's log holds, and where in the training it is."""
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.expressions import Expression
+
+LONGEST = 4_000
+"""Characters of a line in which metrics are looked for."""
+
+STEPS = ("step", "global_step", "iteration", "iter", "round", "epoch")
+"""Names of what counts how far a training is, without what is before a colon."""
+
+_COUNTER = re.compile(
+    r"\b(?:global_)?(step|iteration|iter|round|epoch)s?\b['\"]?\s{0,2}[:=#\[(]?\s{0,2}(\d+(?:\.\d+)?)",
+    re.IGNORECASE,
+)
+_XGBOOST = re.compile(r"^\s*\[(\d+)\](?:\s|#011)")
+_BY_RANK = re.compile(r"(?:^|\s)(\w+)\.rank(\d{1,5})=(\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One metric's."""
+
+    name: str
+    pattern: Expression
+    hint: str
+    """What every line has that the pattern finds; empty where that is not known."""
+
+    def value(self, line: str) -> float | None:
+        """The number that the pattern's first group finds in the line."""
+        if self.hint not in line or (match := self.pattern.search(line)) is None:
+            return None
+        try:
+            return float(match[1])
+        except (TypeError, ValueError):
+            return None
+
+
+def definitions(job: Mapping[str, Any]) -> list[Definition]:
+    """Those of DescribeTrainingJob's answer; what is no regular expression with a group is none."""
+    found = (job.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ()
+    return [one for one in map(_definition, found) if one is not None]
+
+
+def _definition(entry: Mapping[str, Any]) -> Definition | None:
+    try:
+        pattern = Expression(str(entry.get("Regex", "")))
+    except ValueError:  # AWS's dialect has what ours has not
+        return None
+    if not pattern.groups:
+        return None
+    return Definition(str(entry.get("Name", "")), pattern, hint(pattern.text))
+
+
+def given_up(known: Iterable[Definition]) -> list[str]:
+    """What people are told of the metrics whose expressions took too long."""
+    return [one.pattern.told(one.name) for one in known if one.pattern.is_given_up]
+
+
+def hint(regex: str) -> str:
+    """The literal text with which a regular expression begins, after what may be before a word.
+
+    A line without it is passed over in a fraction of the time that the expression takes.
+    """
+    rest = re.sub(r"^(?:\(\?:\^\|\\s\)|\^|\.\*\??|\\b|\\s\*)+", "", regex)
+    literal = re.match(r"[\w =:'\",/-]*", rest)
+    found = literal[0] if literal else ""
+    following = rest[len(found) : len(found) + 1]
+    if following and following in "?*{":
+        found = found[:-1]  # the last character may be missing
+    return "" if _has_choice(rest) else found
+
+
+def _has_choice(regex: str) -> bool:
+    """Whether a | stands outside of all brackets."""
+    depth, in_set = 0, False
+    for part in re.findall(r"\\.|.", regex, re.DOTALL):
+        if in_set:
+            in_set = part != "]"
+        elif part == "[":
+            in_set = True
+        elif part in "()":
+            depth += 1 if part == "(" else -1
+        elif part == "|" and depth == 0:
+            return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one line holds."""
+
+    values: Mapping[str, float]
+    counter: str
+    """What ``step`` counts: ``step``, ``epoch``, …; empty without one."""
+    step: float | None
+    by_rank: Sequence[tuple[str, int, float]]
+    """Name, rank and value of each ``<name>.rank<rank>=<number>`` beside the metrics."""
+
+
+def found(known: Iterable[Definition], message: str) -> Found | None:
+    """What a line holds; None where that is no metric."""
+    line = message[-LONGEST:].rstrip("\r\n").rpartition("\r")[2] if "\r" in message else message
+    line = line[:LONGEST]
+    values = {one.name: value for one in known if (value := one.value(line)) is not None}
+    if not values:
+        return None
+    counter, step = _counted(values, line)
+    return Found(values, counter, step, list(_by_rank(line)))
+
+
+def _counted(values: Mapping[str, float], line: str) -> tuple[str, float | None]:
+    for name, value in values.items():
+        if (short := name.rpartition(":")[2].lower()) in STEPS:
+            return short, value
+    if match := _COUNTER.search(line):
+        return match[1].lower(), float(match[2])
+    if match := _XGBOOST.match(line):
+        return "round", float(match[1])
+    return "", None
+
+
+def _by_rank(line: str) -> Iterator[tuple[str, int, float]]:
+    for name, rank, value in _BY_RANK.findall(line) if ".rank" in line else ():
+        with contextlib.suppress(ValueError):  # no number
+            yield name, int(rank), float(value)
