@@ -1,17 +1,31 @@
 """What many tests need: running our command lines as a user does, and an emulator to talk to."""
 
+import contextlib
+import functools
+import importlib
+import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from hypothesis import settings
 
 # No deadlines: a busy machine is no defect of the code under test.
 settings.register_profile("trainyard", deadline=None)
 settings.load_profile("trainyard")
+
+# botocore parses a service's model anew for each session, and each module has sessions of its own.
+_parsed = functools.lru_cache(64)(functools.partial(JSONFileLoader.load_file, JSONFileLoader()))
+_fresh = JSONFileLoader.load_file
+# A client of S3 takes the bucket out of its model's addresses, and the emulator reads them there.
+JSONFileLoader.load_file = lambda loader, path: (
+    _fresh(loader, path) if re.search("/data/s3/.*/service-2$", path) else _parsed(path)
+)
 
 CHECKOUT = Path(__file__).parent.parent
 LONG = """
@@ -47,6 +61,7 @@ trainyard/emulator/test_search.py
 trainyard/emulator/test_s3.py trainyard/emulator/tuning/test_tunings.py
 trainyard/parity
 trainyard/permissions/test_roles.py trainyard/plan/test_diff.py trainyard/plan/test_pictures.py
+trainyard/runs/test_announcing.py
 trainyard/runs/test_watch.py trainyard/test_pytest_plugin.py trainyard/test_yaml_text.py
 trainyard/validate/rules/test_rules.py trainyard/validate/test_faults.py test_rooms.py
 """.split()
@@ -91,6 +106,37 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
         )
 
     return run
+
+
+def called(module: str, *arguments: str) -> subprocess.CompletedProcess:
+    """What ``python -m module ARGUMENTS`` does, in this process, in this process's environment.
+
+    The start of an interpreter that loads the SDK takes seconds: a test that is about what a verb
+    does, and not about how it is started, need not wait for another one.
+    """
+    from trainyard.terminal import run
+
+    out, errors = io.StringIO(), io.StringIO()
+    status: int | str | None = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        try:
+            run(importlib.import_module(module).main, module, arguments)
+        except SystemExit as end:
+            status = end.code
+    return subprocess.CompletedProcess(
+        [module, *arguments], int(status or 0), out.getvalue(), errors.getvalue()
+    )
+
+
+def process(emulator, home: Path, name: str, *arguments: str) -> subprocess.CompletedProcess:
+    """Run one of our verbs on the emulator as a user does: in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", f"pipelines.{name}", *arguments],
+        env=clean_environment() | emulator.env | {"HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="module")

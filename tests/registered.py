@@ -34,6 +34,7 @@ SETTINGS = [
     "train.loop.max_steps=4",
     "train.loop.warmup_steps=1",
     "train.loop.validation_samples=8",
+    "pipeline.overridable=[GateMaxBitsPerByte]",
     "gate={max_bits_per_byte: 8.5}",
 ]
 
@@ -131,7 +132,7 @@ def another(champion: str = "none", **parameters: str) -> str:
     """ARN of a package that one more run of the pipeline registers."""
     execution = Execution(start(GROUP, parameters, champion=champion))
     while (found := execution.describe())["PipelineExecutionStatus"] not in ENDED:
-        time.sleep(0.1)
+        time.sleep(0.3)
     arn = model_package(execution.steps())
     assert arn, found
     return arn

@@ -68,7 +68,6 @@ def ran(flights, emulator, s3, tmp_path_factory):
         env=clean_environment() | emulator.env | {"HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
     )  # fmt: skip
 

@@ -121,7 +121,7 @@ class Run:
     def __init__(self, cloud, arn: str) -> None:
         self._cloud, self.execution = cloud, Execution(arn)
         while (found := self.execution.describe())["PipelineExecutionStatus"] == "Executing":
-            time.sleep(0.2)
+            time.sleep(0.5)
         self.status, self.reason = found["PipelineExecutionStatus"], found.get("FailureReason")
         self.steps = {step.name: step for step in self.execution.steps()}
         assert "Gate" in self.steps, found

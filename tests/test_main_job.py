@@ -1,17 +1,20 @@
 """The main job on the emulator, small: what our verbs, the AWS CLI and the SDK see of one run."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import boto3
 import psutil
 import pytest
 
 from pipelines.corpora.stdlib import pack
-from tests.conftest import clean_environment
+from tests.conftest import AWS_NAMES, called, clean_environment, process
 
 pytestmark = pytest.mark.slow
 
@@ -27,38 +30,42 @@ SMALL = [
     "gate={max_bits_per_byte: 8.5, visible_checks: true}",
     "pipeline.overridable=[MaxSteps, GateMaxBitsPerByte]",
 ]
-RECIPE = ["--recipe", "recipes/laptop.yaml"]
 
 
 @pytest.fixture(scope="module")
-def verb(emulator, tmp_path_factory):
-    """Run one of our verbs as a user does: ``verb("upsert", "--start")``."""
-    home = tmp_path_factory.mktemp("home")
-
-    def run(name: str, *arguments: str, recipe: bool = True, settings=SMALL, timeout=120):
-        overrides = [word for setting in settings for word in ("--set", setting)]
-        return subprocess.run(
-            [sys.executable, "-m", f"pipelines.{name}", *(RECIPE + overrides if recipe else []),
-             *arguments],
-            env=clean_environment() | emulator.env | {"HOME": str(home)},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )  # fmt: skip
-
-    return run
+def home(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="module")
-def deployed(aws, verb):
+def verb(emulator, home) -> Iterator[Callable[..., subprocess.CompletedProcess]]:
+    """Run one of our verbs with the recipe and these settings: ``verb("upsert", "--start")``."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(AWS_NAMES)]:
+            patch.delenv(name)
+        for name, value in (emulator.env | {"HOME": str(home)}).items():
+            patch.setenv(name, value)
+
+        def run(name: str, *arguments: str, recipe: bool = True, settings=SMALL):
+            given = of_recipe(settings) if recipe else []
+            return called(f"pipelines.{name}", *given, *arguments)
+
+        yield run
+
+
+def of_recipe(settings: list[str], recipe: str = "recipes/laptop.yaml") -> list[str]:
+    return ["--recipe", recipe, *(word for setting in settings for word in ("--set", setting))]
+
+
+@pytest.fixture(scope="module")
+def deployed(aws, emulator, home):
     """The corpus uploaded, the pipeline upserted, started and watched to its end."""
     texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 40) for n in range(40)]
     s3 = aws("s3")
     s3.create_bucket(Bucket=BUCKET)
     for name, content in pack(iter(texts)).items():
         s3.put_object(Bucket=BUCKET, Key=f"raw/python-stdlib/{name}", Body=content)
-    return verb("upsert", "--start", "--wait")
+    return process(emulator, home, "upsert", *of_recipe(SMALL), "--start", "--wait")
 
 
 def execution_arn(done: subprocess.CompletedProcess) -> str:
@@ -169,10 +176,10 @@ def test_an_unknown_parameter_is_named_with_the_nearest(deployed, verb):
 
 
 def test_watch_finds_the_newest_execution_and_the_report_shows_it(deployed, verb, tmp_path):
-    watched = verb("watch", recipe=False, settings=[])
+    watched = verb("watch", recipe=False)
     assert "run " in watched.stdout
     out = tmp_path / "report.html"
-    done = verb("report", execution_arn(deployed), "--out", str(out), recipe=False, settings=[])
+    done = verb("report", execution_arn(deployed), "--out", str(out), recipe=False)
     assert done.returncode == 0, done.stderr
     page = out.read_text()
     assert "optimizer step" in page and "bits per byte" in page
@@ -203,24 +210,18 @@ def test_the_plain_aws_cli_sees_pipeline_steps_job_and_package(deployed, emulato
     assert described["ModelPackageStatus"] == "Completed"
 
 
-def test_the_sdks_own_start_wait_and_list_steps_work(deployed, run_python, emulator):
-    code = """
-import boto3
-from sagemaker.core.workflow.pipeline_context import PipelineSession
-from sagemaker.mlops.workflow.pipeline import Pipeline
-session = PipelineSession(boto_session=boto3.Session(), default_bucket="trainyard-laptop")
-pipeline = Pipeline(name="trainyard-laptop", sagemaker_session=session)
-execution = pipeline.start(parameters={"ChampionArn": "none"})
-execution.wait(delay=1, max_attempts=60)
-print(sorted(step["StepName"] for step in execution.list_steps()))
-print(execution.describe()["PipelineExecutionStatus"])
-"""
-    done = run_python("-c", code, env=emulator.env)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines()[-2:] == [
-        "['Evaluate', 'Gate', 'Register', 'Shard', 'Train', 'Verdict']",
-        "Succeeded",
-    ]
+def test_the_sdks_own_start_wait_and_list_steps_work(deployed, verb):
+    from sagemaker.core.workflow.pipeline_context import PipelineSession
+    from sagemaker.mlops.workflow.pipeline import Pipeline
+
+    session = PipelineSession(boto_session=boto3.Session(), default_bucket="trainyard-laptop")
+    pipeline = Pipeline(name="trainyard-laptop", sagemaker_session=session)
+    execution = pipeline.start(parameters={"ChampionArn": "none"})
+    execution.wait(delay=1, max_attempts=240)
+    assert sorted(step["StepName"] for step in execution.list_steps()) == [
+        "Evaluate", "Gate", "Register", "Shard", "Train", "Verdict",
+    ]  # fmt: skip
+    assert execution.describe()["PipelineExecutionStatus"] == "Succeeded"
 
 
 LONG = [*SMALL[:3], "train.loop.max_steps=100000", *SMALL[4:]]
@@ -228,7 +229,7 @@ LONG = [*SMALL[:3], "train.loop.max_steps=100000", *SMALL[4:]]
 
 def wait_for_training(aws, state, execution: str) -> tuple[str, dict[str, int]]:
     """(job, host → process id) once the training has logged its first step."""
-    for _ in range(600):
+    for _ in range(800):
         steps = aws("sagemaker").list_pipeline_execution_steps(PipelineExecutionArn=execution)
         for step in steps["PipelineExecutionSteps"]:
             if step["StepName"] == "Train" and "TrainingJob" in step.get("Metadata", {}):
@@ -237,7 +238,7 @@ def wait_for_training(aws, state, execution: str) -> tuple[str, dict[str, int]]:
                 if described.get("FinalMetricDataList"):
                     nodes = state / "jobs" / job / "nodes.json"
                     return job, json.loads(nodes.read_text())
-        time.sleep(0.1)
+        time.sleep(0.3)
     raise AssertionError("the training did not start")
 
 
@@ -255,9 +256,9 @@ def test_a_killed_node_fails_the_step_and_nothing_is_left(deployed, verb, aws, s
     processes = descendants(nodes)
     assert len(processes) > 4  # two nodes, each with a driver, torchrun and a rank
     psutil.Process(nodes["algo-2"]).kill()
-    _, alive = psutil.wait_procs(processes, timeout=10)
+    _, alive = psutil.wait_procs(processes, timeout=60)
     assert alive == []
-    done = verb("watch", execution, recipe=False, settings=[])
+    done = verb("watch", execution, recipe=False)
     assert done.returncode != 0
     failure = re.search(r"Train failed: (.*)", done.stdout)[1]
     assert "algo-2" in failure and "SIGKILL" in failure
@@ -273,9 +274,9 @@ def test_a_stopped_run_ends_the_wait_with_a_failure_status(deployed, verb, aws, 
     aws("sagemaker").stop_pipeline_execution(
         PipelineExecutionArn=execution, ClientRequestToken="x" * 32
     )
-    done = verb("watch", execution, recipe=False, settings=[], timeout=150)
+    done = verb("watch", execution, recipe=False)
     assert done.returncode != 0 and "Stopped" in done.stdout
-    _, alive = psutil.wait_procs(processes, timeout=10)
+    _, alive = psutil.wait_procs(processes, timeout=60)
     assert alive == []
     verb("upsert")
 
@@ -294,13 +295,13 @@ def test_a_stopped_run_ends_the_wait_with_a_failure_status(deployed, verb, aws, 
 def test_bad_input_gives_one_clear_message(settings: str, expected: str, deployed, verb, aws):
     aws("s3").put_object(Bucket=BUCKET, Key="empty/part.jsonl", Body=b"")
     sets = [word for one in settings.split() for word in ("--set", one)]
-    done = verb("upsert", "--set", "pipeline.name=trainyard-bad", *sets, "--start", "--wait")
+    done = verb("upsert", *sets, "--start", "--wait")
     assert done.returncode == 1
     assert expected in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_script_that_raises_is_shown_with_its_error(deployed, verb, tmp_path):
+def test_a_script_that_raises_is_shown_with_its_error(deployed, emulator, home, tmp_path):
     package = tmp_path / "code" / "mine" / "broken"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
@@ -314,12 +315,10 @@ def test_a_script_that_raises_is_shown_with_its_error(deployed, verb, tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(Path("recipes/laptop.yaml").read_text())
     settings = [*SMALL, "pipeline.name=trainyard-raises", "workload.name=mine.broken",
-                "workload.source=code", "train.instance_count=1"]  # fmt: skip
-    overrides = [word for setting in settings for word in ("--set", setting)]
-    done = verb(
-        "upsert", "--recipe", str(recipe), *overrides, "--start", "--wait",
-        recipe=False, settings=[],
-    )  # fmt: skip
+                "workload.source=code", "shard.instance_count=1",
+                "train.instance_count=1"]  # fmt: skip
+    given = of_recipe(settings, str(recipe))
+    done = process(emulator, home, "upsert", *given, "--start", "--wait")
     assert done.returncode == 1
     assert "RuntimeError: this workload is broken" in done.stdout
 

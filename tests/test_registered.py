@@ -1,12 +1,13 @@
 """A registered model: verified, tampered with in every way, approved, deployed and asked."""
 
 import hashlib
+import html
 import io
 import json
 import math
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from benchmarks.tamperings.tamperings import KINDS, files, keys, tampered
 from pipelines.approve import approve, approve_automatically, approved, reject, roll_back
 from pipelines.compiling.assets import step_code
 from pipelines.compiling.locked import read
+from pipelines.showing.owners import OWNERS
 from pipelines.verify import training
 from pipelines.verify.evidence import Evidence
 from pipelines.verify.verify import QUICK, before_approval, first_mismatch, run_checks, verify
-from tests.conftest import CHECKOUT
+from tests.conftest import CHECKOUT, called
 from tests.harms import (
     TAMPERINGS,
     begun_elsewhere,
@@ -50,6 +52,9 @@ from tests.registered import (
     run_folder,
 )
 from trainyard.common.errors import GateError
+from trainyard.console.account import Account
+from trainyard.console.app import create
+from trainyard.console.application import Application, Owner
 
 pytestmark = pytest.mark.slow
 
@@ -161,7 +166,7 @@ def test_a_tampering_is_named(name: str, registered):
 
 def test_the_table_of_the_terminal_names_the_first_mismatch_and_exits_with_1(registered):
     with metadata_set(loss="0.1")(registered):
-        done = registered.python("pipelines.verify", registered.arn, "--quick")
+        done = called("pipelines.verify.__main__", registered.arn, "--quick")
     assert done.returncode == 1
     last = done.stdout.splitlines()[-1]
     assert last.startswith("metrics does not match: customer metadata loss is 0.1, evaluation.json")
@@ -262,8 +267,8 @@ def test_approval_rests_on_the_champion_of_the_verdict(registered):
 
 def test_a_run_with_overrides_is_approved_for_a_stated_reason_alone(registered):
     """Of this run: its parameter; of the pipeline: what its upsert set."""
-    arn = another(TrainInstanceType="ml.m5.xlarge")
-    said = "parameter TrainInstanceType was ml.m5.xlarge, the pipeline's is ml.m5.large"
+    arn = another(GateMaxBitsPerByte="8.25")
+    said = "parameter GateMaxBitsPerByte was 8.25, the pipeline's is 8.5"
     with pytest.raises(GateError, match=said) as refused:
         approve(arn)
     assert "--set train.loop.max_steps=4" in str(refused.value)
@@ -271,7 +276,7 @@ def test_a_run_with_overrides_is_approved_for_a_stated_reason_alone(registered):
         "ModelApprovalStatus"
     ] == "PendingManualApproval"  # fmt: skip
     done = registered.python("pipelines.approve", arn, "--reason", "asked by the board")
-    assert done.returncode == 0 and "override: parameter TrainInstanceType was" in done.stdout
+    assert done.returncode == 0 and "override: parameter GateMaxBitsPerByte was" in done.stdout
     told = registered.client("sagemaker").describe_model_package(ModelPackageName=arn)
     assert told["ApprovalDescription"].startswith("reason: asked by the board; ")
     reject(arn, "a test")
@@ -280,7 +285,7 @@ def test_a_run_with_overrides_is_approved_for_a_stated_reason_alone(registered):
 def test_a_recipe_of_the_approvers_own_names_what_differs(registered):
     sets = [word for setting in SETTINGS[:-1] for word in ("--set", setting)]
     ours = ["--recipe", "recipes/laptop.yaml", *sets, "--set", "gate={max_bits_per_byte: 1.5}"]
-    done = registered.python("pipelines.approve", registered.arn, *ours)
+    done = called("pipelines.approve", registered.arn, *ours)
     assert done.returncode == 1
     assert "recipe gate.max_bits_per_byte was 8.5, yours is 1.5" in done.stderr
 
@@ -298,7 +303,7 @@ def test_a_verdict_on_other_demands_than_the_recipes_is_no_verdict(registered, m
 def test_nothing_is_approved_automatically_unless_the_recipe_says_so(registered):
     execution = registered.metadata["execution"]
     assert approve_automatically(execution) is None
-    done = registered.python("pipelines.approve", "--execution", execution, "--automatic")
+    done = called("pipelines.approve", "--execution", execution, "--automatic")
     assert done.returncode == 1 and "register.approval: manual" in done.stderr
 
 
@@ -307,6 +312,35 @@ def test_a_package_that_does_not_verify_is_not_approved(registered):
         with pytest.raises(GateError, match="not approved: metrics does not match its record"):
             approve(registered.arn)
     assert registered.package["ModelApprovalStatus"] == "PendingManualApproval"
+
+
+def test_the_console_approves_by_the_same_checks_or_not_at_all(registered):
+    """One that knows nothing of us sends people to the command; ours does what the command does."""
+    assert registered.metadata["approve_with"] == "python -m pipelines.approve"
+    arn = another()
+
+    def asked(owners: Sequence[Owner], comment: str) -> str:
+        app = create(Account(may_write=True), "key", Application(owners=owners))
+        client, at = app.test_client(), f"/do/approve?package={arn}"
+        client.get("/?key=key")
+        shown = html.unescape(client.get(at).get_data(as_text=True))
+        token = re.search(r'name="token" value="([^"]+)"', shown)[1]
+        form = {"token": token, "comment": comment}
+        told = client.post(at, data=form, headers={"Origin": "http://localhost"})
+        return shown + html.unescape(told.get_data(as_text=True))
+
+    def status() -> str:
+        sagemaker = registered.client("sagemaker")
+        return sagemaker.describe_model_package(ModelPackageName=arn)["ModelApprovalStatus"]
+
+    assert f"Run: python -m pipelines.approve {arn}" in asked((), "I want it")
+    assert status() == "PendingManualApproval"
+    said = asked(OWNERS, "")
+    assert "Not as its recipe says: the pipeline was upserted with --set" in said
+    assert "Say why it is right all the same" in said and status() == "PendingManualApproval"
+    asked(OWNERS, WHY)
+    assert status() == "Approved"
+    reject(arn, "a test")
 
 
 def test_two_approvals_at_once_are_told(registered, monkeypatch):

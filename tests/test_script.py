@@ -3,16 +3,16 @@
 import io
 import json
 import re
-import subprocess
-import sys
 import tarfile
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.conftest import clean_environment
+from tests.conftest import called, process
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +36,7 @@ register: {model_package_group: mine}
 """
 TRAIN = """
 import argparse, os, signal, sys, time
+from functools import partial
 from pathlib import Path
 import numpy as np
 parser = argparse.ArgumentParser()
@@ -64,11 +65,12 @@ while done < arguments.epochs:
     weights, done = weights - 0.1 * x.T @ error / len(x), done + 1
     print(f"epoch={done} loss={(error ** 2).mean():.6f}", flush=True)
     if first and done == 3:
-        time.sleep(60)
+        time.sleep(600)
 np.save(Path(os.environ["SM_MODEL_DIR"]) / "weights.npy", weights)
 """
 SCORE = """
 import json, os
+from functools import partial
 from pathlib import Path
 import numpy as np
 weights = np.load(Path(os.environ["SM_MODEL_DIR"]) / "weights.npy")
@@ -98,17 +100,16 @@ def home(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def verb(emulator, home):
-    def run(name: str, *arguments: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, "-m", f"pipelines.{name}", *arguments],
-            env=clean_environment() | emulator.env | {"HOME": str(home)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+    return partial(process, emulator, home)
 
-    return run
+
+@pytest.fixture(scope="module")
+def here(emulator, home) -> Iterator[None]:
+    """This process talks to the emulator as ``verb`` does: for what ``called`` runs in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (emulator.env | {"HOME": str(home)}).items():
+            patch.setenv(name, value)
+        yield
 
 
 def lines(aws, job: str) -> list[str]:
@@ -127,11 +128,11 @@ def jobs(aws) -> list[str]:
     return [job["TrainingJobName"] for job in sorted(found, key=lambda job: job["CreationTime"])]
 
 
-def until(condition, seconds: float = 60):
+def until(condition, seconds: float = 240):
     limit = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < limit, "it did not happen"
-        time.sleep(0.1)
+        time.sleep(0.3)
     return found
 
 
@@ -201,17 +202,18 @@ def test_the_package_verifies(package, verb):
     assert "✓  artifact's training" in done.stdout and "✓  train split" in done.stdout
 
 
-def test_changed_training_data_are_found(package, verb, aws):
+def test_changed_training_data_are_found(package, here, aws):
     where = {"Bucket": BUCKET, "Key": "data/train/data.npy"}
     before = aws("s3").get_object(**where)["Body"].read()
     aws("s3").put_object(**where, Body=before[:-1] + b"?")
-    done = verb("verify", package, "--deep")
+    done = called("pipelines.verify.__main__", package, "--deep")
     aws("s3").put_object(**where, Body=before)
     assert done.returncode == 1 and "✗  train split" in done.stdout, done.stdout
 
 
-def test_an_unchanged_folder_is_answered_from_the_cache(package, verb, aws, home):
-    done = verb("upsert", "--recipe", str(home / "recipe.yaml"), "--start", "--wait")
+def test_an_unchanged_folder_is_answered_from_the_cache(package, here, aws, home):
+    recipe = str(home / "recipe.yaml")
+    done = called("pipelines.upsert", "--recipe", recipe, "--start", "--wait")
     assert "unchanged" in done.stdout and len(jobs(aws)) == 2, done.stdout
 
 

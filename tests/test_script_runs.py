@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.approve import approve
 from pipelines.definition import from_recipe
-from pipelines.showing.page import SECTIONS
+from pipelines.showing.page import PANELS
 from pipelines.start import start
 from pipelines.upsert import upsert
 from pipelines.verify.checks import Mismatch
@@ -23,9 +23,9 @@ from pipelines.verify.data import split
 from pipelines.verify.evidence import Evidence
 from pipelines.verify.verify import verify
 from tests.conftest import CHECKOUT
+from trainyard.console import report
 from trainyard.language.statuses import ENDED
 from trainyard.runs.execution import Execution
-from trainyard.runs.report import read_run, write
 from trainyard.runs.summary import model_package
 
 pytestmark = pytest.mark.slow
@@ -70,7 +70,7 @@ def run(client) -> Callable[..., Run]:
         upsert(from_recipe(CHECKOUT / "tests/somebodys/recipe.yaml", [f"train.arguments={given}"]))
         execution = Execution(start(BUCKET, {}))
         while execution.describe()["PipelineExecutionStatus"] not in ENDED:
-            time.sleep(0.1)
+            time.sleep(0.3)
         steps = {step.name: step for step in execution.steps()}
         assert "Gate" in steps and steps["Gate"].status == "Succeeded", steps
         gate = execution.output_json(steps["Gate"], "gate", "gate.json")
@@ -110,7 +110,7 @@ def test_a_model_that_was_trained_on_test_examples_is_rejected_though_it_is_no_w
 
 def test_its_page_has_the_gate_and_the_test_split(champion, tmp_path):
     page = tmp_path / "report.html"
-    write(read_run(champion.execution, SECTIONS), page)
+    report.write(champion.execution.arn, page, PANELS)
     text = page.read_text()
     assert "Gate: " in text and "Held-out test split" in text and "log loss" in text
 

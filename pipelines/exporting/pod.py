@@ -77,11 +77,34 @@ def _trainer(training: Training, cluster: Cluster, name: str, command: list[str]
         "command": command,
         "args": [training.script, *training.arguments],
         "workingDir": CODE,
-        "env": [{"name": key, "value": value} for key, value in sorted(environment.items())],
+        "env": [{"name": key, "value": value} for key, value in sorted(environment.items())]
+        + _served(training),
+        **_ports(training),
         "resources": _resources(training, cluster),
         "securityContext": {"allowPrivilegeEscalation": False},
         "volumeMounts": [_mount(), {"name": "memory", "mountPath": "/dev/shm"}, *kept],  # noqa: S108
     }
+
+
+def scraped(training: Training) -> Fields:
+    """The pod template's annotations by which Prometheus finds /metrics, where it is served."""
+    if not training.metrics_port:
+        return {}
+    said = {"scrape": "true", "port": str(training.metrics_port), "path": "/metrics"}
+    told = {f"prometheus.io/{name}": value for name, value in said.items()}
+    return {"metadata": {"annotations": told}}
+
+
+def _served(training: Training) -> list[Fields]:
+    """/metrics is served on the pod's own address, which only the cluster's network reaches."""
+    address = {"fieldRef": {"fieldPath": "status.podIP"}}
+    found = [{"name": "TRAINYARD_METRICS_HOST", "valueFrom": address}]
+    return found if training.metrics_port else []
+
+
+def _ports(training: Training) -> Fields:
+    port = {"name": "metrics", "containerPort": training.metrics_port}
+    return {"ports": [port]} if training.metrics_port else {}
 
 
 def _init(training: Training, name: str, command: list[str]) -> Fields:

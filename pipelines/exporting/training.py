@@ -60,6 +60,9 @@ class Training:
     """A regular expression of the line that the training logs every few steps: that of its first
     metric; None for a script that has none."""
 
+    metrics_port: int
+    """Where rank 0 serves /metrics; 0: nowhere."""
+
     region: str
     definition_sha256: str
 
@@ -105,6 +108,7 @@ def read_training(pipeline: CompiledPipeline, given: Mapping[str, str]) -> Train
         seconds=request["StoppingCondition"]["MaxRuntimeInSeconds"],
         restarts=int(environment.get("PET_MAX_RESTARTS", 0)),
         pattern=_pattern(request["AlgorithmSpecification"].get("MetricDefinitions", ())),
+        metrics_port=0 if own else int(hyperparameters.get("metrics_port", 0)),
         region=pipeline.region,
         definition_sha256=pipeline.sha256,
     )

@@ -6,6 +6,8 @@ from pydantic import ValidationError
 
 from pipelines.rules.trainyard_jobs import our_training, parse, settings, world
 from steps.train.support import LAUNCHERS, refuse_image, refuse_machines
+from trainyard.foresight.gpus import device_of
+from trainyard.foresight.layouts import BEFORE_AMPERE
 from trainyard.validate.rules.images import IMAGE, aws_image
 from trainyard.validate.rules.jobs import Job, known_text, member
 from trainyard.validate.rules.rule import Violation, rule
@@ -112,6 +114,21 @@ def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
     if config and node and job.nodes > 1 and node % config.tensor_parallel:
         problem = f"tensor_parallel {config.tensor_parallel}, a node has {node} ranks"
         yield job.at(member(job.hyperparameters_at, "tensor_parallel"), problem)
+
+
+@rule(
+    "warning",
+    over=our_training,
+    why="GPUs before Ampere (V100, T4) have no bfloat16: torch emulates it, without tensor cores",
+    fix="set precision to float16, which scales the loss, or take a later GPU",
+    source="NVIDIA A100 Tensor Core GPU Architecture, 2020, table 4; "
+    "torch.cuda.is_bf16_supported(including_emulation=False)",
+)
+def bfloat16_before_ampere(job: Job) -> Iterator[Violation]:
+    config, gpu = settings(job), job.machine and device_of(job.machine)
+    if config and config.precision == "bfloat16" and gpu and gpu.name in BEFORE_AMPERE:
+        where = member(job.hyperparameters_at, "precision")
+        yield job.at(where, f"precision bfloat16 on {job.instance_type}, a {gpu.name}")
 
 
 @rule(

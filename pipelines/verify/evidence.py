@@ -164,7 +164,12 @@ class Evidence:
     @cached_property
     def steps(self) -> dict[str, Step]:
         """The execution's steps by name."""
-        found = Execution(self.metadata["execution"], self.region).steps()
+        made = {"sagemaker": self._sagemaker, "s3": self._s3}
+        found = Execution(
+            self.metadata["execution"],
+            self.region,
+            lambda service, region: made.get(service) or client(service, region),
+        ).steps()
         return {step.name: step for step in found}
 
     def job(self, step: str) -> dict[str, Any]:

@@ -26,6 +26,9 @@ RECORDED = (
 )
 """What of the gate's record.json (``conditions.provenance.record``) the customer metadata hold."""
 MOST_METADATA, LONGEST_METADATA = 50, 256  # CustomerMetadataMap, CustomerMetadataValue
+APPROVE_WITH = "python -m pipelines.approve"
+"""The customer metadata ``approve_with``: Trainyard's console approves such a package by no other
+way than that of the application which it belongs to."""
 PENDING = "PendingManualApproval"
 """Nothing registers as Approved: ``pipelines.approve`` decides, when the run is over."""
 EXECUTION_ID = 12  # characters, as AWS and the emulator make them
@@ -86,6 +89,7 @@ def register_step(
     metadata = {
         **about,
         "execution": ExecutionVariables.PIPELINE_EXECUTION_ARN,
+        "approve_with": APPROVE_WITH,
         "provenance_uri": _file(gate, "gate", "provenance.json"),
         **{name: _recorded(gate, name) for name in RECORDED},
     }

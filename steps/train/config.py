@@ -11,6 +11,7 @@ from training.adapters import FROZEN_TWICE, NO_BASE, PACKAGES, Adapters, Tuning,
 from training.config import TrainConfig
 from training.start import StartFrom
 from training.trackers import packages, tracking_uri
+from training.watching.settings import Watching
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 ACCELERATED = ("ml.p", "ml.g", "ml.trn", "ml.inf")  # instance families with GPUs or Neuron cores
@@ -103,6 +104,10 @@ class TrainStepConfig(ScriptSettings):
     """Weights that stay as they begin, by their names in the model; * stands for any characters
     (blocks.0.*)."""
 
+    watch: Watching = Field(default_factory=Watching)
+    """Rules that watch the loop while it trains: for each what it does when it finds something
+    (action: warn, stop or off), and from where on. Each is on, and warns, if left out."""
+
     loop: TrainConfig | None = None
     """The training loop; each field becomes a hyperparameter of the job. Instead of ``script``."""
 
@@ -156,6 +161,15 @@ class TrainStepConfig(ScriptSettings):
     def tuning(self) -> Tuning:
         """Which weights are trained, as the job is told it."""
         return Tuning(adapters=self.adapters, freeze=self.freeze)
+
+    @property
+    def watching(self) -> Watching:
+        """``watch`` as the job is told it, with the time that SageMaker gives it."""
+        cost = self.watch.cost_beyond_plan
+        if cost.planned is not None:
+            return self.watch
+        known = cost.model_copy(update={"minutes": float(self.max_runtime_minutes)})
+        return self.watch.model_copy(update={"cost_beyond_plan": known})
 
     @model_validator(mode="after")
     def _adapters_fit(self) -> Self:

@@ -19,6 +19,9 @@ from training.config import TrainConfig
 from training.mixture import read_mixture, told
 from training.restart import Attempt, refuse_what_failed
 from training.start import CHANNEL, Start, check_differences, check_step, opened, read_start
+from training.watching.rule import Plan
+from training.watching.settings import read_watching
+from training.watching.watcher import Watcher
 from training.workloads import read_settings
 from trainyard.common.errors import DataError, LostRankError, TrainingError, TrainyardError
 
@@ -39,6 +42,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--start_from", default="", help="StartFrom as JSON; none: fresh weights")
     parser.add_argument("--mixture", default="", help="Mixture as JSON; none: data of one input")
     parser.add_argument("--tuning", default="", help="Tuning as JSON; none: all weights")
+    parser.add_argument("--watch", default="", help="Watching as JSON; none: each rule warns")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)  # SMP's; it reads them itself
     add(parser, TrainConfig)
@@ -70,6 +74,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     start = _start(options.start_from, root / "input/data", config)
     mixture = read_mixture(options.mixture)
     tuning = _tuning(options.tuning, start, config)
+    watching = read_watching(options.watch)
 
     from training import artifact, base_model, begin, held, lora
     from training.checkpoint import Checkpoints
@@ -133,6 +138,10 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
         def say(metrics: Mapping[str, float]) -> None:
             steps.append(int(metrics["step"]))
             reports.line(metrics)
+            for event in watcher.add(metrics) if ranks.rank == 0 else ():
+                reports.event(event)
+                if event.action == "stop":
+                    loop.stop(event.reason)
 
         traces = root / "output/data/profile"
         loop = Loop(
@@ -149,7 +158,9 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
         watch.step = lambda: loop.step
         if ranks.rank == 0 and (why := watch.previous()):
             log.warning("%s; going on from the checkpoint of step %d", why, loop.step)
+        watcher = Watcher(watching, Plan(config.max_steps, config.warmup_steps, loop.step))
         reports.begin(loop.step)
+        watcher.begin(reports.history)
         loop.train(data["train"], data["validation"])
         base = {"base": start.base} if start and start.base else {}
         description: dict[str, Any] = {}

@@ -173,6 +173,7 @@ def _hyperparameters(
     loop = {name: str(value) for name, value in settings.model_dump(mode="json").items()}
     start = config.start_from
     begun = {"start_from": start.model_dump_json(exclude_defaults=True)} if start else {}
+    begun["watch"] = config.watching.model_dump_json(exclude_defaults=True)
     if config.tuning.part is not None:
         begun["tuning"] = config.tuning.model_dump_json(exclude_defaults=True)
     return {**loop, "max_steps": context.text("MaxSteps"), **workload, **begun}

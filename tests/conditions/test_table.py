@@ -44,7 +44,8 @@ from pathlib import Path
 from conditions.arguments import arguments
 from pipelines.recipe.reading import load
 from pipelines.showing.display import checks_table
-from pipelines.showing.page import SECTIONS
+from pipelines.showing import gate_pictures
+from pipelines.showing.page import PANELS
 from steps.gate import job
 from trainyard.common.errors import RecipeError
 from trainyard.terminal import console
@@ -68,7 +69,8 @@ folder.mkdir(parents=True)
 found = job.judge(job.parse([*told, "--root", str(root)]))
 print(found["verdict"], found["reason"], found["kinds"]["toy"])
 console.print(checks_table(found))
-print(SECTIONS[0].html({"gate": found, "evaluation": None}))
+print(PANELS[0].html({"gate": found, "evaluation": None}))
+print(gate_pictures.PICTURES["budgets"](found, None))
 """
 
 

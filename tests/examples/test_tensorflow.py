@@ -27,7 +27,7 @@ def driven(tmp_path: Path, hosts: list[str], host: str, script: str) -> subproce
              "SM_HPS": '{"epochs": 3}', "PYTHONPATH": str(DRIVERS)}  # fmt: skip
     return subprocess.run(
         [sys.executable, PROJECT / "driver.py"], cwd=tmp_path, env=clean_environment() | place,
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def said(root: Path) -> list[str]:
         )
         for rank in range(2)
     ]  # fmt: skip
-    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    said = [rank.communicate(timeout=250)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], said
     return said
 
@@ -71,7 +71,7 @@ def test_the_parts_of_the_ranks_are_all_rows_and_each_once(root: Path, project):
 
 def test_the_scores_are_a_row_an_example_and_better_than_the_base_rate(root: Path, said):
     subprocess.run(
-        [sys.executable, "evaluate.py"], cwd=PROJECT, env=environment(root), check=True, timeout=120
+        [sys.executable, "evaluate.py"], cwd=PROJECT, env=environment(root), check=True, timeout=250
     )
     scores, rate = (
         parquet.read_table(root / f"scores/{name}.parquet").to_pandas()

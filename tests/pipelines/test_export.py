@@ -69,6 +69,19 @@ def test_the_nodes_and_ranks_are_those_of_the_recipe(tmp_path):
     assert command == ["hyperpodrun", "--tee=3", "--nnodes=2", "--nproc_per_node=4"]
 
 
+@pytest.mark.parametrize("kind", ["trainjob", "pytorchjob", "hyperpod"])
+def test_metrics_are_served_in_the_pod_where_the_recipe_says_so(kind, tmp_path):
+    given = {"overrides": ["train.loop.metrics_port=9400"]}
+    documents = exported(tmp_path, kind, "mesh", **given)
+    container = pod_of(documents)["containers"][0]
+    assert container["ports"] == [{"name": "metrics", "containerPort": 9400}]
+    host = {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert {"name": "TRAINYARD_METRICS_HOST", "valueFrom": host} in container["env"]
+    assert "'prometheus.io/port': '9400'" in str(documents)
+    plain = exported(tmp_path, kind, "mesh")
+    assert "prometheus.io" not in str(plain) and "ports" not in pod_of(plain)["containers"][0]
+
+
 def test_what_the_operator_of_a_train_job_sets_is_not_set_twice(tmp_path):
     runtime, _ = exported(tmp_path, "trainjob", "mesh")  # which says PET_NPROC_PER_NODE itself
     names = {each["name"] for each in pod_of([runtime])["containers"][0]["env"]}
@@ -202,7 +215,7 @@ def run_pods(pod: dict, kind: str, shards: Path, root: Path) -> list[str]:
         log = (root / f"pod-{rank}.log").open("w")
         where = {"cwd": CHECKOUT, "env": environment, "stdout": log, "stderr": log}
         pods.append(subprocess.Popen(command, **where))
-    ended = [pod.wait(timeout=200) for pod in pods]
+    ended = [pod.wait(timeout=280) for pod in pods]
     said = [(root / f"pod-{rank}.log").read_text() for rank in range(2)]
     assert ended == [0, 0], "\n".join(said)
     return said

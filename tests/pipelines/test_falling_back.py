@@ -103,9 +103,9 @@ def test_a_plan_says_what_each_type_may_cost():
     charged = Outcome(step="Train", type="Training", answer="runs", why="")
     table, asked = prices("us-east-1"), [FIRST, THIRD, "ml.none.xlarge"]
     found = list(remarks(document("exit 0"), {}, asked, [charged], History(None, None), table))
-    hour = table.hourly("training", FIRST).usd
+    hour = table.hourly("training", FIRST).usd  # which is the time limit of the harness
     assert found[0].startswith(f"without capacity, on {FIRST} (start --wait): at most ~$")
-    assert float(found[0].partition("$")[2].split()[0]) == pytest.approx(hour / 60, abs=0.01)
+    assert float(found[0].partition("$")[2].split()[0]) == pytest.approx(hour, abs=0.01)
     assert "at most an unknown sum" in found[2]
 
 

@@ -7,12 +7,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.permissions import main
+from tests.conftest import called
 from tests.trainyard.permissions.test_check import allow
 from trainyard.common.errors import DefinitionError
-
-
-def run(run_python, *arguments: str):
-    return run_python("-m", "pipelines.permissions", *arguments)
 
 
 @pytest.fixture
@@ -30,20 +27,20 @@ def demo(tmp_path: Path) -> list[str]:
 
 
 def test_a_policy_file_is_checked_without_aws_and_without_the_sdk(demo, tmp_path, run_python):
-    printed = run(run_python, *demo, "--role", "job")
+    printed = run_python("-m", "pipelines.permissions", *demo, "--role", "job")
     assert printed.returncode == 0, printed.stderr
     assert "ecr:GetAuthorizationToken on *: the token is for the whole registry" in printed.stderr
     policy = json.loads(printed.stdout)
     file = tmp_path / "policy.json"
 
     file.write_text(json.dumps({"RoleName": "demo", "PolicyDocument": policy}))  # get-role-policy's
-    fine = run(run_python, *demo, "--role", "job", "--check", str(file))
+    fine = called("pipelines.permissions", *demo, "--role", "job", "--check", str(file))
     assert (fine.returncode, fine.stderr) == (0, "")
     assert "exactly what is needed (job)" in fine.stdout
 
     policy["Statement"].append(allow("s3:*", "*", Sid="Handy"))
     file.write_text(json.dumps(policy))
-    over = run(run_python, *demo, "--role", "job", "--check", str(file))
+    over = called("pipelines.permissions", *demo, "--role", "job", "--check", str(file))
     assert over.returncode == 1
     assert over.stdout.strip() == "job: excess Handy: s3:* on *"
 

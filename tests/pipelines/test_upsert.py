@@ -269,7 +269,7 @@ def test_of_upserts_at_once_one_wins_and_the_others_say_who(aws, emulator, tmp_p
     running = {v: process(emulator.env, v, "--go-when", str(go)) for v in values}
     assert [each.stdout.readline() for each in running.values()] == ["ready\n"] * len(values)
     go.touch()
-    said = {v: each.communicate(timeout=60)[0].strip() for v, each in running.items()}
+    said = {v: each.communicate(timeout=250)[0].strip() for v, each in running.items()}
     status = {v: each.returncode for v, each in running.items()}
     won = [v for v in values if said[v] == "updated"]
     assert won and all(status[v] == (0 if v in won else 1) for v in values), said

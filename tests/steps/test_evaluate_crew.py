@@ -71,5 +71,5 @@ def test_they_die_with_the_job(tmp_path):
             time.sleep(0.02)
         workers = [psutil.Process(int(path.name)) for path in folder.iterdir()]
         job.kill()
-        _, alive = psutil.wait_procs(workers, timeout=10)
+        _, alive = psutil.wait_procs(workers, timeout=60)
     assert not alive

@@ -1,17 +1,19 @@
 """An AWS on this machine whose SageMaker really runs the steps.
 
 trainyard emulator [--port P] [--state DIR] [--python PATH] [--internet] [--keep-gb N]
-                  [--no-capacity TYPE]
+                  [--no-capacity TYPE] [--console]
 
 Serves until Ctrl-C, and prints the lines that point a shell at it; trainyard run serves around one
 command.
 """
 
 import contextlib
+import gc
 import logging
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -46,6 +48,9 @@ ScarceOption = Annotated[
         "--no-capacity", metavar="TYPE", help="Instance type of whose jobs fail: CapacityError."
     ),
 ]
+ConsoleOption = Annotated[
+    bool, typer.Option("--console", help="Show it in the browser: trainyard console beside it.")
+]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log every request on stderr.")]
 STATE = Path(".trainyard/aws")
 
@@ -57,6 +62,7 @@ def main(
     internet: InternetOption = False,
     keep_gb: KeepOption = 5,
     no_capacity: ScarceOption = None,
+    console: ConsoleOption = False,
     verbose: VerboseOption = False,
 ) -> None:
     """An AWS on this machine whose SageMaker really runs the steps; serves until Ctrl-C."""
@@ -64,13 +70,30 @@ def main(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     with serving(port, state, python, internet, keep_gb, verbose, no_capacity) as endpoint:
-        if names := foreign(os.environ, endpoint.env):
+        if names := _foreign(endpoint):
             print(f"unset {' '.join(names)}")
         for name, value in endpoint.env.items():
             print(f"export {name}={shlex.quote(value)}")
         sys.stdout.flush()
         people.print(f"emulator on {endpoint.url}; give a shell the lines above; Ctrl-C stops it")
-        stopped.wait()
+        with _console(endpoint) if console else contextlib.nullcontext():
+            stopped.wait()
+
+
+@contextlib.contextmanager
+def _console(endpoint: Endpoint) -> Iterator[None]:
+    """The console, a process of its own that says its address on stderr, until the block ends."""
+    kept = {name: os.environ[name] for name in os.environ if name not in _foreign(endpoint)}
+    command = [sys.executable, "-m", "trainyard", "console"]
+    with subprocess.Popen(command, env=kept | endpoint.env, stdout=sys.stderr) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def _foreign(endpoint: Endpoint) -> list[str]:
+    return foreign(os.environ, endpoint.env)
 
 
 @contextlib.contextmanager
@@ -93,7 +116,32 @@ def serving(
             people.print(line)
 
     scarce = no_capacity or ()
-    with serve(
-        state, port, prepare=prepare, python=python, internet=internet, without_capacity=scarce
-    ) as endpoint:
+    with contextlib.ExitStack() as stack:
+        with _uncollected():
+            endpoint = stack.enter_context(
+                serve(
+                    state,
+                    port,
+                    prepare=prepare,
+                    python=python,
+                    internet=internet,
+                    without_capacity=scarce,
+                )
+            )
         yield endpoint
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is made in the block is not looked through for garbage, neither now nor later.
+
+    A state of 10,000 executions is a million objects that stay. Looked through again and again they
+    would make the start longer by half, and then hold up every request for half a second now and
+    then.
+    """
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()

@@ -6,6 +6,7 @@ of and nothing else: the emulator starts, and lists the rest. What is set aside 
 """
 
 import errno
+import functools
 import json
 import logging
 import sqlite3
@@ -101,7 +102,13 @@ def _execution(document: Any, path: Path) -> None:
     _needs("parameters", "token", "pipeline")(document, path)
     for step in document["steps"].values():
         _needs("StepName", "StepStatus")(step, path)
-    json.loads(path.with_name("definition.json").read_bytes())
+    _readable(path.with_name("definition.json").read_bytes())
+
+
+@functools.lru_cache(64)
+def _readable(definition: bytes) -> None:
+    """Executions of a pipeline have the same one: thousands, often."""
+    json.loads(definition)
 
 
 def _job(document: Any, path: Path) -> None:

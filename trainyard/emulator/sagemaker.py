@@ -11,6 +11,7 @@ from trainyard.emulator.aws import Aws
 from trainyard.emulator.callbacks import Callbacks
 from trainyard.emulator.cloudwatch import sources as measured
 from trainyard.emulator.cloudwatch.cloudwatch import CloudWatch
+from trainyard.emulator.cloudwatch.metrics import Metrics
 from trainyard.emulator.dag.executions import Executions
 from trainyard.emulator.dag.pipelines import Pipelines
 from trainyard.emulator.dag.work import Work
@@ -116,6 +117,11 @@ class SageMaker:
         check(operation, request)
         return self._operations[operation](request)
 
+    @property
+    def metrics(self) -> Metrics:
+        """What was measured here."""
+        return self._cloudwatch.metrics
+
     def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply:
         """InvokeEndpoint, a request to ``sagemaker-runtime``."""
         return self._endpoints.invoke(path, body, headers)
@@ -177,7 +183,7 @@ class SageMaker:
             "DeleteEndpointConfig": self._untagged("EndpointConfig", self._configs.delete),
             "DeleteModel": self._untagged("Model", self._models.delete),
             "DeletePipeline": self._delete_pipeline,
-            "Search": functools.partial(search, self._answer),
+            "Search": functools.partial(search, self._answer, self._executions),
             "AddTags": self._for_own("AddTags", self._tags.add),
             "ListTags": self._for_own("ListTags", self._tags.list_tags),
             "DeleteTags": self._for_own("DeleteTags", self._tags.delete),

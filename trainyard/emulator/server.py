@@ -28,6 +28,7 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damage, pretended
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
+from trainyard.emulator.cloudwatch import prometheus
 from trainyard.emulator.environment import environment, sdk_settings
 from trainyard.emulator.http import Server
 from trainyard.emulator.keys import Keys
@@ -124,6 +125,8 @@ class App:
             return Response(json.dumps(loan.document()), content_type="application/json")
         if request.method == "OPTIONS":
             return self._s3.preflight(request)
+        if prometheus.wanted(request):
+            return prometheus.answer(request, self.keys.own[1], self.worlds.metrics)
         if is_form(request):
             return self._s3.post(request, self.keys)
         try:

@@ -9,6 +9,7 @@ from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
+from trainyard.emulator.cloudwatch.metrics import Metrics
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.logs_api import Logs
 from trainyard.emulator.objects import ObjectStore
@@ -30,6 +31,9 @@ class SageMaker(Protocol):
     def handle(self, operation: str, request: dict) -> dict: ...
 
     def invoke(self, path: str, body: bytes, headers: dict[str, str]) -> Reply: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
 
     def begin(self) -> None: ...
 
@@ -77,6 +81,12 @@ class Worlds:
         for name in [REGION, *sorted(path.name for path in (state / REGIONS).glob("*/"))]:
             with within(name):
                 self.here()
+
+    @property
+    def metrics(self) -> list[Metrics]:
+        """What was measured in each region."""
+        with self._lock:
+            return [world.sagemaker.metrics for world in self._made.values()]
 
     @property
     def names(self) -> list[str]:

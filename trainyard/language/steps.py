@@ -45,18 +45,28 @@ class Step(Entry):
         return {key: value for key, value in self.arguments.items() if key not in nested}
 
     @property
+    def reads(self) -> list[str]:
+        """The steps whose results it refers to, with repetitions."""
+        own = {**self.document, "Arguments": self.own_arguments}
+        kinds = ("Steps", "PropertyFiles")
+        return [r.name for r in known_references(own) if r.kind in kinds]
+
+    @property
+    def depends_on(self) -> list[str]:
+        """The steps that its DependsOn names."""
+        entries = self.document.get("DependsOn")
+        named = [
+            entry.get("Step") if isinstance(entry, dict) else entry
+            for entry in (entries if isinstance(entries, list) else ())
+        ]
+        return [name for name in named if isinstance(name, str)]
+
+    @property
     def waits_for(self) -> list[str]:
         """The steps that must have ended before it starts: those that it refers to, DependsOn, the
         condition or the loop that holds it. There may be none of that name."""
-        own = {**self.document, "Arguments": self.own_arguments}
-        found: list[Any] = [
-            r.name for r in known_references(own) if r.kind in ("Steps", "PropertyFiles")
-        ]
-        entries = self.document.get("DependsOn")
-        for entry in entries if isinstance(entries, list) else ():
-            found.append(entry.get("Step") if isinstance(entry, dict) else entry)
-        found += [self.branch[0] if self.branch else None, self.loop]
-        return [name for name in found if isinstance(name, str)]
+        holders = [self.branch[0] if self.branch else None, self.loop]
+        return [*self.reads, *self.depends_on, *filter(None, holders)]
 
 
 def entries(
@@ -94,6 +104,15 @@ def steps_of(documents: Any) -> Iterator[Step]:
                 branch=entry.branch,
                 loop=entry.loop,
             )
+
+
+def named(documents: Any, name: str) -> Step | None:
+    """The step of that name among a definition's ``Steps``, or the one in a loop's body of which
+    ``<body>-<index>`` is an iteration."""
+    found = {step.name: step for step in steps_of(documents)}
+    body, _, index = name.rpartition("-")
+    of_loop = found.get(body) if index.isdigit() else None
+    return found.get(name) or (of_loop if of_loop and of_loop.loop else None)
 
 
 def _is_step(document: Any) -> bool:

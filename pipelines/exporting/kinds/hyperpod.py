@@ -7,7 +7,7 @@ the affinity and the figures of the restart policy are those of AWS's samples
 """
 
 from pipelines.exporting.kinds import kind
-from pipelines.exporting.pod import INSTANCE_TYPE, Cluster, Fields, metadata, pod_spec
+from pipelines.exporting.pod import INSTANCE_TYPE, Cluster, Fields, metadata, pod_spec, scraped
 from pipelines.exporting.training import Training
 
 START_SECONDS = 1800
@@ -40,7 +40,11 @@ def export(training: Training, cluster: Cluster) -> list[Fields]:
             "nprocPerNode": str(training.processes),
             "runPolicy": _run_policy(training),
             "replicaSpecs": [
-                {"name": "pods", "replicas": training.nodes, "template": {"spec": pod}}
+                {
+                    "name": "pods",
+                    "replicas": training.nodes,
+                    "template": {**scraped(training), "spec": pod},
+                }
             ],
         },
     }

@@ -7,7 +7,7 @@ are the same number: with fewer the training would go on, at another speed than 
 """
 
 from pipelines.exporting.kinds import kind
-from pipelines.exporting.pod import Cluster, Fields, metadata, pod_spec
+from pipelines.exporting.pod import Cluster, Fields, metadata, pod_spec, scraped
 from pipelines.exporting.training import Training
 
 
@@ -32,7 +32,7 @@ def export(training: Training, cluster: Cluster) -> list[Fields]:
                 "Worker": {
                     "replicas": training.nodes,
                     "restartPolicy": "OnFailure",
-                    "template": {"spec": pod},
+                    "template": {**scraped(training), "spec": pod},
                 }
             },
         },

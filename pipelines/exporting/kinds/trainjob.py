@@ -8,7 +8,7 @@ and refuses jobs that set one of these.
 """
 
 from pipelines.exporting.kinds import kind
-from pipelines.exporting.pod import Cluster, Fields, metadata, pod_spec
+from pipelines.exporting.pod import Cluster, Fields, metadata, pod_spec, scraped
 from pipelines.exporting.training import Training
 
 GROUP = "trainer.kubeflow.org"
@@ -45,7 +45,9 @@ def _runtime(training: Training, cluster: Cluster) -> Fields:
         "name": "node",
         "template": {
             "metadata": {"labels": step},
-            "spec": {"template": {"spec": {"restartPolicy": "OnFailure", **pod}}},
+            "spec": {
+                "template": {**scraped(training), "spec": {"restartPolicy": "OnFailure", **pod}}
+            },
         },
     }
     return {

@@ -10,6 +10,7 @@ packages.txt     what was installed, as ``name==version`` lines
 inference.py     the inference script, and the Python files beside it
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -174,21 +175,26 @@ def hand_on(number: int) -> None:
     """Send the signal to the children of this process; without any, end."""
     found = children(os.getpid())
     for child in found:
-        os.kill(child, number)
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(child, number)
     if not found:
         sys.exit(128 + number)
 
 
 def children(parent: int) -> list[int]:
-    """Ids of a process's living children."""
+    """Ids of a process's living children.
+
+    Processes end while this looks. Path.glob would pass on their ESRCH, and the driver, whose
+    signal handler that ends, kills the script instead of letting it save.
+    """
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for number in filter(str.isdigit, os.listdir("/proc")):
         try:
-            state, above = path.read_text().rpartition(")")[2].split()[:2]
+            state, above = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[:2]
         except (OSError, ValueError):  # it is gone
             continue
         if int(above) == parent and state != "Z":
-            found.append(int(path.parent.name))
+            found.append(int(number))
     return found
 
 

@@ -87,6 +87,11 @@ FAULTS = (
         sixteen=hyper("Train", tensor_parallel="16", shard_degree="0", global_batch="16"),
     ),
     *of(
+        "bfloat16-before-ampere",
+        t4=(machine("ml.g4dn.12xlarge"), hyper("Train", precision="bfloat16")),
+        by_default=machine("ml.p3.16xlarge"),
+    ),
+    *of(
         "uniform-shuffle-over-fastfile",
         of_the_channel=hyper("Train", shuffle="uniform"),
         by_default=put("Train", "HyperParameters.shuffle", "uniform"),
@@ -212,6 +217,11 @@ NEAR = (
         "tensor-parallel-across-nodes",
         eight=hyper("Train", tensor_parallel="8"),
         one_node=(nodes(1), hyper("Train", tensor_parallel="16")),
+    ),
+    *of(
+        "bfloat16-before-ampere",
+        a100=hyper("Train", precision="bfloat16"),
+        in_float16=(machine("ml.g4dn.12xlarge"), hyper("Train", precision="float16")),
     ),
     *of(
         "uniform-shuffle-over-fastfile",

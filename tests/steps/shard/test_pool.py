@@ -75,9 +75,9 @@ def test_workers_die_with_the_job(tmp_path, how):
         workers = psutil.Process(job.pid).children()
         assert len(workers) >= 2  # and Python's resource tracker
         os.kill(job.pid, how)
-        _, alive = psutil.wait_procs(workers, timeout=5)
+        _, alive = psutil.wait_procs(workers, timeout=60)
         assert not alive
-        job.communicate(timeout=10)
+        job.communicate(timeout=60)
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ def test_without_the_kernels_help_a_thread_watches_the_parent(tmp_path):
         worker = psutil.Process(int(parent.stdout.readline()))
         assert parent.stdout.readline() == "sleeping\n"
         parent.kill()
-        worker.wait(5)
+        worker.wait(60)
 
 
 @pytest.mark.parametrize(

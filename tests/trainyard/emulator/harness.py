@@ -1,4 +1,4 @@
-"""An emulator with a short grace for stopped jobs, and small jobs to run on it."""
+"""An emulator, and small jobs to run on it."""
 
 import contextlib
 import functools
@@ -14,12 +14,13 @@ import psutil
 
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.environment import applied
+from trainyard.emulator.jobs.job import STOP_GRACE
 from trainyard.emulator.sagemaker import SageMaker
 from trainyard.emulator.server import Endpoint, serve
 
 ROLE = "arn:aws:iam::123456789012:role/pipeline"
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
-GRACE = 0.5  # seconds from SIGTERM to SIGKILL in tests
+PATIENCE = 120  # seconds, far more than anything here takes on a busy machine
 ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
 
 
@@ -127,8 +128,9 @@ class Cloud:
 
 
 @contextlib.contextmanager
-def cloud(state: Path) -> Iterator[Cloud]:
-    make = functools.partial(SageMaker, stop_grace=GRACE)
+def cloud(state: Path, stop_grace: float = STOP_GRACE) -> Iterator[Cloud]:
+    """``stop_grace``: seconds from SIGTERM to SIGKILL for a stopped job."""
+    make = functools.partial(SageMaker, stop_grace=stop_grace)
     with serve(state, make_sagemaker=make) as endpoint:
         yield Cloud(endpoint, state)
 
@@ -142,20 +144,29 @@ def taken_for_aws(aws: Cloud) -> Iterator[None]:
     boto3.DEFAULT_SESSION = None
 
 
-def until(condition: Any, timeout: float = 30) -> Any:
-    """The condition's first true value."""
-    end = time.monotonic() + timeout
+def until(condition: Any, timeout: float = PATIENCE) -> Any:
+    """The condition's first true value.
+
+    It is asked ever less often: what is asked runs on the same cores as what it waits for.
+    """
+    end, pause = time.monotonic() + timeout, 0.01
     while not (value := condition()):
         assert time.monotonic() < end, "timed out"
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(0.1, 1.25 * pause)
     return value
 
 
 def wait(describe: Any, field: str, ended: tuple[str, ...]) -> dict:
-    return until(lambda: d if (d := describe())[field] in ended else None, 120)
+    return until(lambda: d if (d := describe())[field] in ended else None)
 
 
 # requests
+
+
+def wait_for(file: Path) -> str:
+    """A job's script: it goes on when that file of the machine is there."""
+    return f"until [ -e {file} ]; do sleep 0.05; done"
 
 
 def training(script: str, nodes: int = 1) -> dict:
@@ -173,7 +184,7 @@ def training(script: str, nodes: int = 1) -> dict:
             "InstanceCount": nodes,
             "VolumeSizeInGB": 1,
         },
-        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         "OutputDataConfig": {"S3OutputPath": "s3://bkt/models"},
     }
 

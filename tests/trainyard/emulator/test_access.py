@@ -8,7 +8,8 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import Cloud, cloud, processing, training, until
+from tests.trainyard.emulator.harness import PATIENCE, Cloud, cloud, processing, training, until
+from trainyard.emulator.jobs import jobs
 from trainyard.emulator.runtime.isolation import VARIABLE, missing
 
 SCRIPT = """python - <<'P'
@@ -131,8 +132,8 @@ def test_many_jobs_at_once_leave_no_descriptor_and_no_thread(aws: Cloud) -> None
         == "Completed"
         for n in range(12)
     )
-    until(ended, 60)
-    until(lambda: descriptors() <= before, 5)
+    until(ended)
+    until(lambda: descriptors() <= before)
 
 
 SAVES = """exec python - <<'P'
@@ -147,7 +148,10 @@ while True: time.sleep(1)
 P"""
 
 
-def test_a_job_may_save_what_it_has_when_the_emulator_ends(tmp_path: Path) -> None:
+def test_a_job_may_save_what_it_has_when_the_emulator_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "CLOSE_GRACE", PATIENCE)
     with cloud(tmp_path) as first:
         first.sm.create_training_job(TrainingJobName="saves", **training(SAVES))
         until(lambda: first.keys("up"))

@@ -43,7 +43,7 @@ def answered(aws: Cloud) -> list[str]:
 
 
 def asked(aws: Cloud, operation: str, body: bytes) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(aws.endpoint.url.removeprefix("http://"), timeout=30)
+    connection = http.client.HTTPConnection(aws.endpoint.url.removeprefix("http://"), timeout=60)
     headers = {
         "X-Amz-Target": f"SageMaker.{operation}",
         "Content-Type": "application/x-amz-json-1.1",

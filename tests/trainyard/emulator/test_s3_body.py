@@ -33,7 +33,7 @@ def put(endpoint, client):
     def put(data: bytes, headers: dict[str, str]) -> tuple[int, str, bytes | None]:
         store = endpoint.app.objects
         store.delete("wire", "key")
-        connection = http.client.HTTPConnection(host, timeout=10)
+        connection = http.client.HTTPConnection(host, timeout=60)
         connection.request(
             "PUT", "/wire/key", data, signed(endpoint, "s3", "PUT", "/wire/key", headers)
         )

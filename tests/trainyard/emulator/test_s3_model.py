@@ -83,7 +83,7 @@ def raw(endpoint):
 
     def send(method: str, path: str, headers: dict | None = None, body: bytes = b""):
         host = endpoint.url.removeprefix("http://")
-        connection = http.client.HTTPConnection(host, timeout=10)
+        connection = http.client.HTTPConnection(host, timeout=60)
         connection.request(method, path, body, signed(endpoint, "s3", method, path, headers, body))
         answer = connection.getresponse()
         text = answer.read().decode()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
+from tests.trainyard.emulator.harness import PATIENCE
 from tests.trainyard.emulator.standin import NoPipelines, make_client, signed
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.server import serve
@@ -56,7 +57,7 @@ def test_a_defect_is_logged_and_answered_in_awss_form(endpoint, client, monkeypa
 
 
 def post(endpoint, headers: dict[str, str], body: bytes = b"{}") -> tuple[int, str]:
-    connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=PATIENCE)
     target = {"X-Amz-Target": "SageMaker.ListPipelines"} | headers
     connection.request("POST", "/", body, signed(endpoint, "sagemaker", "POST", "/", target, body))
     answer = connection.getresponse()
@@ -73,7 +74,7 @@ def test_a_web_page_is_refused(endpoint):
 
 def test_a_connection_serves_many_requests(endpoint, client):
     client("s3").create_bucket(Bucket="kept")
-    connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=PATIENCE)
     sockets = set()
     for number in range(3):
         path = f"/nobucket/{number}"
@@ -133,7 +134,7 @@ def test_a_restart_keeps_objects_logs_and_experiments(tmp_path: Path):
 def test_stopping_ends_idle_connections_and_frees_port_and_directory(tmp_path: Path):
     with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
         port = int(endpoint.url.rpartition(":")[2])
-        idle = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        idle = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         idle.request("GET", "/", headers=signed(endpoint, "s3", "GET", "/"))
         assert b"ListAllMyBuckets" in idle.getresponse().read()
         with (
@@ -142,7 +143,7 @@ def test_stopping_ends_idle_connections_and_frees_port_and_directory(tmp_path: P
         ):
             pass
         started = time.monotonic()
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 60  # an idle one lives for twice that
     assert idle.sock.recv(1) == b"", "the connection is still open"
     with serve(tmp_path, port=port, make_sagemaker=NoPipelines) as endpoint:
         assert make_client(endpoint, "s3").list_buckets()["Buckets"] == []

@@ -171,9 +171,20 @@ class Executions:
         return page("PipelineExecutionSteps", found, request, 100, _step)
 
     def parameters(self, request: dict) -> dict:
-        given = self._find(request).record["parameters"]
-        items = [{"Name": name, "Value": as_given(value)} for name, value in given.items()]
-        return page("PipelineParameters", items, request, 100)
+        arn = self._find(request).arn
+        return page("PipelineParameters", self.given(arn), request, 100)
+
+    def given(self, arn: str) -> list[dict[str, str]]:
+        """All parameters of the execution with that ARN, as the API tells them."""
+        given = self._all[arn].record["parameters"]
+        return [{"Name": name, "Value": as_given(value)} for name, value in given.items()]
+
+    def answers(self) -> list[dict]:
+        """What ``describe`` answers of each whose pipeline has not been deleted."""
+        there = self._pipelines.arns()
+        with self._lock:
+            found = [execution.record["answer"] for execution in self._all.values()]
+        return [dict(answer) for answer in found if answer["PipelineArn"] in there]
 
     def definition(self, request: dict) -> dict:
         execution = self._find(request)

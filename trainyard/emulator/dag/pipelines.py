@@ -156,6 +156,10 @@ class Pipelines:
 
     # for executions
 
+    def arns(self) -> set[str]:
+        """Those of all pipelines."""
+        return {arn(path.parent.name) for path in self._root.glob("*/pipeline.json")}
+
     def version(self, name: str, number: int | None = None) -> Version:
         """The given version, the latest one without ``number``."""
         record = self._read(name)

@@ -136,11 +136,11 @@ class Job(ABC):
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:  # noqa: B027 - a hook
         """Uploads the results of a job that did not fail."""
 
-    def enter(self, phase: str) -> None:  # noqa: B027 - a hook: processing has no phases
+    def enter(self, phase: str) -> None:  # noqa: B027 - a hook
         """Called at the start of Downloading, Training, Uploading."""
 
-    def read_line(self, line: str) -> None:  # noqa: B027 - a hook: processing has no metrics
-        """Called with each line of the log."""
+    def read_line(self, host: str, line: str) -> None:  # noqa: B027 - a hook: processing has no metrics
+        """Called with each line of the log of ``host``."""
 
     # life
 
@@ -334,7 +334,7 @@ class Job(ABC):
 
     def _line(self, host: str, line: str) -> None:
         self._tails[host].append(line)
-        self.read_line(line)
+        self.read_line(host, line)
         self._append(host, line)
 
 

@@ -6,6 +6,7 @@ For Your Processing Container" in the developer guide.
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -54,6 +55,12 @@ class ProcessingJob(Job):
 
     def instances(self) -> int:
         return self.request["ProcessingResources"]["ClusterConfig"]["InstanceCount"]
+
+    def enter(self, phase: str) -> None:
+        """It has started when it fetches its inputs."""
+        if phase == "Downloading":
+            with self.lock:
+                self.record["ProcessingStartTime"] = time.time()
 
     def stage(self, node: Node, hosts: list[str]) -> None:
         node.make_directories("/opt/ml/output", "/opt/ml/config", ROOT)

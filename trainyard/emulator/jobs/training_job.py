@@ -168,9 +168,11 @@ class TrainingJob(Job):
             self.enter("Stopping")
         super().set_status(status, failure)
 
-    def read_line(self, line: str) -> None:
+    def read_line(self, host: str, line: str) -> None:
         if found := self._metrics.read(line):
             training(self.place.metrics, self.name, found)
+        for told in self._metrics.given_up():
+            self.say(host, told)
 
     def describe(self) -> dict:
         return super().describe() | self._measured()

@@ -165,9 +165,9 @@ def test_it_hashes_json_as_the_rest_of_trainyard(job: Path):
 
 
 SCRIPT = """
-import signal, sys, time
+import os, signal, sys, time
 def stop(*_):
-    print("saved", flush=True)
+    os.write(1, b"saved\\n")  # print may be interrupted in the middle of "ready"
     sys.exit(3)
 signal.signal(signal.SIGTERM, stop)
 print("ready", flush=True)
@@ -179,6 +179,18 @@ from pathlib import Path
 here = Path(__file__).parent
 sys.exit(subprocess.call([sys.executable, str(here / os.environ["SM_ENTRY_SCRIPT"])]))
 """
+
+
+def test_processes_that_end_while_children_are_looked_for_are_none(monkeypatch):
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        listed = os.listdir("/proc")
+        monkeypatch.setattr(driver.os, "listdir", lambda _: [str(ended.pid), *listed])
+        assert driver.children(os.getpid()).count(child.pid) == 1
+        monkeypatch.setattr(driver, "children", lambda _: [ended.pid, child.pid])
+        driver.hand_on(signal.SIGTERM)
+    assert child.returncode == -signal.SIGTERM
 
 
 def test_an_own_driver_starts_the_script_and_sigterm_goes_on_to_it(job: Path):
@@ -196,7 +208,7 @@ def test_an_own_driver_starts_the_script_and_sigterm_goes_on_to_it(job: Path):
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
     assert process.stdout.read() == "saved\n"
-    assert process.wait(20) == 3
+    assert process.wait(120) == 3
     assert not (job / "model").exists()
     said = (job / "output/failure").read_text()
     assert said == "train.py ended with exit status 3; the log says more"

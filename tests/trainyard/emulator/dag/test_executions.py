@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import botocore.exceptions
 import pytest
 
 from tests.trainyard.emulator.harness import (
+    PATIENCE,
     Cloud,
     channel,
     cloud,
@@ -23,7 +25,10 @@ from tests.trainyard.emulator.harness import (
     s3_input,
     train_step,
     until,
+    wait_for,
 )
+from trainyard.emulator.dag import executions
+from trainyard.emulator.jobs.job import STOP_GRACE
 from trainyard.emulator.server import serve
 
 CACHE = {"CacheConfig": {"Enabled": True, "ExpireAfter": "P1D"}}
@@ -119,8 +124,12 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
     assert len(found) == 1
 
 
-def test_independent_steps_run_at_once(aws: Cloud) -> None:
-    aws.create("parallel", [process_step(name, "sleep 1") for name in "ABC"])
+def test_independent_steps_run_at_once(aws: Cloud, tmp_path: Path) -> None:
+    """Each waits until all have begun."""
+    meet = f"until [ $(ls {tmp_path} | wc -l) = 3 ]; do sleep 0.05; done"
+    aws.create(
+        "parallel", [process_step(name, f"touch {tmp_path}/{name}; {meet}") for name in "ABC"]
+    )
     _, steps = aws.run("parallel")
     assert max(s["StartTime"] for s in steps.values()) < min(s["EndTime"] for s in steps.values())
 
@@ -133,17 +142,23 @@ def test_the_limit_on_parallel_steps(aws: Cloud) -> None:
     assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
 
 
-def test_after_a_failure_running_steps_finish_and_no_others_start(aws: Cloud) -> None:
+def test_after_a_failure_running_steps_finish_and_no_others_start(
+    aws: Cloud, tmp_path: Path
+) -> None:
+    begun, end = tmp_path / "begun", tmp_path / "end"
     aws.create(
         "fails",
         [
-            process_step("Bad", "sleep 0.3; exit 7"),
-            process_step("Slow", "sleep 1"),
+            process_step("Bad", f"{wait_for(begun)}; exit 7"),
+            process_step("Slow", f"touch {begun}; {wait_for(end)}"),
             process_step("AfterBad", "true", ("Bad",)),
             process_step("AfterSlow", "true", ("Slow",)),
         ],
     )
-    answer, steps = aws.run("fails")
+    arn = aws.start("fails")
+    until(lambda: aws.steps(arn).get("Bad", {}).get("StepStatus") == "Failed")
+    end.touch()
+    answer, steps = aws.ended(arn), aws.steps(arn)
     assert answer["PipelineExecutionStatus"] == "Failed"
     assert answer["FailureReason"].startswith(
         "Step failure: One or multiple steps failed. Bad: ClientError: Alg"
@@ -206,11 +221,12 @@ def test_a_cache_hit_and_what_ends_it(aws: Cloud) -> None:
     assert "CacheHitResult" not in steps["A"]
 
 
-def test_an_old_run_is_no_hit(aws: Cloud) -> None:
-    config = {"CacheConfig": {"Enabled": True, "ExpireAfter": "PT1S"}}
+def test_an_old_run_is_no_hit(aws: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"CacheConfig": {"Enabled": True, "ExpireAfter": "PT1H"}}
     aws.create("expires", [process_step("A", "true", **config)])
     aws.run("expires")
-    time.sleep(1.1)
+    later = time.time() + 3600
+    monkeypatch.setattr(executions, "time", SimpleNamespace(time=lambda: later))
     _, steps = aws.run("expires")
     assert "CacheHitResult" not in steps["A"]
 
@@ -300,14 +316,14 @@ def test_a_restart_remembers(tmp_path: Path) -> None:
 
 
 def test_closing_the_emulator_does_not_wait_for_the_grace_of_a_stopped_job(tmp_path: Path) -> None:
-    with serve(tmp_path) as endpoint:  # with AWS's grace of 120 s
+    with serve(tmp_path) as endpoint:
         aws = Cloud(endpoint, tmp_path)
-        aws.create("p", [process_step("A", "trap '' TERM; sleep 60; sleep 61")])
+        aws.create("p", [process_step("A", "trap '' TERM; sleep 600; sleep 601")])
         arn = aws.start("p")
         job = until(lambda: aws.steps(arn).get("A", {}).get("Metadata", {}).get("ProcessingJob"))
         family = aws.family(job["Arn"].rpartition("/")[2], 2)
         started = time.monotonic()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < STOP_GRACE
     assert not [process for process in family if process.is_running()]
 
 
@@ -316,7 +332,7 @@ import sys
 from pathlib import Path
 from tests.trainyard.emulator.harness import cloud, process_step, until
 with cloud(Path(sys.argv[1])) as aws:
-    aws.create("p", [process_step("A", "setsid sleep 60 & sleep 61")])
+    aws.create("p", [process_step("A", "setsid sleep 600 & sleep 601")])
     arn = aws.start("p")
     job = until(lambda: aws.steps(arn).get("A", {}).get("Metadata", {}).get("ProcessingJob"))
     print(arn, *[p.pid for p in aws.processes(job["Arn"].rpartition("/")[2])], flush=True)
@@ -341,7 +357,7 @@ def test_killing_the_emulator_leaves_no_process_and_no_running_state(
         family = psutil.Process(server.pid).children(recursive=True)
         assert {int(pid) for pid in pids} <= {process.pid for process in family}
         server.send_signal(signal.SIGKILL)
-    gone, alive = psutil.wait_procs(family, timeout=5)
+    gone, alive = psutil.wait_procs(family, timeout=PATIENCE)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
     with cloud(tmp_path) as aws:
         answer = aws.sm.describe_pipeline_execution(PipelineExecutionArn=arn)

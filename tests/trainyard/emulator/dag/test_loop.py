@@ -1,6 +1,7 @@
 """ForEach: the body runs once for each item, and the selector picks an iteration."""
 
 import json
+from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
@@ -13,7 +14,10 @@ SOURCE = """
 import os, time
 def work(event, context):
     open(event["log"], "a").write(f"+{event['x']} ")
-    time.sleep(event.get("seconds", 0))
+    while open(event["log"]).read().count("+") < event.get("beside", 1):
+        time.sleep(0.02)
+    while "end" in event and not os.path.exists(event["end"]):
+        time.sleep(0.02)
     open(event["log"], "a").write(f"-{event['x']} ")
     if os.path.exists(event["log"] + ".fail") and event["x"] == 3:
         raise ValueError("three")
@@ -25,7 +29,7 @@ ITEM = {"Get": "ForEach.CurrentItem"}
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory):
     with cloud(tmp_path_factory.mktemp("aws")) as running:
-        make(running, "work", Code={"ZipFile": zipped(SOURCE)}, Timeout=30)
+        make(running, "work", Code={"ZipFile": zipped(SOURCE)}, Timeout=300)
         running.log_file = running.state / "log"
         yield running
 
@@ -85,7 +89,7 @@ def test_each_item_runs_the_body_and_the_best_is_selected(aws: Cloud) -> None:
 
 
 def test_no_more_run_at_once_than_it_says(aws: Cloud) -> None:
-    body = [work(aws, "Item", ITEM, seconds=0.2)]
+    body = [work(aws, "Item", ITEM, beside=2)]
     answer, steps = run(aws, "narrow", [loop([1, 2, 4, 5], body, most=2)])
     assert answer["PipelineExecutionStatus"] == "Succeeded", steps
     running, most = 0, 0
@@ -117,12 +121,14 @@ def test_a_failed_item_starts_no_others_and_a_retry_keeps_what_succeeded(aws: Cl
     assert aws.log_file.read_text() == "+3 -3 +5 -5 "
 
 
-def test_a_stop_ends_a_loop(aws: Cloud) -> None:
+def test_a_stop_ends_a_loop(aws: Cloud, tmp_path: Path) -> None:
+    end = tmp_path / "end"
     aws.log_file.write_text("")
-    aws.create("stopped", [loop([1, 2], [work(aws, "Long", ITEM, seconds=0.5)], most=1)])
+    aws.create("stopped", [loop([1, 2], [work(aws, "Long", ITEM, end=str(end))], most=1)])
     arn = aws.start("stopped", ParallelismConfiguration={"MaxParallelExecutionSteps": 1})
     until(lambda: aws.log_file.read_text())
     aws.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="s" * 32)
+    end.touch()
     assert aws.ended(arn)["PipelineExecutionStatus"] == "Stopped"
     statuses = {n: s["StepStatus"] for n, s in aws.steps(arn).items()}
     assert statuses == {"Loop": "Stopped", "Long-0": "Succeeded"}

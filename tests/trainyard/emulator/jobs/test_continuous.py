@@ -1,6 +1,5 @@
 """Uploads while a job runs: whole files only, and nothing forgotten at the end."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,10 @@ import pytest
 from tests.trainyard.emulator.harness import until
 from trainyard.emulator.jobs import continuous
 from trainyard.emulator.jobs.continuous import ContinuousUpload
+from trainyard.emulator.jobs.transfers import files_in
 from trainyard.emulator.objects import ObjectStore
+
+LOOKS = 8
 
 
 @pytest.fixture
@@ -26,20 +28,24 @@ def uploads(objects: ObjectStore, folder: Path, aside: Path) -> ContinuousUpload
 
 
 def test_a_file_that_still_grows_waits_until_it_is_whole(
-    objects: ObjectStore, tmp_path: Path
+    objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "ck"
-    with uploads(objects, folder, tmp_path / "aside"):
-        with (folder / "growing").open("wb", buffering=0) as file:
-            (folder / "whole").write_bytes(b"done")
-            sizes = set()
-            while not objects.exists("bkt", "ck/whole") or len(sizes) < 20:
+    """It grows right before each of the first looks."""
+    folder, there = tmp_path / "ck", []
+
+    def grown(directory: Path) -> list[Path]:
+        if len(there) < LOOKS:
+            there.append([objects.exists("bkt", f"ck/{name}") for name in ("whole", "growing")])
+            with (folder / "growing").open("ab") as file:
                 file.write(b"x" * 1000)
-                sizes.add(file.tell())
-                assert not objects.exists("bkt", "ck/growing")
-                time.sleep(0.03)
+        return files_in(directory)
+
+    with uploads(objects, folder, tmp_path / "aside"):
+        (folder / "whole").write_bytes(b"done")
+        monkeypatch.setattr(continuous, "files_in", grown)
         until(lambda: objects.exists("bkt", "ck/growing"))
-        assert objects.head("bkt", "ck/growing").size == max(sizes)
+        assert objects.head("bkt", "ck/growing").size == LOOKS * 1000
+    assert there[-1] == [True, False]
 
 
 def test_the_last_file_goes_up_at_the_end_and_deletions_do_not(

@@ -66,7 +66,7 @@ def test_the_jobs_own_message(aws: Cloud) -> None:
 
 
 def test_one_failing_instance_fails_the_job_and_uploads_nothing(aws: Cloud) -> None:
-    script = "echo x > /opt/ml/processing/out/x; [ $HOSTNAME = algo-1 ] || exit 5; sleep 20"
+    script = "echo x > /opt/ml/processing/out/x; [ $HOSTNAME = algo-1 ] || exit 5; sleep 600"
     request = processing(script, nodes=2, outputs={"out": "s3://bkt/half"})
     done = aws.process("half", "", **request)
     assert done["FailureReason"].endswith("exit code: 5")

@@ -3,7 +3,7 @@
 import io
 import json
 import tarfile
-import time
+from pathlib import Path
 
 import botocore.exceptions
 import pytest
@@ -130,17 +130,17 @@ def test_tensorboards_files_go_up_under_the_jobs_name(aws: Cloud, local: str | N
 
 @pytest.mark.slow
 def test_checkpoints_go_up_while_the_job_runs(aws: Cloud) -> None:
-    script = "echo one > /opt/ml/checkpoints/step-1; sleep 20"
+    script = "echo one > /opt/ml/checkpoints/step-1; sleep 600"
     request = training(script) | {"CheckpointConfig": {"S3Uri": "s3://bkt/live"}}
     aws.sm.create_training_job(TrainingJobName="live", **request)
-    until(lambda: aws.keys("live/step-1"), timeout=6)
+    until(lambda: aws.keys("live/step-1"))
     assert aws.sm.describe_training_job(TrainingJobName="live")["TrainingJobStatus"] == ALIVE
     aws.sm.stop_training_job(TrainingJobName="live")
     assert aws.trained("live")["TrainingJobStatus"] == "Stopped"
 
 
 def test_stop_gives_time_to_save_the_model(aws: Cloud) -> None:
-    script = "trap 'echo saved > /opt/ml/model/w; exit 0' TERM; echo ready; sleep 30 & wait"
+    script = "trap 'echo saved > /opt/ml/model/w; exit 0' TERM; echo ready; sleep 600 & wait"
     aws.sm.create_training_job(TrainingJobName="stop", **training(script))
     until(lambda: aws.processes("stop") and aws.log("Training", "stop") == ["ready"])
     aws.sm.stop_training_job(TrainingJobName="stop")
@@ -151,32 +151,29 @@ def test_stop_gives_time_to_save_the_model(aws: Cloud) -> None:
         aws.sm.stop_training_job(TrainingJobName="stop")
 
 
-def test_stop_kills_what_ignores_sigterm(aws: Cloud) -> None:
-    script = "trap '' TERM; setsid sleep 40 & setsid -f sleep 41; sleep 42"
-    aws.sm.create_training_job(TrainingJobName="stubborn", **training(script))
-    family = aws.family("stubborn", 3)
-    started = time.monotonic()
-    aws.sm.stop_training_job(TrainingJobName="stubborn")
-    assert aws.trained("stubborn")["TrainingJobStatus"] == "Stopped"
-    assert time.monotonic() - started < 3
-    assert not [process for process in family if process.is_running()]
+def test_stop_kills_what_ignores_sigterm(tmp_path: Path) -> None:
+    script = "trap '' TERM; setsid sleep 600 & setsid -f sleep 601; sleep 602"
+    with cloud(tmp_path, stop_grace=0.1) as aws:
+        aws.sm.create_training_job(TrainingJobName="stubborn", **training(script))
+        family = aws.family("stubborn", 3)
+        aws.sm.stop_training_job(TrainingJobName="stubborn")
+        assert aws.trained("stubborn")["TrainingJobStatus"] == "Stopped"
+        assert not [process for process in family if process.is_running()]
 
 
 def test_the_runtime_limit(aws: Cloud) -> None:
-    done = aws.train("limit", "sleep 30", StoppingCondition={"MaxRuntimeInSeconds": 1})
+    done = aws.train("limit", "sleep 600", StoppingCondition={"MaxRuntimeInSeconds": 1})
     assert done["TrainingJobStatus"] == "Stopped"
     assert done["SecondaryStatus"] == "MaxRuntimeExceeded"
 
 
 def test_killing_a_node_ends_the_job_and_leaves_nothing(aws: Cloud) -> None:
-    script = "echo half > /opt/ml/model/w; (setsid sleep 50 &); sleep 51 & wait"
+    script = "echo half > /opt/ml/model/w; (setsid sleep 600 &); sleep 601 & wait"
     aws.sm.create_training_job(TrainingJobName="kill", **training(script, nodes=2))
     nodes = until(lambda: n if len(n := aws.processes("kill")) == 2 else None)
     family = aws.family("kill", 6)
-    started = time.monotonic()
     nodes[1].kill()
     done = aws.trained("kill")
-    assert time.monotonic() - started < 3
     assert done["TrainingJobStatus"] == "Failed"
     assert "algo-2 was killed by signal 9 (SIGKILL)" in done["FailureReason"]
     assert not [process for process in family if process.is_running()]

@@ -131,11 +131,11 @@ def test_the_first_failure_is_the_cause_and_the_others_are_stopped(tmp_path: Pat
     assert outcome.failure == Exit("algo-2", 9)
 
 
-SCRIPT = "case $HOME$HOSTNAME in *algo-2*) exit 9;; esac; trap '' TERM; sleep 30"
+SCRIPT = "case $HOME$HOSTNAME in *algo-2*) exit 9;; esac; trap '' TERM; sleep 600"
 
 
 def test_a_limit(tmp_path: Path) -> None:
-    outcome, _ = run(tmp_path, "sleep 30", limit=0.3)
+    outcome, _ = run(tmp_path, "sleep 600", limit=0.3)
     assert outcome.timed_out
     assert outcome.failure is None
 

@@ -3,7 +3,6 @@
 import importlib.metadata
 import io
 import sys
-import time
 import zipfile
 from pathlib import Path
 
@@ -80,9 +79,8 @@ def test_what_a_job_installs_is_its_own(aws: Cloud, way: str) -> None:
 
 
 def test_pip_says_at_once_what_it_cannot_have(aws: Cloud, way: str) -> None:
-    before = time.monotonic()
     done = run(aws, f"lacks-{way}", "pip install no-such-package-of-ours==3")
-    assert time.monotonic() - before < 20, "five tries take longer"
+    assert not [line for line in aws.log("Training", f"lacks-{way}") if "Retrying" in line]
     assert done["FailureReason"] == (
         "AlgorithmError: No matching distribution found for no-such-package-of-ours==3; jobs have "
         "no network here: install it for the interpreter that --python names, or let jobs out with "

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, until
+from tests.trainyard.emulator.harness import PATIENCE, ROLE, Cloud, cloud, until
 from tests.trainyard.emulator.standin import make_client
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ def deploy(cloud: Cloud, name: str, handlers: str | None, image: str = IMAGE) ->
 def ended(cloud: Cloud, name: str) -> dict:
     """The endpoint's description when it is no longer Creating."""
     describe = lambda: cloud.sm.describe_endpoint(EndpointName=name)  # noqa: E731
-    return until(lambda: d if (d := describe())["EndpointStatus"] != "Creating" else None, 120)
+    return until(lambda: d if (d := describe())["EndpointStatus"] != "Creating" else None)
 
 
 def ask(cloud: Cloud, name: str, body: str) -> str:
@@ -101,7 +101,7 @@ def test_an_endpoint_answers_refuses_and_ends(served):
     family = [p for p in children if any("serving/containers/" in word for word in p.cmdline())]
     assert family
     served.sm.delete_endpoint(EndpointName="echo")
-    assert psutil.wait_procs(family, timeout=1)[1] == []
+    assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []
     with pytest.raises(ClientError, match="Could not find endpoint"):
         ask(served, "echo", "you")
     assert not list((served.state / "endpoints").glob("*"))
@@ -169,7 +169,7 @@ def invoke(cloud: Cloud, name: str, body: str = "who", **more) -> tuple[str, str
 def settled(cloud: Cloud, name: str) -> dict:
     describe = lambda: cloud.sm.describe_endpoint(EndpointName=name)  # noqa: E731
     busy = ("Creating", "Updating", "RollingBack")
-    return until(lambda: d if (d := describe())["EndpointStatus"] not in busy else None, 120)
+    return until(lambda: d if (d := describe())["EndpointStatus"] not in busy else None)
 
 
 def test_variants_share_requests_and_are_captured(served):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.trainyard.emulator.harness import GRACE, IMAGE, ROLE, Cloud, wait
+from tests.trainyard.emulator.harness import IMAGE, ROLE, Cloud, wait
 from trainyard.emulator.sagemaker import SageMaker
 from trainyard.emulator.server import serve
 
@@ -31,7 +31,7 @@ def tuning_cloud(state: Path, folder: Path) -> Iterator[Cloud]:
         python.symlink_to(sys.executable)
         train.write_text(TRAIN)
         train.chmod(0o755)
-    make = functools.partial(SageMaker, stop_grace=GRACE, python=python)
+    make = functools.partial(SageMaker, python=python)
     with serve(state, make_sagemaker=make) as endpoint:
         yield Cloud(endpoint, state)
 
@@ -47,7 +47,7 @@ def definition(script: str = PRINT, **more: Any) -> dict[str, Any]:
         "RoleArn": ROLE,
         "OutputDataConfig": {"S3OutputPath": "s3://bkt/models"},
         "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
-        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         "Environment": {"SCRIPT": script},
         **more,
     }

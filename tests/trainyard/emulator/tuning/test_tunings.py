@@ -135,7 +135,8 @@ def test_early_stopping_stops_what_is_worse_than_the_median(cloud: Cloud) -> Non
         ResourceLimits={"MaxParallelTrainingJobs": 1},
         TrainingJobEarlyStoppingType="Auto",
     )
-    found = tune(cloud, "early", request(search, TrainingJobDefinition=definition(CURVE)))
+    stuck = definition(CURVE.replace("echo model", "[ $(hp x) = 1 ] || sleep 600; echo model"))
+    found = tune(cloud, "early", request(search, TrainingJobDefinition=stuck))
     jobs = trained(cloud, "early")
     assert [job["TrainingJobStatus"] for job in jobs] == ["Completed", "Stopped"]
     assert [job["ObjectiveStatus"] for job in jobs] == ["Succeeded", "Succeeded"]

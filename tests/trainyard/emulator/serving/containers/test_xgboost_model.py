@@ -177,7 +177,7 @@ def deploy(aws: Cloud, name: str, image: str, model: bytes, environment: dict[st
 
 def asked(aws: Cloud, name: str) -> list[float]:
     describe = lambda: aws.sm.describe_endpoint(EndpointName=name)  # noqa: E731
-    done = until(lambda: d if (d := describe())["EndpointStatus"] != "Creating" else None, 120)
+    done = until(lambda: d if (d := describe())["EndpointStatus"] != "Creating" else None)
     assert done["EndpointStatus"] == "InService", done
     runtime = make_client(aws.endpoint, "sagemaker-runtime")
     body = "0.1,0.2,0.3\n0.9,0.1,0.3"
