@@ -7,6 +7,7 @@ from torch import nn
 from tests.training.trainings import SETTINGS
 from training import optimizers
 from training.config import TrainConfig
+from training.watching import updates
 from training.watching.updates import measured, metrics
 
 
@@ -41,3 +42,15 @@ def test_ranks_that_hold_other_weights_are_put_together():
     nothing = [float("nan")] * 3
     found = metrics([[1e-3, 1e-4, 1e-2], nothing, [3e-3, 1e-5, 1e-1]])
     assert found == {"update_ratio": 2e-3, "update_ratio_least": 1e-5, "gradient_least": 1e-2}
+
+
+@pytest.mark.parametrize("shape", [(3000, 40), (40, 3000), (2, 10**5), (300, 7, 5, 5)])
+def test_of_a_large_matrix_rows_are_as_good_as_all(shape: tuple[int, ...], monkeypatch):
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(shape))
+    built = optimizers.build(TrainConfig(**SETTINGS), nn.ParameterList([weight]))
+    weight.grad = torch.randn(shape) * 1e-3
+    optimizers.step(built, torch.tensor(True))
+    some = measured(built, torch.device("cpu"))
+    monkeypatch.setattr(updates, "SAMPLED", weight.numel())
+    torch.testing.assert_close(some, measured(built, torch.device("cpu")), rtol=0.1, atol=0)
