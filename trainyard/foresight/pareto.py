@@ -9,23 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from trainyard.common.plot_style import STYLE
 from trainyard.foresight.advice import Advice, Candidate
 from trainyard.foresight.reasons import dollars
 from trainyard.foresight.rules import count
 
 DAY = 24.0
 COLOURS = ("#2563eb", "#d97706", "#16a34a", "#9333ea", "#dc2626", "#0891b2", "#64748b")
-STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#64748b",
-    "axes.grid": True,
-    "grid.color": "#e2e8f0",
-    "axes.axisbelow": True,
-    "svg.hashsalt": "trainyard",
-}
 
 
 def draw(advice: Advice, place: Path) -> None:
