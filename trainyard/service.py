@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -41,10 +42,10 @@ def service_errors(doing: str) -> Iterator[None]:
             f"{doing}: {error.operation_name} was refused: {detail.get('Code')}: "
             f"{detail.get('Message')}"
         ) from None
-    except EndpointConnectionError:
-        endpoint = os.environ.get("AWS_ENDPOINT_URL", "AWS")
+    except EndpointConnectionError as error:
+        asked = urlsplit(error.kwargs["endpoint_url"])
         raise ServiceError(
-            f"{doing}: nothing answers at {endpoint}; start the emulator "
+            f"{doing}: nothing answers at {asked.scheme}://{asked.netloc}; start the emulator "
             "(python -m trainyard emulator) and set what it prints, or unset AWS_ENDPOINT_URL "
             "to use AWS"
         ) from None

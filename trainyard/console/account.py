@@ -82,6 +82,8 @@ class Account:
     ) -> None:
         self.region, self.may_write = region, may_write
         self.beside = Beside(patient=patient)
+        self.ended = threading.Event()
+        """Set when the console ends: what reads in the background stops."""
         self.is_emulator = bool(os.environ.get("AWS_ENDPOINT_URL"))
         self.seconds = EMULATOR if self.is_emulator else AWS
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
@@ -107,6 +109,20 @@ class Account:
         """The client of CloudWatch's metrics."""
         return client("cloudwatch", self.region)
 
+    @cached_property
+    def sts(self) -> Any:
+        """The client of STS."""
+        return client("sts", self.region)
+
+    def connect(self) -> None:
+        """Make all clients: they go where the environment leads now, whatever becomes of it.
+
+        Raises:
+            ServiceError: there is no region.
+        """
+        for name in ("sagemaker", "logs", "s3", "cloudwatch", "sts"):
+            getattr(self, name)
+
     @property
     def caller(self) -> str:
         """ARN of whoever this console acts as.
@@ -117,7 +133,7 @@ class Account:
 
         def read() -> str:
             with service_errors("asking who the caller is"):
-                return str(client("sts", self.region).get_caller_identity().get("Arn", "unknown"))
+                return str(self.sts.get_caller_identity().get("Arn", "unknown"))
 
         return self.lately("caller", read, 60)
 

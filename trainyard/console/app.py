@@ -32,7 +32,7 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     }
     app.extensions["trainyard-account"] = account
     app.extensions["trainyard-application"] = application
-    app.extensions["trainyard-hub"] = live.Hub(app, account.seconds)
+    app.extensions["trainyard-hub"] = live.Hub(app, account.seconds, account.ended)
     app.jinja_env.filters |= wording.FILTERS
     app.jinja_env.globals |= {
         "account": account,

@@ -87,7 +87,7 @@ class Costs:
         return load(self._account.sagemaker.meta.region_name)
 
     def _read_all(self) -> None:
-        while True:
+        while not self._account.ended.is_set():
             with self._lock:
                 if not self._wanted:
                     self._reading = None
@@ -102,7 +102,8 @@ class Costs:
                     self._known.popitem(last=False)
             self.version += 1
             # who waits for a page comes first, to the processor as to AWS
-            time.sleep(max(self._account.seconds / 20, 2 * (time.thread_time() - began)))
+            pause = max(self._account.seconds / 20, 2 * (time.thread_time() - began))
+            self._account.ended.wait(pause)
 
     def _read(self, arn: str, run: Run) -> Cost:
         soon = time.monotonic() + GOOD

@@ -8,7 +8,6 @@ not: every few seconds they are asked for what was started, and for what runs.
 
 import logging
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -173,12 +172,13 @@ class Index:
                 for page in pages:
                     for record in page:
                         self._keep(record)
-                    time.sleep(pause)
+                    if self._account.ended.wait(pause):
+                        return
             self._read_tags(pause)
         except ServiceError as error:
             log.warning("%s", error)
             self._tell(str(error))
-            time.sleep(AGAIN)
+            self._account.ended.wait(AGAIN)
             self._tell("")
         except Exception:  # the edge of a thread: the page has to say why it goes no further
             log.exception("the runs cannot be read")
@@ -199,7 +199,8 @@ class Index:
                 return
             tags = answer.get("Tags", ())
             self._tags[arn] = "\n".join(f"{tag['Key']}={tag['Value']}" for tag in tags)
-            time.sleep(pause)
+            if self._account.ended.wait(pause):
+                return
 
     def _tell(self, trouble: str) -> None:
         self.trouble = trouble

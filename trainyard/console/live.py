@@ -51,6 +51,9 @@ MOST_WAITING = 1_000
 UNSEEN = 10.0
 """Seconds between two looks at a page that is open behind others only."""
 
+LAST_LOOK = 5.0
+"""Seconds that a console which ends waits for the look that is under way: AWS may be slow."""
+
 REST = 12
 """Times the CPU seconds of a round that the next one waits: whatever is open, following it takes at
 most 1/13 of a core."""
@@ -137,8 +140,10 @@ class _Followed:
 class Hub:
     """What is open in the browsers, and what they were told of it."""
 
-    def __init__(self, app: Flask, seconds: float) -> None:
+    def __init__(self, app: Flask, seconds: float, ended: threading.Event | None = None) -> None:
+        """``seconds``: between two looks; ``ended``: set when nothing is followed any more."""
         self._app, self._seconds = app, seconds
+        self._ended = ended or threading.Event()
         self._streams: dict[str, queue.Queue[str | None]] = {}
         self._followed: dict[str, _Followed] = {}
         self._lock = threading.Lock()
@@ -180,8 +185,18 @@ class Hub:
                     followed.until = 0.0
             self._drop_unread()
             if self._thread is None and self._followed:
-                self._thread = threading.Thread(target=self._watch, daemon=True)
+                self._thread = threading.Thread(target=self._watch, name="following", daemon=True)
                 self._thread.start()
+
+    def close(self) -> None:
+        """End the streams, and what follows for them: from now on nobody is asked anything."""
+        self._ended.set()
+        with self._lock:
+            thread = self._thread
+            for waiting in self._streams.values():
+                _end(waiting)
+        if thread is not None:
+            thread.join(LAST_LOOK)
 
     def _forget(self, name: str, waiting: queue.Queue[str | None]) -> None:
         with self._lock:
@@ -198,7 +213,7 @@ class Hub:
 
     def _watch(self) -> None:
         """Look at every open page, again and again; rarely at those that nobody sees."""
-        while True:
+        while not self._ended.is_set():
             used = time.thread_time()
             with self._lock:
                 topics = list(self._followed.items())
@@ -206,11 +221,13 @@ class Hub:
                     self._thread = None
                     return
             for topic, followed in topics:
+                if self._ended.is_set():
+                    return
                 if followed.seen or time.monotonic() >= followed.until:
                     self._look(topic, followed)
                     followed.until = time.monotonic() + UNSEEN
             # A round that began while the last one's answers are still good would see nothing new.
-            time.sleep(max(self._seconds, REST * (time.thread_time() - used)))
+            self._ended.wait(max(self._seconds, REST * (time.thread_time() - used)))
 
     def _look(self, topic: str, followed: _Followed) -> None:
         try:
@@ -243,9 +260,8 @@ class Hub:
         with self._lock:
             for name in followed.streams:
                 waiting = self._streams[name]
-                if waiting.full():  # it ends, and connects anew
-                    waiting.queue.clear()
-                    waiting.put_nowait(None)
+                if waiting.full():  # the browser connects anew
+                    _end(waiting)
                 else:
                     waiting.put_nowait(message)
 
@@ -265,6 +281,13 @@ def _told(one: str | Growing, had: str | int | None) -> tuple[str | int, dict[st
         return last, {"epoch": one.epoch, "items": list(items)} if items else None
     digest = _digest(one)
     return digest, {"digest": digest, "html": one} if digest != had else None
+
+
+def _end(waiting: "queue.Queue[str | None]") -> None:
+    """End that stream; what waits in it is not sent."""
+    with waiting.mutex:
+        waiting.queue.clear()
+    waiting.put_nowait(None)
 
 
 def _next(waiting: "queue.Queue[str | None]") -> str | None:

@@ -34,6 +34,8 @@ def serving(
 ) -> Iterator[str]:
     """Serve until the block ends; yields the address with the key. Port 0 is any free one.
 
+    With the block ends what follows pages and reads in the background for them.
+
     ``panels``: what an application shows of its runs on the pages.
 
     Raises:
@@ -51,11 +53,12 @@ def serving(
         server.shutdown()
         server.server_close()
         thread.join()
+        app.extensions["trainyard-hub"].close()
 
 
 def _prepare(app: Flask, account: Account) -> None:
     """Make what takes long and what the first page needs: nobody waits for it then."""
-    account.sagemaker  # noqa: B018 - a client takes half a second
+    account.connect()
     for name in app.jinja_env.list_templates(filter_func=lambda name: name.startswith(FIRST)):
         app.jinja_env.get_template(name)  # compiled
 

@@ -48,7 +48,9 @@ def chromium():
     """Debian's chromium under playwright; what needs it is skipped where there is none."""
     if CHROMIUM is None:
         pytest.skip("no chromium here: apt install chromium")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE * 1000)
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)

@@ -1,8 +1,9 @@
 """Actions in a real browser, by clicks and by keys: what they ask, and what they then have done."""
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.trainyard.console.looking import faults
+from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.console.test_actions import PARAMETERS, is_asking
 from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, until
 from tests.trainyard.emulator.standin import make_client
@@ -25,14 +26,14 @@ def test_a_run_is_started_answered_and_stopped(page, house: str, cloud: Cloud):
     page.get_by_label("Who").fill("me")
     page.keyboard.press("Enter")  # shows, and starts nothing
     page.get_by_text("'many' is no Integer.").wait_for()
-    assert page.get_by_label("Who").input_value() == "me"
+    expect(page.get_by_label("Who")).to_have_value("me")
     assert faults(page) == []
     page.get_by_label("Steps").fill("7")
     page.get_by_label("Mode").select_option("slow")
     page.keyboard.press("Tab")
     page.get_by_role("button", name="Start").click()
     page.get_by_text("Nothing was done yet.").wait_for()
-    assert '"Value": "7"' in page.locator("pre").inner_text()
+    expect(page.locator("pre")).to_contain_text('"Value": "7"')
     page.get_by_role("button", name="Start").focus()
     page.keyboard.press("Enter")
     page.wait_for_url(f"{house}/runs/typed/*")
@@ -74,23 +75,22 @@ def test_models_are_approved_rejected_and_rolled_back(page, house: str, cloud: C
             InferenceSpecification=spec,
             CustomerMetadataProperties={"loss": loss},
         )
-    page.get_by_role("link", name="Models").click()
-    page.get_by_role("link", name="digits").click()
+    visit(page.get_by_role("link", name="Models"))
+    visit(page.get_by_role("link", name="digits"))
     assert faults(page) == []
 
     for version in ("1", "2"):
         page.goto(f"{house}/models/digits/{version}")
-        page.get_by_role("link", name="Approve").click()
+        visit(page.get_by_role("link", name="Approve"))
         page.get_by_label("Comment").fill(f"better, says test {version}")
         page.get_by_role("button", name="Approve").click()
         page.wait_for_url(f"{house}/models/digits/{version}")
         page.get_by_text(f"better, says test {version}").wait_for()
-    assert page.locator("h1 .chip").inner_text() == "champion"
+    expect(page.locator("h1 .chip")).to_have_text("champion")
     assert faults(page) == []
 
     page.goto(f"{house}/models/digits/3")
-    page.get_by_role("link", name="Reject").focus()
-    page.keyboard.press("Enter")
+    visit(page.get_by_role("link", name="Reject"), "Enter")
     page.get_by_label("Comment").focus()
     page.keyboard.type("it leaks")
     page.keyboard.press("Tab")
@@ -101,16 +101,16 @@ def test_models_are_approved_rejected_and_rolled_back(page, house: str, cloud: C
     page.locator("h1 .Rejected").wait_for()
 
     page.goto(f"{house}/models/digits")
-    page.get_by_role("link", name="Roll back").click()
+    visit(page.get_by_role("link", name="Roll back"))
     page.get_by_label("Comment").fill("wrong on Sundays")
     stale = page.context.new_page()
     stale.goto(page.url)
     page.get_by_role("button", name="Roll back").click()
     page.wait_for_url(f"{house}/models/digits")
-    assert "is 1" in page.locator("#head").inner_text()
+    expect(page.locator("#head")).to_contain_text("is 1")
 
     stale.get_by_label("Comment").fill("me, too")
     stale.get_by_role("button", name="Roll back").click()
     stale.get_by_text("Nothing was done: this has changed").wait_for()
     assert faults(stale) == []
-    assert "model-package/digits/1" in stale.get_by_role("alert").inner_text()
+    expect(stale.get_by_role("alert")).to_contain_text("model-package/digits/1")

@@ -4,10 +4,11 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.trainyard.console import compared
-from tests.trainyard.console.looking import faults
-from tests.trainyard.emulator.harness import Cloud, process_step, wait_for
+from tests.trainyard.console.looking import ROWS, faults, shows, visit
+from tests.trainyard.emulator.harness import Cloud, process_step, until, wait_for
 
 OLD = "lr = 1\nfor epoch in range(3):\n    train(epoch)\n"
 NEW = "lr = 2\nfor epoch in range(3):\n    train(epoch)\n"
@@ -35,11 +36,8 @@ def address(console: str, *runs: str, **more: str) -> str:
 
 def lines(page, table: str) -> dict[str, list[str]]:
     """Name of each row of a table → its cells."""
-    found = {}
-    for row in page.locator(f"table.matrix-{table} tbody tr:has(td)").all():
-        name = row.locator("th").inner_text().strip(" ⇅▲▼\n")
-        found[name] = [cell.inner_text().strip() for cell in row.locator("td").all()]
-    return found
+    rows = page.locator(f"table.matrix-{table} tbody tr:has(td)").evaluate_all(ROWS)
+    return {name.strip(" ⇅▲▼\n"): [cell.strip() for cell in cells] for name, *cells in rows}
 
 
 def test_what_differs_is_shown_and_nothing_else(page, console: str, runs: list[str]):
@@ -49,11 +47,10 @@ def test_what_differs_is_shown_and_nothing_else(page, console: str, runs: list[s
     for run in runs[:2]:
         page.locator(f'input[type=checkbox][value="{run}"]').check()
     page.get_by_role("button", name="Compare").click()
-    assert page.locator("table.sides tbody tr").count() == 2
+    expect(page.locator("table.sides tbody tr")).to_have_count(2)
     page.goto(address(console, *runs))
-    assert lines(page, "metrics") == {
-        "Evaluate.report.accuracy.value": ["0.81", "≠ 0.93\n+0.12 (+14.8%)", "= 0.81"]
-    }
+    accuracy = ["0.81", "≠ 0.93\n+0.12 (+14.8%)", "= 0.81"]
+    shows(lambda: lines(page, "metrics"), {"Evaluate.report.accuracy.value": accuracy})
     settings = lines(page, "settings")
     assert list(settings) == ["lr", "version", "data", "HyperParameters.lr"]
     assert settings["lr"] == ["0.1", "≠ 0.2", "= 0.1"]
@@ -70,39 +67,35 @@ def test_what_differs_is_shown_and_nothing_else(page, console: str, runs: list[s
 
 
 def _plots_them_together(page) -> None:
-    page.locator("#curves figure").wait_for()
-    assert page.locator("#curves figure").count() == 1
-    assert "run 3" in page.locator("#curves figure").inner_text()
+    expect(page.locator("#curves figure")).to_have_count(1)
+    expect(page.locator("#curves figure")).to_contain_text("run 3")
     page.locator("#curves-x").select_option("since the start")
-    page.locator("#draw-curves").press("Enter")
-    page.locator("#curves figure").wait_for()
+    visit(page.locator("#draw-curves"), "Enter")
     assert parse_qs(urlsplit(page.url).query)["x"] == ["since the start"]
-    assert page.locator("#curves figure").count() == 1
+    expect(page.locator("#curves figure")).to_have_count(1)
 
 
 def _shows_a_file(page) -> None:
     link = page.get_by_role("link", name="changes of code/train.py in run 2")
-    link.focus()
-    page.keyboard.press("Enter")
-    page.wait_for_selector("pre.diff")
-    assert page.locator(".diff .removed").all_inner_texts() == ["-lr = 1\n"]
-    assert page.locator(".diff .added").all_inner_texts() == ["+lr = 2\n"]
+    visit(link, "Enter")
+    expect(page.locator(".diff .removed")).to_have_text(["-lr = 1"])
+    expect(page.locator(".diff .added")).to_have_text(["+lr = 2"])
     assert parse_qs(urlsplit(page.url).query)["file"] == ["Train/code/train.py"]
     assert faults(page) == []
 
 
 def _keeps_what_is_chosen(page, runs: list[str]) -> None:
-    page.get_by_role("link", name="close").click()
-    page.get_by_role("link", name="make run 2 the baseline").click()
+    visit(page.get_by_role("link", name="close"))
+    visit(page.get_by_role("link", name="make run 2 the baseline"))
     assert lines(page, "settings")["lr"] == ["≠ 0.1", "0.2", "≠ 0.1"]
-    page.get_by_role("link", name="sort the runs by Evaluate.report.accuracy.value").click()
-    page.get_by_role("link", name="sort the runs by Evaluate.report.accuracy.value").click()
+    visit(page.get_by_role("link", name="sort the runs by Evaluate.report.accuracy.value"))
+    visit(page.get_by_role("link", name="sort the runs by Evaluate.report.accuracy.value"))
     assert lines(page, "settings")["lr"] == ["0.2", "≠ 0.1", "≠ 0.1"]
-    page.get_by_role("link", name="show all").click()
+    visit(page.get_by_role("link", name="show all"))
     assert lines(page, "settings")["HyperParameters.epochs"] == ["3", "= 3", "= 3"]
-    page.get_by_role("link", name="runs as rows").click()
-    assert page.locator("table.matrix-settings tbody tr").count() == 3
-    page.get_by_role("link", name="take run 1 away").click()
+    visit(page.get_by_role("link", name="runs as rows"))
+    expect(page.locator("table.matrix-settings tbody tr")).to_have_count(3)
+    visit(page.get_by_role("link", name="take run 1 away"))
     chosen = parse_qs(urlsplit(page.url).query)
     assert chosen["run"] == runs[1:] and chosen["base"] == runs[1:2] and chosen["as"] == ["rows"]
     assert faults(page) == []
@@ -142,8 +135,8 @@ def test_a_run_is_followed_beside_others(
     page.wait_for_selector("td.Executing")
     (tmp_path / "end").touch()
     page.wait_for_selector("table.sides td.Executing", state="detached")
-    steps = page.locator("table.matrix-settings th.group").all_inner_texts()
-    assert steps[-3:] == ["steps.Slow", "steps.Train", "steps.Evaluate"]
+    groups = page.locator("table.matrix-settings th.group")
+    shows(lambda: groups.all_inner_texts()[-3:], ["steps.Slow", "steps.Train", "steps.Evaluate"])
 
 
 def test_fifty_runs_stand_side_by_side(page, console: str, cloud: Cloud):
@@ -154,6 +147,6 @@ def test_fifty_runs_stand_side_by_side(page, console: str, cloud: Cloud):
     for arn in arns:
         cloud.ended(arn)
     page.goto(address(console, *(f"many/{arn.rpartition('/')[2]}" for arn in arns)))
-    assert page.locator("table.matrix-settings tbody tr").count() == 50
-    assert page.locator("table.matrix-settings tbody td.other").count() >= 49
+    expect(page.locator("table.matrix-settings tbody tr")).to_have_count(50)
+    until(lambda: page.locator("table.matrix-settings tbody td.other").count() >= 49)
     assert faults(page) == []

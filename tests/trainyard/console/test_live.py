@@ -1,5 +1,6 @@
 """A run is followed: in every tab, over one connection, without a page being loaded anew."""
 
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -9,9 +10,12 @@ import pytest
 from flask import Blueprint, Flask
 
 from benchmarks.console.live import WATCH
+from benchmarks.console.processes import Visitor
 from tests.trainyard.console.looking import faults
 from tests.trainyard.emulator.harness import Cloud, process_step, train_step, training
 from trainyard.console import live
+from trainyard.console.account import Account
+from trainyard.console.server import serving
 
 TABS = 8  # with one more they are more than the connections that a browser opens to a server
 
@@ -110,6 +114,25 @@ def test_a_page_that_nobody_sees_is_looked_at_rarely(monkeypatch):
     hub.follow("browser", {"/counted/hidden": True, "/counted/seen": "hidden"})
     _until(lambda: looks["hidden"] >= 5)
     stream.close()
+
+
+def test_a_console_that_ends_follows_nothing_any_more(cloud: Cloud):
+    """Though a browser has a page open, and goes on listening."""
+    others = {*threading.enumerate()}
+    with serving(Account(), "key") as address:
+        visitor = Visitor(address)
+        stream = visitor.stream("/events/browser")
+        next(stream)
+        visitor.post("/events/browser", b'{"/runs": true}')
+        _until(lambda: next(stream).startswith(b"data:"))
+        assert _following(others)
+    _until(lambda: not _following(others))
+    list(stream)  # it has an end
+
+
+def _following(others: set[threading.Thread]) -> list[threading.Thread]:
+    """Threads that follow pages, but for ``others``."""
+    return [one for one in threading.enumerate() if one not in others and one.name == "following"]
 
 
 def _until(is_so) -> None:

@@ -4,8 +4,9 @@ import re
 import time
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.trainyard.console.looking import faults
+from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.emulator.harness import Cloud, process_step, training, until
 
 GROUP = "/aws/sagemaker/ProcessingJobs"
@@ -135,8 +136,9 @@ def test_a_person_follows_a_log_and_finds_a_line(page, cloud: Cloud, console: st
     for i in range(100, 103):
         store.append(GROUP, stream, [f"line {i}"])
         page.locator(".said", has_text=f"line {i}").wait_for()
-    assert page.locator(".said").count() == 103
-    assert page.locator(".said").last.is_visible() and box.evaluate("e => e.scrollTop") == 0
+    expect(page.locator(".said")).to_have_count(103)
+    expect(page.locator(".said").last).to_be_in_viewport()
+    assert box.evaluate("e => e.scrollTop") == 0
     box.evaluate("e => { e.scrollTop = -500 }")
     at = page.locator(".said").nth(70).bounding_box()["y"]
     store.append(GROUP, stream, ["line 103", "line 104"])
@@ -145,14 +147,14 @@ def test_a_person_follows_a_log_and_finds_a_line(page, cloud: Cloud, console: st
     assert abs(now - at) < 5, "who reads further up stays there"
     assert faults(page) == []
     page.get_by_label("search").fill("line 7")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("text=looked through")
+    visit(page.get_by_label("search"), "Enter")
+    page.get_by_text("looked through").wait_for()
     with page.context.expect_page() as opened:
         page.locator(".l > a").first.click(modifiers=["Control"])
     tab = opened.value
-    tab.wait_for_selector(".l.marked >> text=line 7")
+    expect(tab.locator(".l.marked")).to_contain_text("line 7")
+    expect(tab.locator(".l.marked")).to_be_in_viewport()
     assert faults(tab) == []
-    assert tab.locator(".l.marked").is_visible()
 
 
 def test_curves_move_while_a_job_trains(page, cloud: Cloud, console: str, run):
@@ -170,6 +172,6 @@ def test_curves_move_while_a_job_trains(page, cloud: Cloud, console: str, run):
     before = curve.locator("path.line").get_attribute("d")
     store.append(group, stream, ["step 20 loss=7"])
     page.get_by_role("cell", name="7", exact=True).first.wait_for()
-    assert curve.locator("path.line").get_attribute("d") != before
-    assert page.locator("path.lost").count() == 1
+    expect(curve.locator("path.line")).not_to_have_attribute("d", before)
+    expect(page.locator("path.lost")).to_have_count(1)
     assert faults(page) == []

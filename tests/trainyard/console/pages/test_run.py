@@ -4,8 +4,9 @@ and is the report."""
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.trainyard.console.looking import faults
+from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.emulator.harness import (
     Cloud,
     compare,
@@ -60,7 +61,7 @@ def test_the_graph_and_the_timeline_follow_a_run_and_lead_to_its_steps(
     arn = cloud.start("live")
     page.goto(address(console, arn))
     page.locator("#node-Prepare .Executing rect").wait_for()
-    assert page.locator(".counts").inner_text().split() == "1 Executing 3 not started".split()
+    expect(page.locator(".counts")).to_have_text("1 Executing 3 not started", use_inner_text=True)
     bar = page.locator(".gantt .bar.Executing rect").first
     before = width(bar)
     until(lambda: width(bar) > before)
@@ -69,17 +70,15 @@ def test_the_graph_and_the_timeline_follow_a_run_and_lead_to_its_steps(
     page.locator(".gantt li", has_text="Train").first.wait_for()
     cloud.ended(arn)
     page.locator("#head strong.Succeeded").wait_for()
-    assert page.locator("#node-Bad .node.NotTaken").count() == 1
-    said = page.locator("#timeline").inner_text()
-    assert "Prepare \u2192 Train \u2192 Good" in said
-    assert "fast" in page.locator(".settings").inner_text()
+    expect(page.locator("#node-Bad .node.NotTaken")).to_have_count(1)
+    expect(page.locator("#timeline")).to_contain_text("Prepare \u2192 Train \u2192 Good")
+    expect(page.locator(".settings")).to_contain_text("fast")
     assert faults(page) == []
-    page.locator("#node-Train").focus()
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/Train")
+    visit(page.locator("#node-Train"), "Enter")
+    expect(page).to_have_url(f"{address(console, arn)}/Train")
     page.go_back()
-    page.locator("#node-Prepare rect").first.click()
-    page.wait_for_url("**/Prepare")
+    visit(page.locator("#node-Prepare rect").first)
+    expect(page).to_have_url(f"{address(console, arn)}/Prepare")
 
 
 def width(bar) -> float:
@@ -94,13 +93,13 @@ def test_a_failed_run_says_why_above_all_else_also_in_the_report(
     cloud.ended(arn)
     page.goto(address(console, arn))
     page.locator(".cause").get_by_text("row 7 has no label").first.wait_for()
+    expect(page.locator("#node-After .node.NotRun")).to_have_count(1)
     assert page.evaluate(ABOVE)
-    assert page.locator("#node-After .node.NotRun").count() == 1
     assert faults(page) == []
     out = tmp_path / "report.html"
     report.write(arn, out)
     page.goto(out.as_uri())
-    assert "row 7 has no label" in page.locator(".cause").inner_text()
+    expect(page.locator(".cause")).to_contain_text("row 7 has no label")
     assert (
         page.locator("a[href]:not([href^='#'])").count() == 0
         and page.locator("script").count() == 0

@@ -1,11 +1,14 @@
 """The list of runs in a browser: found, sorted, chosen, compared, followed."""
 
+import re
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.trainyard.console.looking import faults
+from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.emulator.harness import (
+    PATIENCE,
     Cloud,
     condition_step,
     fail_step,
@@ -37,35 +40,34 @@ def runs(cloud: Cloud) -> dict[str, str]:
     return {name: arn.rpartition("/")[2] for name, arn in arns.items()}
 
 
-def names(page) -> list[str]:
-    return page.locator("tbody th").all_inner_texts()
+def shows_runs(page, *names: str) -> None:
+    expect(page.locator("tbody th")).to_have_text([*names], use_inner_text=True)
 
 
 def test_runs_are_found_sorted_chosen_and_compared(page, console: str, runs: dict[str, str]):
     page.goto(f"{console.partition('/?')[0]}/runs?rows=3")
-    page.get_by_role(
-        "link", name="Rate", exact=True
-    ).click()  # the highest first; who lacks it comes last
-    assert names(page) == ["rate-0", "rate-1", "rate-2"]
-    assert page.locator("thead").inner_text().count("Same") == 0  # it does not differ
+    visit(page.get_by_role("link", name="Rate", exact=True))
+    shows_runs(page, "rate-0", "rate-1", "rate-2")  # the highest first; who lacks it comes last
+    expect(page.locator("thead")).not_to_contain_text("Same")  # it does not differ
     page.get_by_role("link", name="2", exact=True).click()
     page.wait_for_url("**page=2")
-    assert page.locator("tbody td.Failed").count() == 1
+    expect(page.locator("tbody td.Failed")).to_have_count(1)
     page.go_back()
-    assert page.url.endswith("rows=3&sort=-p.Rate")
+    expect(page).to_have_url(re.compile(re.escape("rows=3&sort=-p.Rate") + "$"))
     page.get_by_label("Search").fill("quick 0.0")
     page.keyboard.press("Enter")
     page.wait_for_url("**q=quick+0.0**")
-    assert names(page) == ["rate-1", "rate-2"]
+    shows_runs(page, "rate-1", "rate-2")
     page.get_by_text("Columns").click()
     page.get_by_role("checkbox", name="Same").check()
     page.get_by_role("checkbox", name="duration").uncheck()
     page.get_by_role("button", name="Show these").click()
     page.wait_for_url("**col=p.Same**")
-    head = page.locator("thead").inner_text()
-    assert "Same" in head and "duration" not in head
+    expect(page.locator("thead")).to_contain_text("Same")
+    expect(page.locator("thead")).not_to_contain_text("duration")
     for name in ("rate-1", "rate-2"):
         page.get_by_label(f"choose {name}").check()
+    expect(page).to_have_url(re.compile("run=.*run="))
     address = page.url
     assert faults(page) == []
     page.get_by_role("button", name="Compare").click()
@@ -73,9 +75,9 @@ def test_runs_are_found_sorted_chosen_and_compared(page, console: str, runs: dic
     for name in ("rate 0.05", "rate 0.005"):
         assert f"run=quick%2F{runs[name]}" in page.url
     page.go_back()
-    assert page.url == address
-    assert page.get_by_label("choose rate-2").is_checked()
-    assert names(page) == ["rate-1", "rate-2"]
+    expect(page).to_have_url(address)
+    expect(page.get_by_label("choose rate-2")).to_be_checked()
+    shows_runs(page, "rate-1", "rate-2")
     page.get_by_role("link", name="rate-1", exact=True).click()
     page.wait_for_url(f"**/runs/quick/{runs['rate 0.05']}")
 
@@ -92,18 +94,19 @@ def test_a_new_run_and_its_end_appear_and_what_is_chosen_stays(
     row.locator("td.Succeeded").wait_for()
     cloud.ended(arn)
     row.get_by_text("$").wait_for()
-    assert page.get_by_label("choose rate-2").is_checked()
+    expect(page.get_by_label("choose rate-2")).to_be_checked()
 
 
 def test_it_works_without_script(chromium, console: str, runs: dict[str, str]):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
+    page.set_default_timeout(PATIENCE * 1000)
     page.goto(console)
     page.get_by_label("Failed").check()
     page.get_by_role("button", name="Show", exact=True).click()
     page.wait_for_url("**status=Failed**")
-    assert page.locator("tbody tr").count() == 1
-    assert page.get_by_role("link", name="everything").count() == 1
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_role("link", name="everything")).to_have_count(1)
     context.close()
 
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.trainyard.console.looking import faults
+from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.console.pages_of_steps import HOSTILE, RATE, SECRET, files, run, steps
 from tests.trainyard.emulator.harness import Cloud, until
 from trainyard.console.account import Account
@@ -173,12 +173,12 @@ def test_in_a_browser(page, console: str, runs, objects):
     page.get_by_role("button", name="copied").wait_for()
     copied = page.evaluate("navigator.clipboard.readText()")
     assert json.loads(copied)["RetryPolicies"][0]["MaxAttempts"] == 3
-    page.get_by_role("link", name="ValueError: invalid literal").click()
+    visit(page.get_by_role("link", name="ValueError: invalid literal"))
     page.wait_for_url("**/Read/log?**line=**#**")
     page.locator(".l.marked").get_by_text("ValueError: invalid literal").wait_for()
     page.goto(f"{address}/runs/shown/{runs[0]}/Prepare")
-    page.get_by_role("link", name="s3://bkt/prepared").click()
-    page.get_by_role("link", name="rows.csv").click()
+    visit(page.get_by_role("link", name="s3://bkt/prepared"))
+    visit(page.get_by_role("link", name="rows.csv"))
     page.get_by_text("<b>two</b>").wait_for()
     assert faults(page) == []
     page.set_viewport_size({"width": 390, "height": 800})
