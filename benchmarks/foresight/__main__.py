@@ -5,6 +5,7 @@ python -m benchmarks.foresight --fit         # write the constants of time anew,
 """
 
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,40 +21,38 @@ from benchmarks.foresight.holding_out import (
     GROUPS,
     Score,
     constant_mfu,
-    deciles,
     held_out,
     inside,
+    reach,
     score,
+    shared,
 )
 from trainyard.common import whole_file
 from trainyard.foresight import time
-from trainyard.foresight.time import CONSTANTS, Constants, composed
+from trainyard.foresight.time import CONSTANTS, Constants
 
 PATH = Path(time.__file__).with_name("constants.json")
 
 
 def fitted(of: list[Case]) -> Constants:
-    """The constants of all rows, and intervals from errors of rows that were held out.
+    """The constants of all rows, and the intervals of a source that none of them is of.
 
-    On devices that are known: a model's size or, where others have the GPU, too, a source at a
-    time; on others, a GPU at a time.
+    On devices that are known, by the errors with a source left out where others have its device,
+    too; on others with a device left out.
     """
-    size, source = (held_out(of, GROUPS[name]) for name in ("model size", "source"))
-    kinds = np.array([composed(case.setting) for case in of])
-    found = fit(of)
-    shared = np.array([len({case.source for case in of if _same_gpu(case, one)}) > 1 for one in of])
-    for suffix, alike in (("", ~kinds), ("_composed", kinds)):
-        found = _with(found, suffix, np.concatenate([size[alike], source[alike & shared]]))
-    return _with(found, "_elsewhere", held_out(of, GROUPS["GPU"]))
-
-
-def _same_gpu(case: Case, other: Case) -> bool:
-    return case.setting.gpu == other.setting.gpu
-
-
-def _with(constants: Constants, suffix: str, off: Floats) -> Constants:
-    low, high = (round(value, 3) for value in deciles(off))
-    return replace(constants, **{f"low{suffix}": low, f"high{suffix}": high})
+    sources, devices = (held_out(of, GROUPS[name]) for name in ("source", "GPU"))
+    several = shared(of)
+    names = [case.source for case, too in zip(of, several, strict=True) if too]
+    within = {
+        "": reach(sources[several], names),
+        "_elsewhere": reach(devices, [case.setting.gpu for case in of]),
+    }
+    ends = {
+        f"{end}{suffix}": round(math.exp(sign * half), 3)
+        for suffix, half in within.items()
+        for end, sign in (("low", -1), ("high", 1))
+    }
+    return replace(fit(of), **ends)
 
 
 def write(constants: Constants) -> None:
@@ -66,10 +65,10 @@ def write(constants: Constants) -> None:
 def validated(of: list[Case]) -> dict[str, Any]:
     """Scores by what is left out and by source, beside those of a constant MFU."""
     found: dict[str, Any] = {"fitted on all": score(errors(of, CONSTANTS))}
-    unseen = held_out(of, GROUPS["source"])
+    unseen = {name: held_out(of, group) for name, group in GROUPS.items()}
     for name, group in GROUPS.items():
-        off = held_out(of, group)
-        covered = inside(of, off, group, unseen)
+        off = unseen[name]
+        covered = inside(of, off, name, unseen)
         found[f"without its {name}"] = {
             "all": score(off, covered),
             **_by_source(of, off, covered),

@@ -1,13 +1,20 @@
 """Cross-validation that leaves out whole groups, and what it is measured against."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.foresight.fitting import Case, Floats, errors, fit
-from trainyard.foresight.time import composed
 
+Flags = NDArray[np.bool_]
+
+LEVEL = 0.8
+"""From p10 to p90."""
+
+ROUNDING = 1e-9
 GROUPS: dict[str, Callable[[Case], str]] = {
     "model size": lambda case: f"{case.source} {case.group['size']}",
     "GPU": lambda case: case.setting.gpu,
@@ -59,29 +66,56 @@ def held_out(of: Sequence[Case], group: Callable[[Case], str]) -> Floats:
     return found
 
 
-def deciles(found: Floats) -> tuple[float, float]:
-    """p10 and p90 of a measurement, as factors of what is predicted."""
-    factors = 1 / (1 + found)
-    low, high = np.quantile(factors, [0.1, 0.9])
-    return float(low), float(high)
+def reach(found: Floats, names: Sequence[str], level: float = LEVEL) -> float:
+    """How far from what is foreseen, in logarithms, a row of a group lies that is yet to come.
 
-
-def inside(of: Sequence[Case], found: Floats, group: Callable[[Case], str], more: Floats) -> Floats:
-    """1 where a case is between the deciles of the other groups' errors, else 0.
+    Groups are taken to be drawn alike, and a cluster of one's own to be the next of them. Then a
+    row of it is as near with the probability ``level`` at least, however errors are distributed and
+    whatever a group's have in common: each group weighs as much as another, and the one to come, of
+    which nothing is known, counts as infinitely far (hierarchical conformal prediction: Lee,
+    Barber, Willett, arXiv 2306.06342). They show it for constants that have seen no group; here
+    those of each row have seen all but its own, so ``inside`` measures it.
 
     Args:
-        more: what errors there are with each source left out; those of the others count, too, as
-            for the intervals that are shipped.
+        found: relative errors of each row by constants that have seen none of its group.
+        names: the row's group. With too few of them for the level the answer is ∞.
     """
-    names = np.array([group(case) for case in of])
-    kinds = np.array([composed(case.setting) for case in of])
+    counts = Counter(names)
+    weights = np.array([1 / counts[name] for name in names]) / (len(counts) + 1)
+    apart = np.abs(np.log1p(found))
+    order = np.argsort(apart)
+    enough = np.searchsorted(np.cumsum(weights[order]), level - ROUNDING)
+    return float(apart[order][enough]) if enough < len(apart) else float("inf")
+
+
+def shared(of: Sequence[Case]) -> Flags:
+    """Whether a source other than the case's has rows of its device, too."""
+    pairs = {(case.setting.gpu, case.source) for case in of}
+    sources = Counter(gpu for gpu, _ in pairs)
+    return np.array([sources[case.setting.gpu] > 1 for case in of])
+
+
+def inside(of: Sequence[Case], off: Floats, fold: str, unseen: Mapping[str, Floats]) -> Floats:
+    """1 where an error is within the interval that would be shown to its group, else 0.
+
+    That is formed without any row of the case's source; where the fold leaves no row of the case's
+    device, without any of the device.
+
+    Args:
+        off: the errors.
+        fold: in ``GROUPS``, that they are by.
+        unseen: the errors by the folds ``source`` and ``GPU``.
+    """
+    several = shared(of)
+    known = {"model size": np.ones_like(several), "source": several}.get(fold, several & False)
     result = np.empty(len(of))
-    for name, kind in sorted({*zip(names.tolist(), kinds.tolist(), strict=True)}):
-        out = (names == name) & (kinds == kind)
-        others = (names != name) & (kinds == kind)
-        low, high = deciles(np.concatenate([found[others], more[others]]))
-        factors = 1 / (1 + found[out])
-        result[out] = (low <= factors) & (factors <= high)
+    for kind, rows, seen in (("source", several, known), ("GPU", several | True, ~known)):
+        names = np.array([GROUPS[kind](case) for case in of])
+        for name in dict.fromkeys(names[seen].tolist()):
+            others = rows & (names != name)
+            within = reach(unseen[kind][others], names[others].tolist())
+            here = seen & (names == name)
+            result[here] = np.abs(np.log1p(off[here])) <= within
     return result
 
 

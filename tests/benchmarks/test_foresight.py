@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.foresight import choosing, published, whole_runs
 from benchmarks.foresight.fitting import SPREADS, START, cases, errors, fit
-from benchmarks.foresight.holding_out import GROUPS, deciles, held_out, inside, score
+from benchmarks.foresight.holding_out import GROUPS, held_out, inside, reach, score, shared
 from trainyard.foresight import time
 
 OF = cases(published.read(tuple(published.SOURCES)))
@@ -44,17 +44,54 @@ def test_devices_with_rows_are_named():
     assert {case.setting.gpu for case in OF} == time.FITTED_ON
 
 
-def test_sizes_that_were_never_seen():
-    group = GROUPS["model size"]
-    off = held_out(OF, group)
-    found = score(off, inside(OF, off, group, off))
-    assert found.mean < 0.06 and found.within > 0.87 and 0.75 < found.covered < 0.85
+@pytest.fixture(scope="module")
+def unseen() -> dict[str, np.ndarray]:
+    """Errors by what is left out."""
+    return {name: held_out(OF, group) for name, group in GROUPS.items()}
 
 
-def test_deciles_hold_eight_of_ten():
-    off = np.random.default_rng(1).normal(0, 0.1, 1000)
-    low, high = deciles(off)
-    assert np.mean((low <= 1 / (1 + off)) & (1 / (1 + off) <= high)) == pytest.approx(0.8, abs=0.01)
+def test_sizes_that_were_never_seen(unseen):
+    off = unseen["model size"]
+    found = score(off, inside(OF, off, "model size", unseen))
+    assert found.mean < 0.06 and found.within > 0.87 and found.covered > 0.9
+
+
+def test_sources_and_devices_that_were_never_seen_lie_in_the_interval(unseen):
+    """Nearly all that do not are B200's, of which one source has rows."""
+    for fold in ("source", "GPU"):
+        found = inside(OF, unseen[fold], fold, unseen)
+        of_one = np.array([case.setting.gpu == "B200" for case in OF])
+        assert found.mean() > 0.8 and found[~of_one].mean() > 0.85, fold
+
+
+def test_the_intervals_are_those_of_the_rows(unseen):
+    """As far as others than the device's only source have come out, in logarithms."""
+    c, several = time.CONSTANTS, shared(OF)
+    sources = [case.source for case, too in zip(OF, several, strict=True) if too]
+    within = reach(unseen["source"][several], sources)
+    elsewhere = reach(unseen["GPU"], [case.setting.gpu for case in OF])
+    assert np.allclose(np.log([c.high, 1 / c.low]), within, atol=0.01)
+    assert np.allclose(np.log([c.high_elsewhere, 1 / c.low_elsewhere]), elsewhere, atol=0.01)
+
+
+def test_a_group_that_is_yet_to_come_lies_within_reach_eight_times_of_ten():
+    """Though what a group's rows have in common is more than what they differ by, and some groups
+    have fifty rows and some one."""
+    draws = np.random.default_rng(1)
+    sizes = (1, 50, 2, 20, 5, 1, 10, 3, 7)
+    found = []
+    for _ in range(400):
+        groups = [draws.normal(0, 0.2) + draws.normal(0, 0.05, size) for size in (*sizes, 1)]
+        names = np.repeat([str(i) for i in range(len(sizes))], sizes).tolist()
+        within = reach(np.expm1(np.concatenate(groups[:-1])), names)
+        found.append(abs(groups[-1][0]) <= within)
+    assert 0.76 < np.mean(found) < 0.92
+
+
+def test_too_few_groups_reach_everywhere():
+    off = np.full(30, 0.01)
+    assert reach(off, ["a", "b", "c"] * 10) == float("inf")
+    assert reach(off, ["a", "b", "c", "d", "e"] * 6) == pytest.approx(np.log(1.01))
 
 
 def test_a_whole_run_took_longer_than_its_steps():

@@ -48,9 +48,9 @@ def test_what_the_recipe_has_to_do_with_it_is_said(advise):
     assert status == 0
     for part in (
         "misses the deadline",
-        "the recipe as it is, 4 × ml.p4d.24xlarge FSDP/8, 8 × 4, recompute full",
+        "the recipe as it is, 4 × ml.p4d.24xlarge FSDP/8, 8 × 4, recompute none",
         "train.loop.global_batch 1024 stays",
-        "train.loop.checkpoint_interval 500 is every",
+        "train.loop.checkpoint_interval 200 is every",
         "interruptions, a save every",
         "layouts our loop refuses, as: ",
         "Yours is 3.0e-04",

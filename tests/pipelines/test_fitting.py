@@ -13,6 +13,7 @@ from trainyard.foresight.memory import foresee
 PROD = CHECKOUT / "recipes/prod.yaml"
 SEVEN_BILLION = [f"workload.config.{name}={value}" for name, value in
                  {"dim": 4096, "layers": 32, "heads": 32}.items()]  # fmt: skip
+RECOMPUTED = "train.loop.activation_checkpointing=full"
 
 
 def ours(*overrides: str, recipe: Path = PROD) -> Ours:
@@ -25,7 +26,8 @@ def ours(*overrides: str, recipe: Path = PROD) -> Ours:
         ("train.loop.activation_checkpointing=none",),
         ("train.loop.activation_checkpointing=none", "train.loop.micro_batch=1",
          "train.loop.strategy=ddp", "train.loop.shard_degree=0"),
-        ("train.loop.strategy=deepspeed", "train.loop.shard_degree=0", "train.loop.compile=false"),
+        (RECOMPUTED, "train.loop.strategy=deepspeed", "train.loop.shard_degree=0",
+         "train.loop.compile=false"),
         ("workload.config.layers=120", "train.loop.micro_batch=1"),
     ],
 )  # fmt: skip

@@ -75,12 +75,14 @@ def _split(setting: Setting) -> Iterator[dict[str, Any]]:
     while setting.tensor * times <= setting.node_size:
         tensor, accumulation = setting.tensor * times, setting.accumulation * times
         if shared % tensor == 0 and setting.data_parallel % times == 0:
+            degree = setting.shard_degree
+            kept = degree and setting.data_parallel // times % degree == 0
             yield {
                 "tensor": tensor,
                 "accumulation": accumulation,
                 "sequence_parallel": True,
                 "data": 0,
-                "shard_degree": 0,
+                "shard_degree": degree if kept else 0,
             }
         times *= 2
 

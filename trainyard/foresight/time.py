@@ -89,13 +89,10 @@ class Constants:
     """What a step takes beside, in milliseconds: clipping, synchronising, logging."""
 
     low: float
-    """p10 over the median, of data-parallel training in 16 bits on devices with published rows."""
+    """p10 over the median, on devices with published rows, of a source that none of them is of: a
+    cluster and a code of one's own. ``benchmarks.foresight.holding_out.reach`` says how wide."""
 
     high: float
-    low_composed: float
-    """The same with tensor, pipeline or context parallelism, or fp8."""
-
-    high_composed: float
     low_elsewhere: float
     """The same on devices that no row was of."""
 
@@ -175,16 +172,9 @@ def _exposed(busy: Any, exchanged: Any, lost: float) -> Any:
     return longer - busy + lost * shorter
 
 
-def composed(setting: Setting) -> bool:
-    """Whether there is more to it than data parallelism in 16 bits."""
-    inner = setting.tensor * setting.pipeline * setting.context
-    return inner > 1 or setting.precision == "fp8"
-
-
 def _deciles(setting: Setting, c: Constants) -> tuple[float, float]:
-    if setting.gpu not in FITTED_ON:
-        return c.low_elsewhere, c.high_elsewhere
-    return (c.low_composed, c.high_composed) if composed(setting) else (c.low, c.high)
+    known = setting.gpu in FITTED_ON
+    return (c.low, c.high) if known else (c.low_elsewhere, c.high_elsewhere)
 
 
 def foresee(

@@ -263,7 +263,7 @@ NEAR = (
         "rare-checkpoints",
         on_demand=hyper("Train", checkpoint_interval="20000"),
         often=(*SPOT, hyper("Train", checkpoint_interval="500")),
-        a_tenth=(*SPOT, put("Train", RUNTIME, 36_000), hyper("Train", checkpoint_interval="10000")),
+        a_tenth=(*SPOT, put("Train", RUNTIME, 36_000), hyper("Train", checkpoint_interval="5000")),
     ),
     *of(
         "volume-smaller-than-checkpoints",
