@@ -11,7 +11,12 @@ PARAMETERS = [
     {"Name": "version", "Type": "String", "DefaultValue": "one"},
     {"Name": "data", "Type": "String", "DefaultValue": "s3://bkt/data/one/"},
 ]
-TRAIN = 'for i in 3 2 1; do echo "step=$((4-i)) loss=0.$i"; done'
+TRAIN = f"""
+for i in 3 2 1; do echo "step=$((4-i)) loss=0.$i"; done
+echo word={"a" * 60}!
+"""
+ENDLESS = {"Name": "word", "Regex": "word=((a|aa)+)$"}
+"""What no one can look for in TRAIN's last line."""
 REPORT = """
 echo "{\\"accuracy\\": {\\"value\\": 0.$(cat /opt/ml/processing/data/score)}}" \
   > /opt/ml/processing/report/report.json
@@ -49,7 +54,8 @@ def create(cloud: Cloud, name: str = "flowers") -> None:
         },
     )
     train["Arguments"]["AlgorithmSpecification"]["MetricDefinitions"] = [
-        {"Name": "loss", "Regex": "loss=([0-9.]+)"}
+        {"Name": "loss", "Regex": "loss=([0-9.]+)"},
+        ENDLESS,
     ]
     tools = below_version("tools/sourcedir.tar.gz")
     evaluate = process_step(

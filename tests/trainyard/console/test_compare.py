@@ -69,6 +69,9 @@ def test_what_differs_is_shown_and_nothing_else(page, console: str, runs: list[s
 def _plots_them_together(page) -> None:
     expect(page.locator("#curves figure")).to_have_count(1)
     expect(page.locator("#curves figure")).to_contain_text("run 3")
+    for run in ("Run 1", "Run 2", "Run 3"):
+        told = page.get_by_text(f"{run}: metric word: its Regex")
+        expect(told).to_have_count(1)
     page.locator("#curves-x").select_option("since the start")
     visit(page.locator("#draw-curves"), "Enter")
     assert parse_qs(urlsplit(page.url).query)["x"] == ["since the start"]

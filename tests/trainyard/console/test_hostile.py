@@ -1,6 +1,7 @@
 """Names, logs, metrics, keys and descriptions that would do harm are text on every page."""
 
 import json
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -9,6 +10,7 @@ from werkzeug.exceptions import HTTPException
 from tests.trainyard.emulator.harness import Cloud, process_step, train_step
 from trainyard.console.account import Account
 from trainyard.console.app import create
+from trainyard.console.server import serving
 
 MARKUP = (
     """<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"'><svg onload=pwned=1>"""
@@ -82,6 +84,13 @@ def hostile(cloud: Cloud) -> str:
 
 def _arn(cloud: Cloud) -> str:
     return cloud.sm.describe_pipeline(PipelineName="hostile")["PipelineArn"]
+
+
+@pytest.fixture(scope="module")
+def console(cloud: Cloud) -> Iterator[str]:
+    """Its pages come with all that they show: what came a moment later would not be looked at."""
+    with serving(Account(may_write=True, patient=True), "key") as address:
+        yield address
 
 
 def test_every_page_shows_it_as_text(page, console: str, hostile: str):

@@ -1,7 +1,7 @@
 """Curves of one metric of all runs on one plot, and its best values beside the last."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -32,8 +32,10 @@ class Curve:
     name: str
     """Step and metric: ``Train.loss``."""
     samples: tuple[Samples | None, ...]
-    sources: tuple[str, ...] = ()
+    sources: tuple[str, ...]
     """Where each run's values are from, or why there are none; empty of a run without."""
+    slow: tuple[tuple[str, ...], ...]
+    """What is told of each run's expressions that took too long."""
 
 
 def names(sides: Sequence[Side]) -> list[str]:
@@ -62,15 +64,24 @@ def wanted(sides: Sequence[Side], chosen: tuple[str, ...]) -> tuple[str, ...]:
 
 def curves(here: Account, sides: Sequence[Side], drawn: Sequence[str]) -> list[Curve]:
     """What is known of these metrics now; of a long log a part more each time."""
-    found = _read(here, sides, drawn)
-    return [
-        Curve(
-            name,
-            tuple(_samples(side, name, found) for side in sides),
-            tuple(_source(side, name, found) for side in sides),
-        )
-        for name in drawn
-    ]
+    known = _read(here, sides, drawn)
+    return [_curve(name, [_metrics_of(side, name, known) for side in sides]) for name in drawn]
+
+
+def _curve(name: str, metrics: Sequence[Metrics | None]) -> Curve:
+    samples = [one.samples.get(name.partition(".")[2]) if one else None for one in metrics]
+    return Curve(
+        name,
+        samples=tuple(one if one and one.all else None for one in samples),
+        sources=tuple(one.source if one else "" for one in metrics),
+        slow=tuple(tuple(one.slow) if one else () for one in metrics),
+    )
+
+
+def stamp(here: Account, sides: Sequence[Side], chosen: tuple[str, ...]) -> Hashable:
+    """Differs when more is known of the metrics that are drawn: a long log is read in parts."""
+    known = _read(here, sides, wanted(sides, chosen))
+    return tuple(metrics.version for metrics in known.values())
 
 
 NOTES = {
@@ -81,14 +92,15 @@ NOTES = {
 
 
 def notes(found: Sequence[Curve]) -> list[str]:
-    """What is to be said of the runs' values."""
+    """What is to be said of the runs' values, and of what is not looked for any more."""
     said = [
-        (run, NOTES.get(source, source))
+        (run, note)
         for curve in found
         for run, source in enumerate(curve.sources)
-        if source
+        for note in (NOTES.get(source, source), *curve.slow[run])
+        if note
     ]
-    return list(dict.fromkeys(f"Run {run + 1}: {note}." for run, note in said if note))
+    return list(dict.fromkeys(f"Run {run + 1}: {note}." for run, note in said))
 
 
 def best(found: Sequence[Curve], count: int) -> list[Group]:
@@ -150,6 +162,8 @@ def _read(here: Account, sides: Sequence[Side], drawn: Sequence[str]) -> Mapping
     steps = {name.partition(".")[0] for name in drawn}
     works = [work for side in sides for step, work in side.works.items() if step in steps]
     jobs = {name: work for work in works if (name := _job(work)) and work.job}
+    if not jobs:
+        return {}
     with ThreadPoolExecutor(AT_ONCE) as threads:
         found = threads.map(lambda name: _metrics(here, name, jobs[name]), jobs)
         return dict(zip(jobs, found, strict=True))
@@ -172,15 +186,6 @@ def _known(here: Account, job: str) -> Metrics:
         return Metrics(source=str(error))
 
 
-def _source(side: Side, name: str, found: Mapping[str, Metrics]) -> str:
+def _metrics_of(side: Side, name: str, known: Mapping[str, Metrics]) -> Metrics | None:
     work = side.works.get(name.partition(".")[0])
-    metrics = found.get(_job(work)) if work else None
-    return metrics.source if metrics else ""
-
-
-def _samples(side: Side, name: str, found: Mapping[str, Metrics]) -> Samples | None:
-    step, _, metric = name.partition(".")
-    work = side.works.get(step)
-    metrics = found.get(_job(work)) if work else None
-    samples = metrics.samples.get(metric) if metrics else None
-    return samples if samples and samples.all else None
+    return known.get(_job(work)) if work else None

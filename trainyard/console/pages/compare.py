@@ -25,7 +25,9 @@ Groups = Mapping[str, Sequence[Row]]
 
 
 def _stamp() -> Hashable:
-    return stamp(account(), chosen().runs)
+    here, choice = account(), chosen()
+    read = plots.stamp(here, sides(here, choice.runs), choice.plots)
+    return stamp(here, choice.runs), read
 
 
 @live.page(page, "/compare", template="compare.html.j2", stamp=_stamp)

@@ -1,16 +1,16 @@
 """Metric definitions: how SageMaker reads numbers out of a job's log."""
 
-import re
 from collections.abc import Iterator
 
+from trainyard.expressions import Expression
 from trainyard.validate.rules.jobs import Job, known_text, training
 from trainyard.validate.rules.rule import Violation, rule
 
 GUIDE = "developer guide, define-train-metrics"
 
 
-def _expressions(job: Job) -> Iterator[tuple[str, str, re.Pattern[str] | re.error]]:
-    """Path, what to call it, and each regular expression: compiled, or why it is none."""
+def _expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
+    """Path, what to call it, and each regular expression as jobs read it, or why it is none."""
     for index, metric in job.items("AlgorithmSpecification.MetricDefinitions"):
         text = known_text(job.document.value(metric.get("Regex")))
         if text:
@@ -18,13 +18,11 @@ def _expressions(job: Job) -> Iterator[tuple[str, str, re.Pattern[str] | re.erro
             yield where, f"{metric.get('Name')}: {text!r}", _compiled(text)
 
 
-def _compiled(text: str) -> re.Pattern[str] | re.error:
-    """What other dialects write otherwise is no mistake: ``(?<name>…)``, ``\\p{L}``."""
-    common = re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", text)
+def _compiled(text: str) -> Expression | str:
     try:
-        return re.compile(re.sub(r"\\[pP]\{\w+\}", r"\\w", common))
-    except re.error as error:
-        return error
+        return Expression(text)
+    except ValueError as error:
+        return str(error)
 
 
 @rule(
@@ -36,7 +34,7 @@ def _compiled(text: str) -> re.Pattern[str] | re.error:
 )
 def malformed_metric_regex(job: Job) -> Iterator[Violation]:
     for where, name, found in _expressions(job):
-        if isinstance(found, re.error):
+        if isinstance(found, str):
             yield job.at(where, f"{name} is no regular expression: {found}")
 
 
@@ -49,5 +47,5 @@ def malformed_metric_regex(job: Job) -> Iterator[Violation]:
 )
 def metric_regex_without_group(job: Job) -> Iterator[Violation]:
     for where, name, found in _expressions(job):
-        if isinstance(found, re.Pattern) and not found.groups:
+        if isinstance(found, Expression) and not found.groups:
             yield job.at(where, f"{name} captures nothing")

@@ -170,6 +170,7 @@ OF_TUNING = (
         "malformed-metric-regex",
         bracket=metrics("Train", loss="loss=([0-9.]+"),
         of_tuning=metrics(loss="loss=([0-9.+)"),
+        too_many_copies=metrics("Train", loss="(x{1000}){1001}(.)"),
         nothing_to_repeat=metrics("Train", loss="*loss=([0-9]+)"),
     ),
     *of(
@@ -279,6 +280,7 @@ NEAR_TUNING = (
     *of("static-and-tuned", another=categorical("epoch"), definition=many(categorical("lr"))),
     *of(
         "malformed-metric-regex",
+        flag_inside=metrics("Train", loss=r"loss=(\d+)(?i)"),
         escaped=metrics("Train", loss=r"\[(\d+)\]"),
         other_dialects=metrics("Train", loss=r"\p{L}+=(?<value>[0-9.]+)"),
     ),
