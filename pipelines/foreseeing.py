@@ -243,5 +243,6 @@ def _numbers(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
         raise ForesightError("weights that freeze leaves as they are, are not modelled")
     return {
         "precision": PRECISIONS[loop.precision],
+        "optimizer": "muon" if loop.optimizer == "muon" else "adamw",
         "lora_rank": tuning.adapters.rank if tuning.adapters else 0,
     }

@@ -36,6 +36,9 @@ class StrategyEntry:
     no_float16: str = ""
     """Why it cannot train in float16, as part of a sentence; empty where it can."""
 
+    no_muon: str = ""
+    """Why its weights cannot be updated by Muon, as part of a sentence; empty where they can."""
+
     flat_from_stage: int = 4
     """The ``zero_stage`` from which on no whole weights are kept between steps; 4: none."""
 
@@ -49,15 +52,20 @@ STRATEGIES = {
         keeps_layers=False,
         float64=False,
         no_float16="whose own loss scaling leaves out other steps than the loop knows of",
+        no_muon="which cuts weights without regard to matrices",
         flat_from_stage=3,
     ),
-    "horovod": StrategyEntry(place="horovod.Horovod"),
+    "horovod": StrategyEntry(
+        place="horovod.Horovod",
+        no_muon="which makes the optimizer anew from its groups alone",
+    ),
     "smddp": StrategyEntry(place="smddp.Smddp"),
     "smp": StrategyEntry(
         place="smp.Smp",
         shards=True,
         keeps_layers=False,
         no_float16="whose machines have bfloat16",
+        no_muon="which cuts weights without regard to matrices",
         flat_from_stage=1,
     ),
 }

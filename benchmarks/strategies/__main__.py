@@ -5,6 +5,7 @@ python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
     [--seeds N]    that many initial weights and orders: from two on, a bias is told from chance
     [--seed N]     the first of them
     [--mechanisms] a layout or two of each kind, so that many seeds can be had
+    [--optimizer muon]  or lamb, in AdamW's place
     [--documents]  samples of several documents, across which nothing attends
     [--golden]     write the single process's losses where the tests find them
 
@@ -51,11 +52,14 @@ def main(
     seed: int = 0,
     seeds: Annotated[int, typer.Option(min=1)] = 1,
     mechanisms: bool = False,
+    optimizer: str = "adamw",
 ) -> None:
     settings = SETTINGS | {"precision": precision, "max_steps": steps}
+    if optimizer != "adamw":
+        settings |= {"optimizer": optimizer}
     if documents:
         settings |= {"workload_config": json.dumps(MODEL | {"attend": "document"})}
-    layouts = chosen(MECHANISMS if mechanisms else CASES, only, precision)
+    layouts = chosen(MECHANISMS if mechanisms else CASES, only, precision, optimizer)
     runs = [Run(layout, s) for layout in layouts for s in range(seed, seed + seeds)]
     console = Console(width=None if sys.stdout.isatty() else 130)
     rows, wrong, single = list[Row](), list[str](), list[Found]()
@@ -80,13 +84,14 @@ def main(
     raise typer.Exit(worst > limit or bool(wrong))
 
 
-def chosen(names: Iterable[str], only: str, precision: str) -> Iterator[str]:
+def chosen(names: Iterable[str], only: str, precision: str, optimizer: str) -> Iterator[str]:
     """Of these layouts those that are asked for, one process first."""
     yield "single"
     yield from BESIDE if precision == "bfloat16" else ()
     for name in names:
-        # Its weights are float32, and it scales float16's losses by itself.
-        apart = precision in ("float64", "float16") and name.startswith("ZeRO")
+        # Its weights are float32, it scales float16's losses by itself, and knows no layers.
+        other = precision in ("float64", "float16") or optimizer != "adamw"
+        apart = other and name.startswith("ZeRO")
         if name != "single" and only in name and not apart:
             yield name
 

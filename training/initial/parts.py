@@ -1,5 +1,7 @@
 """Which part of a tensor this rank holds."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -20,14 +22,11 @@ def held(tensor: Tensor) -> Part:
     Raises:
         TrainingError: it is laid out in a way that is not known here.
     """
-    placements, found = getattr(tensor, "placements", None), [*whole(tensor.shape)]
+    placements = getattr(tensor, "placements", None)
     if placements is None:
-        return tuple(found)
+        return whole(tensor.shape)
     mesh = tensor.device_mesh
-    coordinate = mesh.get_coordinate()
-    for dimension in _order(placements):
-        cut, along = placements[dimension].dim, coordinate[dimension]
-        found[cut] = _chunk(found[cut], along, mesh.size(dimension))
+    found = held_at(tensor.shape, placements, mesh.mesh.shape, mesh.get_coordinate())
     shape = tuple(one.stop - one.start for one in found)
     if shape != tuple(tensor.to_local().shape):
         raise TrainingError(
@@ -35,10 +34,21 @@ def held(tensor: Tensor) -> Part:
             f"{tuple(tensor.to_local().shape)} on this rank, expected {shape}: it was sharded by "
             "other means than distribute_tensor and fully_shard; set train.loop.strategy to ddp"
         )
+    return found
+
+
+def held_at(
+    shape: torch.Size, placements: Sequence, sizes: Sequence[int], coordinate: Sequence[int]
+) -> Part:
+    """What the rank at a coordinate holds of a DTensor, on a mesh of these sizes."""
+    found = [*whole(shape)]
+    for dimension in _order(placements):
+        cut, along = placements[dimension].dim, coordinate[dimension]
+        found[cut] = _chunk(found[cut], along, sizes[dimension])
     return tuple(found)
 
 
-def _order(placements: tuple) -> list[int]:
+def _order(placements: Sequence) -> list[int]:
     """The mesh's dimensions in the order in which they have cut the tensor.
 
     fully_shard cuts what tensor parallelism has cut before it, though its dimension of the mesh

@@ -13,7 +13,7 @@ from trainyard.common.nearest import nearest
 from trainyard.foresight import aliases
 from trainyard.foresight.gpus import GPUS, Gpu
 
-Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
+Optimizer = Literal["adamw", "adamw_8bit", "muon", "sgd", "momentum", "none"]
 
 
 class Setting(BaseModel):
@@ -113,7 +113,8 @@ class Setting(BaseModel):
 
     optimizer: Optimizer = "adamw"
     """adamw for all with two states ("adam"), adamw_8bit for bitsandbytes' ("paged_adamw_8bit"),
-    momentum for those with one ("lion")."""
+    muon for one of the blocks' matrices, shared by all ranks, momentum for those with one
+    ("lion")."""
 
     optimizer_in_backward: bool = False
     """Whether each weight is updated, and its gradient freed, as soon as it is there."""

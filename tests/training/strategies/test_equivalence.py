@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.strategies.cases import CASES, GOLDEN, SETTINGS, container, write_data
+from benchmarks.strategies.cases import CASES, GOLDEN, MODEL, SETTINGS, container, write_data
 from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
@@ -26,6 +26,15 @@ SHORT = SETTINGS | {
 }
 
 
+MUON = SHORT | {
+    "optimizer": "muon",
+    "learning_rate": 0.01,
+    "ema_decay": 0.5,
+    # Its halves are 23 rows or columns, of which no two ranks have as many.
+    "workload_config": json.dumps(MODEL | {"hidden_dim": 46}),
+}
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data")
@@ -37,6 +46,12 @@ def data(tmp_path_factory) -> Path:
 def alone(data, tmp_path_factory) -> Path:
     """A single process's training."""
     return run_here(container(data, tmp_path_factory.mktemp("alone")), micro_batch=16)
+
+
+@pytest.fixture(scope="module")
+def muon_alone(data, tmp_path_factory) -> Path:
+    """A single process's training with Muon."""
+    return run_here(container(data, tmp_path_factory.mktemp("muon")), **MUON | {"micro_batch": 16})
 
 
 def run_here(root: Path, **settings) -> Path:
@@ -100,15 +115,31 @@ SEVERAL = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", SEVERAL)
-def test_every_strategy_gives_the_curve_of_one_process(data, alone, tmp_path, world):
+def test_every_strategy_gives_the_curve_of_one_process(data, alone, muon_alone, tmp_path, world):
+    """With Muon, which shares its matrices among the ranks, from one process's checkpoint on."""
     roots = {name: container(data, tmp_path / name) for name in SEVERAL[world]}
-    worlds.train_each({root: SHORT | CASES[name][1] for name, root in roots.items()}, world)
+    begun = {name: half_done(muon_alone, tmp_path / f"{name}, Muon") for name in SEVERAL[world]}
+    cases = {root: SHORT | CASES[name][1] for name, root in roots.items()}
+    cases |= {root: MUON | CASES[name][1] for name, root in begun.items()}
+    worlds.train_each(cases, world)
+    for name, root in begun.items():
+        assert "resumed from the checkpoint of step 2" in (root / "rank-0.log").read_text()
+        assert off(root, muon_alone) < EXACT, name
     for name, root in roots.items():
         assert CASES[name][0] == world
         assert off(root, alone) < EXACT, name
         assert len(losses(root)) == STEPS, name
         whole, mine = (len((r / "model/model.safetensors").read_bytes()) for r in (alone, root))
         assert whole == mine, name  # the artifact holds all stages and shards
+
+
+def half_done(whole: Path, root: Path) -> Path:
+    """What a training had left behind after its second step."""
+    shutil.copytree(whole, root)
+    shutil.rmtree(root / "model")
+    for newest in root.glob(f"checkpoints/*/step-{STEPS:08d}"):
+        shutil.rmtree(newest)
+    return root
 
 
 @pytest.mark.slow
