@@ -36,6 +36,10 @@ RMS = 0.2
 """Root mean square of an update's elements at rate 1: AdamW's (arXiv 2502.16982, section 2.2)."""
 
 
+Update = tuple[Tensor, dict]
+"""A weight that is updated, and its group of the optimizer's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
     """What Muon updates, and who computes it."""
@@ -119,22 +123,17 @@ class Muon(torch.optim.Optimizer):
         found_inf = getattr(self, "found_inf", None)
         self._others.found_inf = found_inf
         self._others.step()
-        updates: list[_Update] = []
-        for group in self._matrices:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    update = self._follow(weight, group["momentum"], found_inf)
-                    if group["lr"]:  # at rate 0 the momentum alone is made (``moments``)
-                        updates.append(_Update(weight, update, group))
-        for one, made in self._orthogonalised(updates):
-            weight, group = _local(one.weight), one.group
-            taken = 1.0 if found_inf is None else 1 - found_inf.double()
+        taken = 1.0 if found_inf is None else 1 - found_inf.double()
+        updates = [(w, g) for g in self._matrices for w in g["params"] if w.grad is not None]
+        for (whole_weight, group), made in self._orthogonalised(updates, found_inf):
+            weight = _local(whole_weight)
             weight.mul_(_as(1 - taken * (group["lr"] * group["weight_decay"]), weight))
-            scale = RMS * math.sqrt(max(_sides(one.weight.shape)))
+            scale = RMS * math.sqrt(max(_sides(whole_weight.shape)))
             weight.sub_(made.to(weight) * _as(taken * (group["lr"] * scale), weight))
 
-    def _follow(self, weight: Tensor, decay: float, found_inf: Tensor | None) -> Tensor:
+    def _follow(self, update: Update, found_inf: Tensor | None) -> Tensor:
         """This rank's part of the update, before it is made orthogonal; the momentum goes on."""
+        weight, decay = update[0], update[1]["momentum"]
         state, gradient = self.state[weight], _local(weight.grad)
         if not state:
             state["momentum_buffer"] = torch.zeros_like(weight)
@@ -144,17 +143,19 @@ class Muon(torch.optim.Optimizer):
             gradient = gradient.masked_fill(found_inf > 0, 0)
         return gradient.lerp(_local(state["momentum_buffer"]).lerp_(gradient, share), decay)
 
-    def _orthogonalised(self, updates: "Sequence[_Update]") -> "Iterator[tuple[_Update, Tensor]]":
+    def _orthogonalised(
+        self, updates: Iterable[Update], found_inf: Tensor | None
+    ) -> Iterator[tuple[Update, Tensor]]:
         """Each update, and this rank's part of its orthogonal matrix."""
-        alike: dict[tuple, list[_Update]] = {}
+        alike: dict[tuple, list[Update]] = {}
         for one in updates:
-            kind = self._spread.dtype or one.weight.dtype
-            alike.setdefault((_axes(one.weight), kind), []).append(one)
+            kind = self._spread.dtype or one[0].dtype
+            alike.setdefault((_axes(one[0]), kind), []).append(one)
         for (axes, kind), every in alike.items():
             # Matrices that take as long are made at the same time.
-            every.sort(key=lambda one: -_work(one.weight.shape))
+            every.sort(key=lambda one: -_work(one[0].shape))
             group = self._spread.groups.get(axes)
-            if group is None and hasattr(every[0].weight, "placements"):
+            if group is None and hasattr(every[0][0], "placements"):
                 raise TrainingError(
                     f"optimizer muon: a weight lies on the mesh {axes}, expected one of "
                     f"{[*self._spread.groups]}; let Workload.tensor_parallel lay weights on the "
@@ -163,21 +164,15 @@ class Muon(torch.optim.Optimizer):
             ranks = 1 if group is None else dist.get_world_size(group)
             for first in range(0, len(every), ranks):
                 some = every[first : first + ranks]
-                parts = [one.part.to(self._spread.device, kind) for one in some]
+                parts = [self._follow(one, found_inf) for one in some]
+                if not some[0][1]["lr"]:  # the momentum alone is made (``moments``)
+                    continue
+                parts = [part.to(self._spread.device, kind) for part in parts]
                 if ranks == 1:
                     made = [_made(part) for part in parts]
                 else:
-                    made = _exchanged([one.weight for one in some], parts, group)
+                    made = _exchanged([weight for weight, _ in some], parts, group)
                 yield from zip(some, made, strict=True)
-
-
-@dataclass(slots=True)
-class _Update:
-    """A weight that is updated, this rank's part of what is to be made orthogonal, its settings."""
-
-    weight: Tensor
-    part: Tensor
-    group: dict
 
 
 def _exchanged(
