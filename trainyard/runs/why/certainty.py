@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from trainyard.runs.why.clues import FAILING, HARMLESS, SURVIVED, Clue
+from trainyard.runs.why.clues import HARMLESS, SURVIVED, Clue, is_work
 from trainyard.runs.why.evidence import Line
 from trainyard.runs.why.exceptions import Raised, untraced
 
@@ -29,32 +29,52 @@ _HEDGED = re.compile(
 )
 """Words after which a message supposes, or advises, and states no longer."""
 
-_TAIL = re.compile(
-    r"^\s*(?:$|[=~^+*\u2500-\u257f-]{3}|frame #\d+|#\d+\s|\[|File |\w+\s+: |Traceback|\s{4}"
-    r"|wandb: )"
+_FATAL = re.compile(r"(?i)^\W*(?:\S+ ){0,6}(?:error|fatal|panic)\b|kernel|NVRM|NCCL WARN|An error occurred \(")
+"""How a line begins that a program prints when it ends, and none that lives."""
+
+_WENT_ON = re.compile(
+    r"(?i)\b(?:training|job|run|script|step|upload|evaluation|pipeline)\b.{0,30}"
+    r"\b(?:completed?|finished|succeeded|successful(?:ly)?|done)\b"
+    r"|\bsuccessfully\b|Reporting training SUCCESS|\bexit(?:ed)?(?: with)?(?: code| status)?:? 0\b"
+    r"|\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d+.{0,60}\b(?:loss|acc\w*|lr|perplexity|auc)\b"
+    r"|\b\d+%\|.{0,60}it/s"
 )
-"""What follows a failure without being work: rules, native frames, torchrun's table."""
+"""What a program writes that lives: its progress, and that it has done what it was to do."""
 
 
 def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Certainty:
     """Of the first of the ``clues`` in ``lines``, by whose numbers they go."""
-    if first.level == "consequence":
+    if first.level == "consequence" or isinstance(first.what, Raised) and first.what.is_cut:
         return "unknown"
     sure = _is_specific(first) and not _rivals(first, clues)
     if first.line.is_said and first.level == "service":  # AWS names its own reason
         return "certain" if sure else "likely"
+    if first.line.is_said and _is_left_behind(first, lines):
+        return "likely"
     sure = sure and not _earlier(first, lines) and _ended(first, lines)
     return "certain" if sure else "likely"
 
 
+def _is_left_behind(first: Clue, lines: Sequence[Line]) -> bool:
+    """Whether the service quotes the end of what one process wrote, which may have followed from
+    another's."""
+    said = (line.text for line in lines if line.is_said)
+    return first.raised is not None or any(text.startswith("AlgorithmError") for text in said)
+
+
 def _is_specific(first: Clue) -> bool:
     if isinstance(first.what, Raised):  # told in its own words
-        return not (first.what.is_survivable or first.what.is_handed_on)
+        one = first.what
+        is_vague = one.is_survivable or one.is_handed_on or one.is_summary
+        return not (is_vague or first.is_handled)
     if _HEDGED.search(first.line.text[: first.what[1].start()]):
         return False
     word = first.raised or next(untraced([first.line]), None)
+    if word is None and not (first.line.is_said or first.line.error or _FATAL.search(first.line.text)):
+        return False
     is_own = word is not None and (word.is_mere_word or word.is_survivable)
-    return first.level in ("service", "cause") and first.is_exact and not is_own
+    is_vague = is_own or first.is_handled
+    return first.level in ("service", "cause") and first.is_exact and not is_vague
 
 
 def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
@@ -87,6 +107,8 @@ def _ended(first: Clue, lines: Sequence[Line]) -> bool:
     after = [line for line in lines[first.number + 1 :] if line.host == first.line.host]
     rank = first.line.rank
     mine = [line for line in after if rank is None or line.rank in (None, rank)]
-    work = [line for line in mine if not _TAIL.match(line.bare) and not FAILING.search(line.text)]
+    if any(_WENT_ON.search(line.text) for line in mine[:SURVIVED]):
+        return False
+    work = [line for line in mine if is_work(line)]
     is_exception = first.raised or next(untraced([first.line]), None)
     return len(work) <= (AFTERWARDS if is_exception else AT_ONCE)

@@ -3,19 +3,29 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from trainyard.runs.why.evidence import Line
-from trainyard.runs.why.exceptions import Raised, raised, untraced
-from trainyard.runs.why.signatures import SIGNATURES, Level, Signature
+from trainyard.runs.why.exceptions import NAMED, Raised, raised, untraced
+from trainyard.runs.why.signatures import Level, Signature, recognised
 
 SURVIVED = 200
 """After so many further lines of its machine an exception, or a text, was not what ended it."""
 
+AFTERMATH = 5_000
+"""Lines of a machine that are looked at, at most: those that tell of a failure are no work."""
+
+_AFTERMATH = re.compile(
+    r"^\s*(?:$|[=~^+*\u2500-\u257f-]{3}|frame #\d+|#\d+\s|\[|File |\w+\s+: |Traceback|\s{4}"
+    r"|at \S+\(|wandb: |\S+:\d+:\d+ \[\d+\] NCCL INFO )"
+)
+"""What follows a failure without being work: rules, native frames, torchrun's table."""
+
 FAILING = re.compile(
     r"(?i)\b(?:error|fatal|fail(?:ed|ure)|critical|cannot|can't|could not|couldn't"
     r"|unable|denied|invalid|abort(?:ed)?|exception|missing"
+    r"|exceed(?:s|ed|ing)?|too (?:large|big|long|many|few|small|high|low)|timed out|mismatch(?:ed)?"
     r"|killed|Xid|[A-Z]\w*(?:Error|Exception)|not (?:found|authorized|supported)|refused)\b"
 )
 """Words of a line that tells of a failure, and not of what is usual."""
@@ -25,7 +35,7 @@ HARMLESS = re.compile(
     r"|computation_placer already registered|hostname of the client socket cannot be retrieved"
     r"|failed call to cuInit|cuda drivers on your machine"
     r"|Could not (?:find TensorRT|load dynamic library)|[Ee]rrors?[ =:]+0\b"
-    r"|Running pip as the 'root' user|TF-TRT Warning|^SM_\w+=|No GPUs detected"
+    r"|resource_tracker: |Running pip as the 'root' user|TF-TRT Warning|^SM_\w+=|No GPUs detected"
     r"|NCCL INFO (?:NCCL_\w+ set |Bootstrap ?: ?Using|NET/\w+ ?: (?:Using|dlerror=))"
 )
 """What healthy jobs log, too."""
@@ -51,6 +61,9 @@ class Clue:
     raised: Raised | None = None
     """The exception on whose line it stands."""
 
+    is_handled: bool = False
+    """Whether another exception was raised while this one was handled."""
+
     @property
     def name(self) -> str:
         """Of the signature; else the exception's kind."""
@@ -64,19 +77,47 @@ class Clue:
 
 def logged(lines: Sequence[Line]) -> list[Clue]:
     """What is known of the lines, but for those that their machine went on long after."""
-    left, seen = Counter(line.host for line in lines), Counter[str]()
-    fatal = []
-    for number, line in enumerate(lines):
-        seen[line.host] += 1
-        if left[line.host] - seen[line.host] < SURVIVED:
-            fatal.append((number, line))
-    exceptions = {one.number: one for one in raised(lines)}
+    fatal = _fatal(lines)
+    every = [*raised(lines)]
+    exceptions = {one.number: one for one in every if one.follows is None}
     clues = {clue.number: clue for clue in known(fatal, exceptions)}
     numbers = {number for number, _ in fatal}
     for number, one in exceptions.items():
         if number in numbers and number not in clues and not one.is_of_a_launcher:
-            clues[number] = Clue(number, one.line, "cause", one, raised=one)
+            level: Level = "consequence" if one.is_ignored else "cause"
+            clues[number] = Clue(number, one.line, level, one, raised=one)
+    for one in every:
+        if one.is_handling and one.follows in clues:
+            clues[one.follows] = _handled(clues[one.follows], one, clues.get(one.number))
     return [clues[number] for number in sorted(clues)]
+
+
+def _handled(first: Clue, one: Raised, clue: Clue | None) -> Clue:
+    """The first of a chain where its handling raised another one. That one, if it is known and the
+    first is not, was the failure; else the first was, and nobody can be certain."""
+    if first.raised and first.raised.message and first.raised.message in one.message:
+        return first
+    is_known = isinstance(first.what, Raised) and clue is not None and clue.is_exact
+    is_later = is_known and clue is not None and clue.level in ("service", "cause")
+    return replace(first, level="likely" if is_later else first.level, is_handled=True)
+
+
+def _fatal(lines: Sequence[Line]) -> list[tuple[int, Line]]:
+    """The lines after which their machine did little ordinary work any more."""
+    work, after = Counter[str](), Counter[str]()
+    found = []
+    for number in range(len(lines) - 1, -1, -1):
+        line = lines[number]
+        if work[line.host] < SURVIVED and after[line.host] < AFTERMATH:
+            found.append((number, line))
+            work[line.host] += is_work(line)
+            after[line.host] += 1
+    return found[::-1]
+
+
+def is_work(line: Line) -> bool:
+    """Whether it is an ordinary line, and none of those that follow a failure."""
+    return not (_AFTERMATH.match(line.bare) or FAILING.search(line.text))
 
 
 def known(
@@ -89,26 +130,26 @@ def known(
         is_code = who in frames and line.bare.startswith("    ")
         (frames.add if _FRAME.match(line.bare) else frames.discard)(who)
         if not is_code and who not in frames and not HARMLESS.search(line.text):
-            for signature in SIGNATURES:
-                if found := signature.search(line.stated):
-                    yield _clue(number, line, (signature, found[0]), found[1], exceptions)
-                    break
+            if found := recognised(line.stated):
+                yield _clue(number, line, found, exceptions)
 
 
 def _clue(
     number: int,
     line: Line,
-    what: tuple[Signature, re.Match[str]],
-    is_exact: bool,
+    found: tuple[Signature, re.Match[str], bool],
     exceptions: Mapping[int, Raised],
 ) -> Clue:
-    """What a program logs as information, warns of or tries again, it goes on after."""
-    level, one = what[0].level, exceptions.get(number)
+    """What a program logs as information, warns of or tries again, it goes on after; of its own
+    files, packages and settings healthy programs warn, too."""
+    signature, match, is_exact = found
+    level, one = signature.level, exceptions.get(number)
     word = one or next(untraced([line]), None)
     tells = line.is_said or word is not None or FAILING.search(line.text) is not None
     is_first = level in ("service", "cause") and tells or level == "hint" and one is not None
     if level in ("service", "cause", "hint") and (line.is_minor or not is_first):
         level = "likely"
-    if line.is_tried_again:
+    is_usual = line.is_minor and signature.name.startswith("program/")
+    if line.is_tried_again or is_usual and not NAMED.search(line.bare):
         level = "consequence"
-    return Clue(number, line, level, what, is_exact, one)
+    return Clue(number, line, level, (signature, match), is_exact, one)

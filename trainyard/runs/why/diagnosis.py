@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass, replace
 
 from trainyard.runs.why.certainty import Certainty, certainty
-from trainyard.runs.why.clues import FAILING, SURVIVED, Clue, known, logged
+from trainyard.runs.why.clues import FAILING, HARMLESS, SURVIVED, Clue, known, logged
 from trainyard.runs.why.evidence import Evidence, Line
-from trainyard.runs.why.exceptions import Raised, untraced
+from trainyard.runs.why.exceptions import Raised, deepest, tells, untraced
 from trainyard.runs.why.signatures import Level
 
 FURTHER = 5
@@ -25,9 +25,21 @@ _SAYS_NOTHING = re.compile(
     r"^$|ExecuteUserScriptError|CalledProcessError|non-zero exit|[Ss]ee (?:job )?logs"
     r"|^(?:Algorithm|Client)Error:?$|^Please |^(?i:framework error|exit code)\b"
     r"|^(?:raise |return |File \"|at |\^+$)|[Cc]heck (?:the )?(?:CloudWatch )?logs"
+    r"|^[\w '()\[\]-]{0,60}(?i:errors?|failures?|failed|exceptions?)[\w ]{0,30}:?$|^(?:Caused by|Error):$"
     r"|(?i:one or (?:more|multiple) steps failed|^(?:\w+ job|step|execution) (?:has )?failed\W*$)"
 )
 """Reasons that only say that something failed, and lines of code in place of one."""
+
+_STATES = re.compile(
+    r"(?i)\b(?:could not|couldn't|cannot|can't|unable to|failed to|invalid|not (?:found|supported|allowed"
+    r"|permitted|authorized)|(?:does|do) not exist|is required|is missing|denied|refused|timed out"
+    r"|exceed(?:s|ed)|too (?:large|big|long|many|few|small|high|low)"
+    r"|mismatch(?:ed)?|incompatible|unsupported|unrecognized|no such)\b(?! (?:if|when|unless)\b)"
+)
+"""Words by which a line states what failed, and does not merely speak of it."""
+
+_PREFIX = re.compile(r"^(?:Algorithm|Client|InternalServer)Error: ?")
+"""What SageMaker writes before what a job left behind, its program or the container around it."""
 
 _QUOTED = re.compile(r'ErrorMessage\s+"(?P<message>[^"].*?)"?\s*(?:Command|$)', re.DOTALL)
 
@@ -73,7 +85,7 @@ def diagnose(evidence: Evidence) -> Cause:
         return _quoted(evidence, reason)
     numbers = {clue.number for clue in clues}
     if one := next((one for one in untraced(evidence.lines) if one.number not in numbers), None):
-        return _exception(evidence, one, "likely")
+        return _exception(evidence, deepest(evidence.lines, one), "likely")
     if clues:
         return _told(evidence, clues[0], "unknown")
     return _first_error(evidence) or _unknown(evidence)
@@ -88,13 +100,28 @@ def _fullest(first: Clue, clues: list[Clue]) -> Clue:
 
 def _first_error(evidence: Evidence) -> Cause | None:
     """The first line that calls itself an error; else the first that speaks of failing."""
-    last = evidence.lines[-SURVIVED:]
-    if line := next((one for one in last if one.error), None):
+    last = [one for one in evidence.lines[-SURVIVED:] if not HARMLESS.search(one.text)]
+    if line := next((one for one in last if one.error and tells(one.error)), None):
         return _said(evidence, line, f"the first error that was logged: {line.error}", "likely")
-    words = (one for one in last if FAILING.search(one.text) and not one.is_minor)
-    line = next((one for one in words if not _SAYS_NOTHING.search(one.bare.strip())), None)
+    words = [one for one in last if FAILING.search(one.text) and not one.is_minor]
+    bare = ((one, one.bare.strip()) for one in words)
+    telling = [one for one, text in bare if not _SAYS_NOTHING.search(text) and tells(text)]
+    if line := _stating(telling):
+        what = "the first line that states a failure"
+        return _said(evidence, line, f"{what}: {line.bare.strip()}", "likely")
     what = "no known cause; the first line that speaks of a failure"
+    line = next(iter(telling), None)
     return _said(evidence, line, f"{what}: {line.bare.strip()}", "unknown") if line else None
+
+
+def _stating(lines: list[Line]) -> Line | None:
+    """The first line that states what failed; the next one where that gives a reason and it does
+    not."""
+    number = next((n for n, one in enumerate(lines) if _STATES.search(one.text)), None)
+    if number is None:
+        return None
+    near = lines[number : number + 2]
+    return next((one for one in near if ": " in one.text), near[0])
 
 
 def _said(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -> Cause:
@@ -111,9 +138,9 @@ def _said(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -
 
 
 def _quoted(evidence: Evidence, reason: str) -> Cause:
-    """The program's own word is certain; of what the service quotes the cause may lie deeper, and
-    an error that was logged may be what it followed from."""
-    is_quoted = evidence.reason.startswith("ClientError") or _QUOTED.search(evidence.reason)
+    """A step's own word (a Fail step's, a callback's) is certain. Of what the service quotes the
+    cause may lie deeper, and an error that was logged may be what it followed from."""
+    is_quoted = _PREFIX.match(evidence.reason) or _QUOTED.search(evidence.reason)
     is_later = any(line.error for line in evidence.lines[-SURVIVED:])
     return Cause(
         step=evidence.step,
@@ -171,7 +198,7 @@ def _own_reason(reason: str) -> str:
         telling = [row for row in (*errors, *rows[::-1]) if not _SAYS_NOTHING.search(row)]
         return telling[0].lstrip(": ") if telling else ""
     first = next((row.strip() for row in reason.splitlines() if row.strip()), "")
-    first = re.sub(r"^(?:AlgorithmError|ClientError): ?", "", first)
+    first = _PREFIX.sub("", first)
     first = re.sub(r"(?i),? ?exit code: ?-?\d+\W*$", "", first).strip()
     return "" if _SAYS_NOTHING.search(first) else first
 

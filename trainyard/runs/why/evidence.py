@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainyard.runs.why import unpacking
+
 _COMPOSE = re.compile(r"^\S*algo-\d+\S* +\| ?")
 """What docker compose writes before a line, in the SDK's local mode."""
 
@@ -24,12 +26,14 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RANK = re.compile(
     r"^\s*(?:\S+:\d+:\d+ )?"  # NCCL's host:pid:thread
     r"\[(?:(?:default|rank|Rank |RANK )?(?P<rank>\d+)|1,(?P<mpi>\d+)(?:<std\w+>)?)\]\s?:?"
+    r"|^(?:[\w.,:/+\[\]-]{1,60}\s+){1,3}"  # a time, a stream's name
+    r"\[(?:default|rank|Rank |RANK )(?P<later>\d+)\]\s?:?"
 )
 _STORED = re.compile(r"\[(?:PG [^\]]*?)?Rank (?P<rank>\d+)\]")
 _MINOR = re.compile(
     r"^.{0,80}?(?:\b(?:DEBUG|INFO|WARNING|[A-Z]\w*Warning)\b|: [IW] \w|\[[IW]\d{0,4} )"
 )
-_AGAIN = re.compile(r"(?i)\bretrying\b|\bwill (?:retry|try again)\b")
+_AGAIN = re.compile(r"(?i)\bretrying\b|\bwill (?:retry|try again)\b|\b(?:entering|in) retry\b")
 _ERROR = re.compile(
     r"^.{0,80}?\b(?:(?:ERROR|FATAL|CRITICAL|SEVERE)\b|(?:[Ff]atal|[Ee]rror)\b(?= ?[\]:|)]))"
     r"[\]:|) -]+(?P<what>\w.{9,})"
@@ -65,7 +69,7 @@ class Line:
         """The rank that printed it, where a launcher or torch wrote that before the line."""
         found = _RANK.match(self.text)
         if found:
-            return int(found["rank"] or found["mpi"])
+            return int(found["rank"] or found["mpi"] or found["later"])
         found = _STORED.search(self.text)
         return int(found["rank"]) if found else None
 
@@ -123,14 +127,8 @@ class Evidence:
     @property
     def said(self) -> tuple[Line, ...]:
         """What the service says, a line for a line."""
-        rows = filter(None, (self.status, *rows_of(self.reason)))
+        rows = filter(None, (self.status, *unpacking.rows(self.reason)))
         return tuple(line("", 0, text) for text in rows)
-
-
-def rows_of(text: str) -> list[str]:
-    """Its lines; also where somebody pasted a string's literal, in which they end in ``\\n``."""
-    rows = text.splitlines()
-    return text.replace("\\n", "\n").splitlines() if len(rows) == 1 else rows
 
 
 def of_text(text: str) -> Evidence:
@@ -139,7 +137,7 @@ def of_text(text: str) -> Evidence:
         text = written["reason"]
         if written["quote"]:
             text = re.split(r"[\"'],?\s*(?:\n|$)", text, maxsplit=1)[0]
-    rows = rows_of(text)
+    rows = unpacking.rows(text)
     found = tuple(line("", number, row) for number, row in enumerate(rows, 1) if row.strip())
     is_reason = rows and _REASON.match(rows[0])
     return Evidence(

@@ -8,9 +8,20 @@ from trainyard.runs.why.evidence import Line
 
 _BEGIN = "Traceback (most recent call last)"  # rich draws a box around it, without the colon
 _CHAINED = re.compile(
-    r"^(?:During handling of the above exception|The above exception was the dir)"
+    r"^(?:(?P<implicit>During handling of the above exception)|The above exception was the dir)"
 )
-_RAISED = re.compile(r"^(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:: ?(?P<message>.*))?$")
+_GROUP = re.compile(r"^ +[|+] ")
+"""What Python draws before the lines of an ExceptionGroup."""
+
+_WORKER = re.compile(r"^\((?:[\w.:<>-]+ )?pid=\d+[^)]{0,80}\)")
+"""What Ray writes before the lines of a worker."""
+
+_RAISED = re.compile(
+    r"^(?P<kind>(?:[A-Za-z_]\w*\.)*[A-Z]\w*|(?:[A-Za-z_]\w*\.)+(?:error|[gh]\w*error|timeout))"
+    r"(?:: ?(?P<message>.*))?$"
+)
+"""Also ``cv2.error``, ``struct.error``, ``socket.gaierror`` and ``socket.timeout``."""
+
 _PLACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<number>\d+)')
 _LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python3|^<|/torch/distributed/")
 _WAITING = re.compile(
@@ -24,10 +35,14 @@ _WAITING = re.compile(
 _WRAPPED = re.compile(r"^Caught \w+ in (?:DataLoader worker|pin memory|replica)")
 """torch raises a worker's exception again, with the worker's own traceback below it."""
 
-_NAMED = re.compile(
-    r"(?:^|[\s|\]\"'])(?P<kind>(?:\w+\.)*[A-Z]\w*(?:Error|Exception)): (?P<message>\S.*)$"
+NAMED = re.compile(
+    r"(?:^|[\s|\]\"'])(?P<kind>(?:\w+\.)*(?:[A-Z]\w*(?:Errors?|Exceptions?|Expired|Timeout"
+    r"|NotFound|Denied|Failure|Exceeded|Refused|Unavailable)|Exception))"
+    r"(?: \(see above for traceback\))?: (?P<message>\S.*)$"
 )
-_EXCEPTIONAL = re.compile(r"(?:Error|Exception|Exit|Interrupt|Iteration|Warning|Fault)$")
+_EXCEPTIONAL = re.compile(
+    r"(?:[Ee]rror|Exception|Exit|Interrupt|Iteration|Warning|Fault|timeout|Expired)$"
+)
 _BARE = re.compile(
     r"^(?:(?:Exception|Error)(?: type| class)?: +)?(?P<kind>(?:\w+\.)*[A-Z]\w*(?:Error|Exception))$"
 )
@@ -48,6 +63,13 @@ _BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
 _REPORTED = re.compile(r"^(?:Exception )?[Mm]essage: +(?P<message>\S.*)$")
 """The field of a report that follows an exception's name."""
 
+_CAUSED = re.compile(r"^\s*Caused by: (?P<kind>(?:[\w$]+\.)*[A-Z][\w$]*)(?:: ?(?P<message>.*))?$")
+_JAVA = re.compile(r"^\s+at \S|^\s*\.\.\. \d+ (?:more|common)|^\s*$|^\s*(?:Driver|Suppressed)\b")
+"""Java writes the first cause of an exception last, behind frames that begin so."""
+
+TRACE = 500
+"""Lines of one trace of Java that are looked at."""
+
 _DIGIT = re.compile(r"\d")
 GENERIC = frozenset(
     "ArithmeticError AssertionError AttributeError Exception IndexError KeyError LookupError "
@@ -56,14 +78,27 @@ GENERIC = frozenset(
 """Exceptions that any program raises for any reason: their message proves nothing by itself."""
 
 _OF_ANOTHER = re.compile(
-    r"(?i)\b(?:process(?:es)?|child(?:ren)?|commands?|subprocess|task|script)\b.{0,80}?"
-    r"(?:\bexit(?:ed|s)?\b.{0,12}\b(?:with|code|status)\b|non-?zero|\breturned code\b|return code)"
+    r"(?i)\b(?:process(?:es)?|child(?:ren)?|commands?|subprocess|task|script|bash|sh|python3?|rank \d+)\b"
+    r".{0,80}?"
+    r"(?:\bexit(?:ed|s)?\b.{0,12}\b(?:with|code|status)\b|non-?zero|\breturned code\b|return code"
+    r"|\bdied with\b)"
 )
 """What the message of a launcher's exception tells: another process has ended."""
 
+_SUMMARY = re.compile(
+    r"(?i)\b(?:an?|unknown|unexpected|internal|unhandled)\s+(?:\w+\s+){0,2}(?:errors?|exceptions?)\b"
+    r".{0,30}\b(?:occurred|raised|happened|encountered)\b"
+    r"|\b(?:see|check|refer to|inspect|look (?:at|in))\b.{0,60}"
+    r"\b(?:above|below|logs?|output|stderr|details|traceback|message)\b"
+    r"|\bfailed(?: with| due to| because of) (?:an? |the )?(?:\w+ )?(?:errors?|exceptions?)\b"
+    r"|\b(?:was|were) (?:an? )?(?:errors?|exceptions?|failures?) (?:in|during|while)\b"
+    r"|^(?:\S+ ){0,4}(?:failed|error|crashed|aborted)\W*$"
+)
+"""What a message says that tells of a failure elsewhere, and not what failed."""
+
 LAUNCHERS = frozenset(
-    "CalledProcessError ChildFailedError ExecuteUserScriptError ProcessExitedException "
-    "ProcessRaisedException SystemExit".split()
+    "BaseExceptionGroup CalledProcessError ChildFailedError ExceptionGroup ExecuteUserScriptError "
+    "ProcessExitedException ProcessRaisedException SystemExit".split()
 )
 """Exceptions of what started the program that failed."""
 
@@ -92,10 +127,29 @@ class Raised:
     is_survivable: bool = False
     """Whether what was logged with it says that the program goes on."""
 
+    is_ignored: bool = False
+    """Whether Python printed it and went on."""
+
     is_handed_on: bool = False
     """Whether it was raised by what waits for another process, whose failure came first."""
 
     rank: int | None = None
+    follows: int | None = None
+    """Number of the chain's first exception; None where it is that."""
+
+    is_handling: bool = False
+    """Whether it was raised while the one before was handled, and not because of it."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text ends where the message of a kind that says nothing would begin."""
+        is_bare = self.kind in {*GENERIC, "RuntimeError", "OSError", "Error"}
+        return is_bare and not self.message and self.line.text.rstrip().endswith(f"{self.kind}:")
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether the message only tells that something else has failed."""
+        return _SUMMARY.search(self.message) is not None
 
     @property
     def is_mere_word(self) -> bool:
@@ -122,7 +176,12 @@ class _Reading:
     is_piece: bool = False
     """Whether the traceback's head is missing."""
 
-    chained: bool = False
+    first: int | None = None
+    """Number of the last exception that began a chain."""
+
+    joined: re.Match[str] | None = None
+    """What joins the next exception to the one before."""
+
     innermost: str = ""
     """What the innermost frame is of: ``library``, ``own``, or empty where there is none."""
 
@@ -152,21 +211,21 @@ class _Reading:
 
 
 def raised(lines: Sequence[Line]) -> Iterator[Raised]:
-    """The exceptions that ended a rank's traceback, but for those that followed from another."""
-    readings: dict[tuple[str, int | None], _Reading] = {}
+    """The exceptions that ended a rank's tracebacks, in the order of the lines. One that followed
+    from another ``follows`` it."""
+    readings: dict[tuple[str, int | None, str], _Reading] = {}
     for number, each in enumerate(lines):
-        reading = readings.setdefault((each.host, each.rank), _Reading())
-        text = reading.without(each.bare)
+        bare, rank = each.bare, each.rank
+        worker = _WORKER.match(bare) if bare.startswith("(") else None
+        who = (each.host, rank, worker[0] if worker else "")
+        reading = readings.setdefault(who, _Reading())
+        text = reading.without(_GROUP.sub("", bare))
         if block := _BLOCK_RANK.match(text):
             reading.block = int(block["rank"])
         if _BEGIN in text:
-            reading.place = reading.innermost = reading.code = ""
-            reading.is_piece = False
-            reading.before = each.bare[: each.bare.index(_BEGIN)]
-            reading.is_ignored = _IGNORED.search(reading.last) is not None
-            reading.is_survivable = _is_survivable(reading.last)
-        elif _CHAINED.match(text.strip()):
-            reading.chained = True
+            _begin(reading, text)
+        elif joined := _CHAINED.match(text.strip()):
+            reading.joined = joined
         elif place := _PLACE.match(text):
             reading.is_piece = reading.is_piece or reading.place is None
             reading.place = reading.place or ""
@@ -175,11 +234,19 @@ def raised(lines: Sequence[Line]) -> Iterator[Raised]:
             if text.startswith("    "):
                 reading.code = reading.code or text
             elif (end := _RAISED.match(text.strip())) and _is_end(reading, end["kind"]):
-                is_again = reading.chained or _WRAPPED.match(end["message"] or "")
-                if not is_again and not reading.is_ignored:
+                if not _WRAPPED.match(end["message"] or ""):
                     yield _ended(number, each, end, reading)
-                reading.place, reading.chained, reading.is_piece = None, False, False
+                reading.place, reading.joined, reading.is_piece = None, None, False
         reading.last = text
+
+
+def _begin(reading: _Reading, text: str) -> None:
+    """A traceback begins."""
+    reading.place = reading.innermost = reading.code = ""
+    reading.is_piece = False
+    reading.before = text[: text.index(_BEGIN)]
+    reading.is_ignored = _IGNORED.search(reading.last) is not None
+    reading.is_survivable = _is_survivable(reading.last)
 
 
 def _is_survivable(text: str) -> bool:
@@ -203,6 +270,8 @@ def _enter(reading: _Reading, place: re.Match[str]) -> None:
 
 def _ended(number: int, line: Line, end: re.Match[str], reading: _Reading) -> Raised:
     is_own = reading.innermost == "own" and _OWN_WORD.match(reading.code) is not None
+    follows = reading.first if reading.joined else None
+    reading.first = number if follows is None else follows
     return Raised(
         number,
         line,
@@ -212,16 +281,26 @@ def _ended(number: int, line: Line, end: re.Match[str], reading: _Reading) -> Ra
         is_of_a_library=reading.innermost == "library",
         is_own_word=is_own,
         is_handed_on=reading.is_waiting,
+        is_ignored=reading.is_ignored,
         is_survivable=reading.is_survivable or _SURVIVABLE.search(line.text) is not None,
         rank=reading.block if line.rank is None else line.rank,
+        follows=follows,
+        is_handling=bool(reading.joined and reading.joined["implicit"]),
     )
+
+
+def tells(text: str) -> bool:
+    """Whether a message tells what failed, and not merely that another process, or a step, has."""
+    summary = _SUMMARY.search(text)
+    is_more = summary is None or len(text) - summary.end() > 30
+    return is_more and _OF_ANOTHER.search(text) is None
 
 
 def untraced(lines: Sequence[Line]) -> Iterator[Raised]:
     """Lines that name an exception where no traceback leads to it: a log's piece, or another
     language's."""
     for number, each in enumerate(lines):
-        found = _NAMED.search(each.bare) or _BARE.match(each.bare.strip())
+        found = NAMED.search(each.bare) or _BARE.match(each.bare.strip())
         if found and not each.is_minor:
             message = found.groupdict().get("message") or _reported(lines, number)
             is_survivable = _SURVIVABLE.search(each.text) is not None
@@ -236,6 +315,19 @@ def untraced(lines: Sequence[Line]) -> Iterator[Raised]:
             )
             if not one.is_of_a_launcher:
                 yield one
+
+
+def deepest(lines: Sequence[Line], one: Raised) -> Raised:
+    """The exception that the last ``Caused by`` of a trace of Java names; else the one given."""
+    found = one
+    for number in range(one.number + 1, min(one.number + TRACE, len(lines))):
+        text = lines[number].bare
+        if cause := _CAUSED.match(text):
+            message = cause["message"] or ""
+            found = Raised(number, lines[number], cause["kind"], message, "", rank=one.rank)
+        elif not _JAVA.match(text):
+            break
+    return found
 
 
 def _reported(lines: Sequence[Line], number: int) -> str:

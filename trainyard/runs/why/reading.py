@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainyard.runs.execution import Execution, Step, event_id
+from trainyard.runs.why import unpacking
 from trainyard.runs.why.diagnosis import Cause, diagnose
 from trainyard.runs.why.evidence import Evidence, Line, line
 
@@ -48,6 +49,6 @@ def _lines(execution: Execution, step: Step) -> list[Line]:
         line(host, event.get("timestamp", 0), text, event_id(event))
         for host, events in execution.last_events(step, LINES).items()
         for event in events
-        for text in event.get("message", "").splitlines()
+        for text in unpacking.rows(event.get("message", ""))
     ]
     return sorted(found, key=lambda each: each.at)

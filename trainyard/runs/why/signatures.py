@@ -41,13 +41,6 @@ class Signature:
     source: str
     """Where the text is from: a page, a thread, or the program that prints it."""
 
-    def search(self, text: str) -> tuple[re.Match[str], bool] | None:
-        """What of the text is known, and whether by its very words."""
-        if found := self.pattern.search(text):
-            return found, True
-        found = self.wording.search(text) if self.wording else None
-        return (found, False) if found else None
-
     def told(self, found: re.Match[str]) -> tuple[str, str]:
         """Cause and fix, with what the text says filled in."""
         groups = found.groupdict()
@@ -89,3 +82,24 @@ def _signature(family: str, name: str, entry: Mapping[str, str]) -> Signature:
 
 SIGNATURES: Iterable[Signature] = _read(FOLDER)
 """In the order of the families' names, and of a family's file."""
+
+_CAUSES = [one for one in SIGNATURES if one.level != "consequence"]
+_CONSEQUENCES = [one for one in SIGNATURES if one.level == "consequence"]
+
+
+def recognised(text: str) -> tuple[Signature, re.Match[str], bool] | None:
+    """What of the text is known first, and whether by its very words.
+
+    Those of one signature count more than a wording of another, and either more than what follows
+    from a cause.
+    """
+    for signature in _CAUSES:
+        if found := signature.pattern.search(text):
+            return signature, found, True
+    for signature in _CAUSES:
+        if signature.wording and (found := signature.wording.search(text)):
+            return signature, found, False
+    for signature in _CONSEQUENCES:
+        if found := signature.pattern.search(text):
+            return signature, found, True
+    return None

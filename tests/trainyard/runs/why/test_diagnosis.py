@@ -67,7 +67,7 @@ REASONS = {
 def test_what_the_service_says_is_a_cause(reason: str):
     cause = said(reason)
     assert cause.name == REASONS[reason]
-    assert cause.certainty == ("likely" if cause.name == "memory/killed" else "certain")
+    assert cause.certainty == ("likely" if cause.name in ("memory/killed", "reason") else "certain")
     assert cause.lines and "{" not in cause.sentence
 
 
