@@ -26,7 +26,7 @@ FAILING = re.compile(
     r"(?i)\b(?:error|fatal|fail(?:ed|ure)|critical|cannot|can't|could not|couldn't"
     r"|unable|denied|invalid|abort(?:ed)?|exception|missing"
     r"|exceed(?:s|ed|ing)?|too (?:large|big|long|many|few|small|high|low)|timed out|mismatch(?:ed)?"
-    r"|killed|Xid|[A-Z]\w*(?:Error|Exception)|not (?:found|authorized|supported)|refused)\b"
+    r"|has no attribute|no [\w ]{1,40} found|killed|Xid|[A-Z]\w*(?:Error|Exception)|not (?:found|authorized|supported)|refused)\b"
 )
 """Words of a line that tells of a failure, and not of what is usual."""
 

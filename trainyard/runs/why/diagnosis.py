@@ -32,7 +32,7 @@ _SAYS_NOTHING = re.compile(
 
 _STATES = re.compile(
     r"(?i)\b(?:could not|couldn't|cannot|can't|unable to|failed to|invalid|not (?:found|supported|allowed"
-    r"|permitted|authorized)|(?:does|do) not exist|is required|is missing|denied|refused|timed out"
+    r"|permitted|authorized|implemented|defined)|has no attribute|no [\w ]{1,40} found|(?:does|do) not exist|is required|is missing|denied|refused|timed out"
     r"|exceed(?:s|ed)|too (?:large|big|long|many|few|small|high|low)"
     r"|mismatch(?:ed)?|incompatible|unsupported|unrecognized|no such)\b(?! (?:if|when|unless)\b)"
 )
@@ -84,7 +84,8 @@ def diagnose(evidence: Evidence) -> Cause:
     if reason := _own_reason(evidence.reason):
         return _quoted(evidence, reason)
     numbers = {clue.number for clue in clues}
-    if one := next((one for one in untraced(evidence.lines) if one.number not in numbers), None):
+    named = (one for one in untraced(evidence.lines) if one.number not in numbers)
+    if one := next((one for one in named if tells(one.message)), None):
         return _exception(evidence, deepest(evidence.lines, one), "likely")
     if clues:
         return _told(evidence, clues[0], "unknown")

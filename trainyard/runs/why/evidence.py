@@ -37,6 +37,8 @@ _AGAIN = re.compile(r"(?i)\bretrying\b|\bwill (?:retry|try again)\b|\b(?:enterin
 _ERROR = re.compile(
     r"^.{0,80}?\b(?:(?:ERROR|FATAL|CRITICAL|SEVERE)\b|(?:[Ff]atal|[Ee]rror)\b(?= ?[\]:|)]))"
     r"[\]:|) -]+(?P<what>\w.{9,})"
+    r"|^\W*(?:\d{1,4}: )?\[NeMo E [^\]]{1,80}\] ?(?P<nemo>\S.{9,})"
+    r"|^\W{0,2}[EF]\d{3,4} [\d:.]{8,}\s.{0,80}?\] ?(?P<glog>\S.{9,})"
 )
 _SUPPOSED = re.compile(
     r"(?i)\bthere are (?:some |several |a few |many )?(?:potential|possible)"
@@ -92,7 +94,7 @@ class Line:
     def error(self) -> str:
         """What it says, where it is logged as an error; else empty."""
         found = _ERROR.match(self.text)
-        return found["what"].strip() if found else ""
+        return next(filter(None, found.groups())).strip() if found else ""
 
     @property
     def stated(self) -> str:

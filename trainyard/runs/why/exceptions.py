@@ -44,7 +44,7 @@ _EXCEPTIONAL = re.compile(
     r"(?:[Ee]rror|Exception|Exit|Interrupt|Iteration|Warning|Fault|timeout|Expired)$"
 )
 _BARE = re.compile(
-    r"^(?:(?:Exception|Error)(?: type| class)?: +)?(?P<kind>(?:\w+\.)*[A-Z]\w*(?:Error|Exception))$"
+    r"^(?:(?:Exception|Error)(?: type| class| has occurred)?: +)?(?P<kind>(?:\w+\.)*[A-Z]\w*(?:Error|Exception))$"
 )
 """An exception's name alone, or as a field of a report."""
 
@@ -333,5 +333,7 @@ def deepest(lines: Sequence[Line], one: Raised) -> Raised:
 def _reported(lines: Sequence[Line], number: int) -> str:
     """The message of an exception of which a report has a field for each part."""
     following = lines[number + 1].bare.strip() if number + 1 < len(lines) else ""
+    if "has occurred" in lines[number].text:
+        return following
     found = _REPORTED.match(following)
     return found["message"] if found else ""
