@@ -12,7 +12,8 @@ from typing import Literal
 
 from trainyard.runs.why.clues import HARMLESS, SURVIVED, Clue, is_work
 from trainyard.runs.why.evidence import Line
-from trainyard.runs.why.exceptions import Raised, untraced
+from trainyard.runs.why.exceptions import Raised
+from trainyard.runs.why.untraced import untraced
 
 Certainty = Literal["certain", "likely", "unknown"]
 
@@ -29,7 +30,9 @@ _HEDGED = re.compile(
 )
 """Words after which a message supposes, or advises, and states no longer."""
 
-_FATAL = re.compile(r"(?i)^\W*(?:\S+ ){0,6}(?:error|fatal|panic)\b|kernel|NVRM|NCCL WARN|An error occurred \(")
+_FATAL = re.compile(
+    r"(?i)^\W*(?:\S+ ){0,6}(?:error|fatal|panic)\b|kernel|NVRM|NCCL WARN|An error occurred \("
+)
 """How a line begins that a program prints when it ends, and none that lives."""
 
 _WENT_ON = re.compile(
@@ -70,7 +73,8 @@ def _is_specific(first: Clue) -> bool:
     if _HEDGED.search(first.line.text[: first.what[1].start()]):
         return False
     word = first.raised or next(untraced([first.line]), None)
-    if word is None and not (first.line.is_said or first.line.error or _FATAL.search(first.line.text)):
+    line = first.line
+    if word is None and not (line.is_said or line.error or _FATAL.search(line.text)):
         return False
     is_own = word is not None and (word.is_mere_word or word.is_survivable)
     is_vague = is_own or first.is_handled

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from trainyard.runs.why.evidence import Line
-from trainyard.runs.why.exceptions import NAMED, Raised, raised, untraced
+from trainyard.runs.why.exceptions import Raised, raised
 from trainyard.runs.why.signatures import Level, Signature, recognised
+from trainyard.runs.why.untraced import NAMED, untraced
 
 SURVIVED = 200
 """After so many further lines of its machine an exception, or a text, was not what ended it."""
 
-AFTERMATH = 5_000
+AFTERMATH = 2_000
 """Lines of a machine that are looked at, at most: those that tell of a failure are no work."""
 
 _AFTERMATH = re.compile(
@@ -26,7 +27,8 @@ FAILING = re.compile(
     r"(?i)\b(?:error|fatal|fail(?:ed|ure)|critical|cannot|can't|could not|couldn't"
     r"|unable|denied|invalid|abort(?:ed)?|exception|missing"
     r"|exceed(?:s|ed|ing)?|too (?:large|big|long|many|few|small|high|low)|timed out|mismatch(?:ed)?"
-    r"|has no attribute|no [\w ]{1,40} found|killed|Xid|[A-Z]\w*(?:Error|Exception)|not (?:found|authorized|supported)|refused)\b"
+    r"|has no attribute|no [\w ]{1,40} found|killed|Xid|[A-Z]\w*(?:Error|Exception)"
+    r"|not (?:found|authorized|supported)|refused)\b"
 )
 """Words of a line that tells of a failure, and not of what is usual."""
 

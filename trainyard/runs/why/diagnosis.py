@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from trainyard.runs.why.certainty import Certainty, certainty
 from trainyard.runs.why.clues import FAILING, HARMLESS, SURVIVED, Clue, known, logged
 from trainyard.runs.why.evidence import Evidence, Line
-from trainyard.runs.why.exceptions import Raised, deepest, tells, untraced
+from trainyard.runs.why.exceptions import Raised, tells
 from trainyard.runs.why.signatures import Level
+from trainyard.runs.why.untraced import deepest, untraced
 
 FURTHER = 5
 """Lines after the first within which the same cause may be told in more words."""
@@ -25,18 +26,26 @@ _SAYS_NOTHING = re.compile(
     r"^$|ExecuteUserScriptError|CalledProcessError|non-zero exit|[Ss]ee (?:job )?logs"
     r"|^(?:Algorithm|Client)Error:?$|^Please |^(?i:framework error|exit code)\b"
     r"|^(?:raise |return |File \"|at |\^+$)|[Cc]heck (?:the )?(?:CloudWatch )?logs"
-    r"|^[\w '()\[\]-]{0,60}(?i:errors?|failures?|failed|exceptions?)[\w ]{0,30}:?$|^(?:Caused by|Error):$"
+    r"|^[\w '()\[\]-]{0,60}(?i:errors?|failures?|failed|exceptions?)[\w ]{0,30}:?$"
+    r"|^(?:Caused by|Error):$"
     r"|(?i:one or (?:more|multiple) steps failed|^(?:\w+ job|step|execution) (?:has )?failed\W*$)"
 )
 """Reasons that only say that something failed, and lines of code in place of one."""
 
 _STATES = re.compile(
-    r"(?i)\b(?:could not|couldn't|cannot|can't|unable to|failed to|invalid|not (?:found|supported|allowed"
-    r"|permitted|authorized|implemented|defined)|has no attribute|no [\w ]{1,40} found|(?:does|do) not exist|is required|is missing|denied|refused|timed out"
-    r"|exceed(?:s|ed)|too (?:large|big|long|many|few|small|high|low)"
-    r"|mismatch(?:ed)?|incompatible|unsupported|unrecognized|no such)\b(?! (?:if|when|unless)\b)"
+    r"(?i)\b(?:could not|couldn't|cannot|can't|unable to|failed to|invalid"
+    r"|not (?:found|supported|allowed|permitted|authorized|implemented|defined)|has no attribute"
+    r"|no [\w ]{1,40} found|(?:does|do) not exist|is required|is missing|denied|refused|timed out"
+    r"|exceed(?:s|ed)|too (?:large|big|long|many|few|small|high|low)|mismatch(?:ed)?|incompatible"
+    r"|unsupported|unrecognized|no such)\b(?! (?:if|when|unless)\b)"
 )
 """Words by which a line states what failed, and does not merely speak of it."""
+
+_HANDLED = re.compile(
+    r"(?i)\b(?:(?:using|with|by|to) (?:the )?defaults?|will be (?:ignored|skipped|initiali[sz]ed)"
+    r"|ignoring|skipping|falling back|instead|disabled|optional|starting (?:from scratch|fresh))\b"
+)
+"""Words by which a line says that the program has dealt with it."""
 
 _PREFIX = re.compile(r"^(?:Algorithm|Client|InternalServer)Error: ?")
 """What SageMaker writes before what a job left behind, its program or the container around it."""
@@ -84,9 +93,11 @@ def diagnose(evidence: Evidence) -> Cause:
     if reason := _own_reason(evidence.reason):
         return _quoted(evidence, reason)
     numbers = {clue.number for clue in clues}
-    named = (one for one in untraced(evidence.lines) if one.number not in numbers)
-    if one := next((one for one in named if tells(one.message)), None):
-        return _exception(evidence, deepest(evidence.lines, one), "likely")
+    named = [one for one in untraced(evidence.lines) if one.number not in numbers]
+    if named:
+        one = next((one for one in named if tells(one.message)), None)
+        first_named = deepest(evidence.lines, one or named[0])
+        return _exception(evidence, first_named, "likely" if one else "unknown")
     if clues:
         return _told(evidence, clues[0], "unknown")
     return _first_error(evidence) or _unknown(evidence)
@@ -118,7 +129,8 @@ def _first_error(evidence: Evidence) -> Cause | None:
 def _stating(lines: list[Line]) -> Line | None:
     """The first line that states what failed; the next one where that gives a reason and it does
     not."""
-    number = next((n for n, one in enumerate(lines) if _STATES.search(one.text)), None)
+    stating = [_STATES.search(one.text) and not _HANDLED.search(one.text) for one in lines]
+    number = next((n for n, states in enumerate(stating) if states), None)
     if number is None:
         return None
     near = lines[number : number + 2]

@@ -35,40 +35,20 @@ _WAITING = re.compile(
 _WRAPPED = re.compile(r"^Caught \w+ in (?:DataLoader worker|pin memory|replica)")
 """torch raises a worker's exception again, with the worker's own traceback below it."""
 
-NAMED = re.compile(
-    r"(?:^|[\s|\]\"'])(?P<kind>(?:\w+\.)*(?:[A-Z]\w*(?:Errors?|Exceptions?|Expired|Timeout"
-    r"|NotFound|Denied|Failure|Exceeded|Refused|Unavailable)|Exception))"
-    r"(?: \(see above for traceback\))?: (?P<message>\S.*)$"
-)
 _EXCEPTIONAL = re.compile(
     r"(?:[Ee]rror|Exception|Exit|Interrupt|Iteration|Warning|Fault|timeout|Expired)$"
 )
-_BARE = re.compile(
-    r"^(?:(?:Exception|Error)(?: type| class| has occurred)?: +)?(?P<kind>(?:\w+\.)*[A-Z]\w*(?:Error|Exception))$"
-)
-"""An exception's name alone, or as a field of a report."""
-
 _OWN_WORD = re.compile(r"^\s*(?:raise|assert)\b")
 _IGNORED = re.compile(r"Exception ignored (?:in|on)|Error in (?:atexit|sys\.excepthook)")
 """Python prints these tracebacks and goes on."""
 
-_SURVIVABLE = re.compile(
+SURVIVABLE = re.compile(
     r"Exception in thread|(?i:\bretrying\b|\bwill (?:retry|try again)|falling back)"
 )
 """What stands before, or in, an exception that a program may live on after."""
 
 _BLOCK_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank")
 """torchrun writes it before the traceback of the rank that failed first."""
-
-_REPORTED = re.compile(r"^(?:Exception )?[Mm]essage: +(?P<message>\S.*)$")
-"""The field of a report that follows an exception's name."""
-
-_CAUSED = re.compile(r"^\s*Caused by: (?P<kind>(?:[\w$]+\.)*[A-Z][\w$]*)(?:: ?(?P<message>.*))?$")
-_JAVA = re.compile(r"^\s+at \S|^\s*\.\.\. \d+ (?:more|common)|^\s*$|^\s*(?:Driver|Suppressed)\b")
-"""Java writes the first cause of an exception last, behind frames that begin so."""
-
-TRACE = 500
-"""Lines of one trace of Java that are looked at."""
 
 _DIGIT = re.compile(r"\d")
 GENERIC = frozenset(
@@ -78,8 +58,8 @@ GENERIC = frozenset(
 """Exceptions that any program raises for any reason: their message proves nothing by itself."""
 
 _OF_ANOTHER = re.compile(
-    r"(?i)\b(?:process(?:es)?|child(?:ren)?|commands?|subprocess|task|script|bash|sh|python3?|rank \d+)\b"
-    r".{0,80}?"
+    r"(?i)\b(?:process(?:es)?|child(?:ren)?|commands?|subprocess|task|script|bash|sh|python3?"
+    r"|rank \d+)\b.{0,80}?"
     r"(?:\bexit(?:ed|s)?\b.{0,12}\b(?:with|code|status)\b|non-?zero|\breturned code\b|return code"
     r"|\bdied with\b)"
 )
@@ -251,7 +231,7 @@ def _begin(reading: _Reading, text: str) -> None:
 
 def _is_survivable(text: str) -> bool:
     """Whether it tells that the program lives on: it says so, or warns only."""
-    return _SURVIVABLE.search(text) is not None or Line("", 0, text).is_minor
+    return SURVIVABLE.search(text) is not None or Line("", 0, text).is_minor
 
 
 def _is_end(reading: _Reading, kind: str) -> bool:
@@ -282,7 +262,7 @@ def _ended(number: int, line: Line, end: re.Match[str], reading: _Reading) -> Ra
         is_own_word=is_own,
         is_handed_on=reading.is_waiting,
         is_ignored=reading.is_ignored,
-        is_survivable=reading.is_survivable or _SURVIVABLE.search(line.text) is not None,
+        is_survivable=reading.is_survivable or SURVIVABLE.search(line.text) is not None,
         rank=reading.block if line.rank is None else line.rank,
         follows=follows,
         is_handling=bool(reading.joined and reading.joined["implicit"]),
@@ -294,46 +274,3 @@ def tells(text: str) -> bool:
     summary = _SUMMARY.search(text)
     is_more = summary is None or len(text) - summary.end() > 30
     return is_more and _OF_ANOTHER.search(text) is None
-
-
-def untraced(lines: Sequence[Line]) -> Iterator[Raised]:
-    """Lines that name an exception where no traceback leads to it: a log's piece, or another
-    language's."""
-    for number, each in enumerate(lines):
-        found = NAMED.search(each.bare) or _BARE.match(each.bare.strip())
-        if found and not each.is_minor:
-            message = found.groupdict().get("message") or _reported(lines, number)
-            is_survivable = _SURVIVABLE.search(each.text) is not None
-            one = Raised(
-                number,
-                each,
-                found["kind"],
-                message,
-                "",
-                is_survivable=is_survivable,
-                rank=each.rank,
-            )
-            if not one.is_of_a_launcher:
-                yield one
-
-
-def deepest(lines: Sequence[Line], one: Raised) -> Raised:
-    """The exception that the last ``Caused by`` of a trace of Java names; else the one given."""
-    found = one
-    for number in range(one.number + 1, min(one.number + TRACE, len(lines))):
-        text = lines[number].bare
-        if cause := _CAUSED.match(text):
-            message = cause["message"] or ""
-            found = Raised(number, lines[number], cause["kind"], message, "", rank=one.rank)
-        elif not _JAVA.match(text):
-            break
-    return found
-
-
-def _reported(lines: Sequence[Line], number: int) -> str:
-    """The message of an exception of which a report has a field for each part."""
-    following = lines[number + 1].bare.strip() if number + 1 < len(lines) else ""
-    if "has occurred" in lines[number].text:
-        return following
-    found = _REPORTED.match(following)
-    return found["message"] if found else ""
