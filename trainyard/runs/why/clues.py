@@ -28,7 +28,7 @@ FAILING = re.compile(
     r"|unable|denied|invalid|abort(?:ed)?|exception|missing"
     r"|exceed(?:s|ed|ing)?|too (?:large|big|long|many|few|small|high|low)|timed out|mismatch(?:ed)?"
     r"|has no attribute|no [\w ]{1,40} found|killed|Xid|[A-Z]\w*(?:Error|Exception)"
-    r"|not (?:found|authorized|supported)|refused)\b"
+    r"|not (?:found|authorized|supported)|(?:does|do) not exist|refused)\b"
 )
 """Words of a line that tells of a failure, and not of what is usual."""
 

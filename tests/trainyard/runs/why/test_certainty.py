@@ -41,6 +41,13 @@ LIKELY = {
         "/opt/ml/code/train.py", "/lib/python3/site-packages/torch/multiprocessing/spawn.py"
     ),
     "words that nobody prints exactly": "RuntimeError: the disk is full\n",
+    "a program that trains on": traced(FULL) + "epoch 2: loss 0.4\n",
+    "a program that says it is done": traced(FULL) + "Training job completed\n",
+    "what only tells of a failure elsewhere": traced("RuntimeError: training failed"),
+    "an exception that another one was raised while it was handled": traced("KeyError: 'a'")
+    + "\nDuring handling of the above exception, another exception occurred:\n\n"
+    + traced("RuntimeError: b"),
+    "an exit code": "worker 3 ended with exit code 139\n",
 }
 
 
@@ -57,6 +64,18 @@ def test_a_cause_is_no_more_than_likely(log: str):
 def test_what_python_ignores_is_no_cause():
     ignored = traced("TypeError: x", "Exception ignored in: <function Pool.__del__ at 0x7f>\n")
     assert "KeyError: 'label'" in logged(ignored + traced("KeyError: 'label'")).sentence
+
+
+def test_what_the_service_quotes_of_a_process_is_likely():
+    reason = "AlgorithmError: framework error: \n" + traced(FULL)
+    assert diagnose(Evidence(step="", reason=reason)).certainty == "likely"
+    said = "AlgorithmError: the model is too large, exit code: 1"
+    assert diagnose(Evidence(step="", reason=said)).certainty == "likely"
+    assert diagnose(Evidence(step="", reason="AUC 0.4 is below 0.7")).certainty == "certain"
+
+
+def test_an_exception_without_the_message_that_was_cut_off_is_not_known():
+    assert logged(traced("RuntimeError:")).certainty == "unknown"
 
 
 def test_of_the_service_s_own_reasons_only_one_can_be_certain():
