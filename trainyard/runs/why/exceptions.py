@@ -39,8 +39,10 @@ _EXCEPTIONAL = re.compile(
     r"(?:[Ee]rror|Exception|Exit|Interrupt|Iteration|Warning|Fault|timeout|Expired)$"
 )
 _OWN_WORD = re.compile(r"^\s*(?:raise|assert)\b")
-_IGNORED = re.compile(r"Exception ignored (?:in|on)|Error in (?:atexit|sys\.excepthook)")
-"""Python prints these tracebacks and goes on."""
+_IGNORED = re.compile(
+    r"Exception ignored (?:in|on)|Error in (?:atexit|sys\.excepthook)|Exception in callback\b"
+)
+"""Python, or its event loop, prints these tracebacks and goes on."""
 
 SURVIVABLE = re.compile(
     r"Exception in thread|(?i:\bretrying\b|\bwill (?:retry|try again)|falling back)"

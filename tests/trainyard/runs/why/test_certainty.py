@@ -64,6 +64,8 @@ def test_a_cause_is_no_more_than_likely(log: str):
 def test_what_python_ignores_is_no_cause():
     ignored = traced("TypeError: x", "Exception ignored in: <function Pool.__del__ at 0x7f>\n")
     assert "KeyError: 'label'" in logged(ignored + traced("KeyError: 'label'")).sentence
+    called = traced("TypeError: x", "ERROR - Exception in callback <Nanny.memory_monitor>\n")
+    assert "KeyError: 'label'" in logged(called + traced("KeyError: 'label'")).sentence
 
 
 def test_what_the_service_quotes_of_a_process_is_likely():
