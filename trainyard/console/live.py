@@ -32,9 +32,10 @@ class Growing:
 
     epoch: str
     """What numbers the items; when it changes the page is loaded anew."""
-    items: Sequence[tuple[int, str]]
-    """(number, HTML), the newest last: a page shows these when it is opened. A number is greater
-    than the one before; where one is left out, an item is missing."""
+    items: Sequence[tuple[int, Callable[[], str]]]
+    """(number, what makes its HTML), the newest last: a page shows these when it is opened, and a
+    look makes those that are new. A number is greater than the one before; where one is left out,
+    an item is missing."""
     above: str = ""
     """HTML that stands before them as the page is opened, and stays as it is."""
 
@@ -112,7 +113,7 @@ def _whole(template: str, found: Fragments, where: Mapping[str, str], is_followe
 
 
 def _grown(name: str, one: Growing) -> Markup:
-    inner = Markup("").join(Markup(html) for _, html in one.items)  # made by templates, too
+    inner = Markup("").join(Markup(made()) for _, made in one.items)  # escaped, too
     last = one.items[-1][0] if one.items else 0
     return Markup('{}<div id="{}" data-epoch="{}" data-last="{}">{}</div>').format(
         Markup(one.above), name, one.epoch, last, inner
@@ -276,9 +277,10 @@ class Hub:
 def _told(one: str | Growing, had: str | int | None) -> tuple[str | int, dict[str, Any] | None]:
     """What browsers have then, and what they are told: None where they have it already."""
     if isinstance(one, Growing):
-        items = one.items if not isinstance(had, int) else [i for i in one.items if i[0] > had]
+        known = had if isinstance(had, int) else 0
+        items = [(number, made()) for number, made in one.items if number > known]
         last = one.items[-1][0] if one.items else 0
-        return last, {"epoch": one.epoch, "items": list(items)} if items else None
+        return last, {"epoch": one.epoch, "items": items} if items else None
     digest = _digest(one)
     return digest, {"digest": digest, "html": one} if digest != had else None
 

@@ -1,9 +1,11 @@
 """A run is followed: in every tab, over one connection, without a page being loaded anew."""
 
+import itertools
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,32 @@ def test_a_page_that_nobody_sees_is_looked_at_rarely(monkeypatch):
     assert looks["hidden"] == 1
     hub.follow("browser", {"/counted/hidden": True, "/counted/seen": "hidden"})
     _until(lambda: looks["hidden"] >= 5)
+    stream.close()
+
+
+def test_what_a_page_has_of_what_grows_is_not_made_again():
+    made: Counter[int] = Counter()
+    stamps = itertools.count(1)
+    blueprint = Blueprint("grown", __name__)
+
+    def make(number: int) -> str:
+        made[number] += 1
+        return str(number)
+
+    @live.page(blueprint, "/grown", template="", stamp=lambda: next(stamps))
+    def fragments() -> live.Fragments:
+        items = [(number, partial(make, number)) for number in range(1, len(made) + 2)]
+        return {"lines": live.Growing("epoch", items)}
+
+    app = Flask(__name__)
+    app.register_blueprint(blueprint)
+    hub = live.Hub(app, 0.01)
+    stream = hub.stream("browser")
+    next(stream)
+    hub.follow("browser", {"/grown": True})
+    _until(lambda: len(made) >= 5)
+    hub.close()
+    assert set(made.values()) == {1}
     stream.close()
 
 

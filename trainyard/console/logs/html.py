@@ -1,7 +1,8 @@
 """Lines of a log as HTML: their time, which is their address, and their text."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from flask import url_for
@@ -39,13 +40,23 @@ class Rows:
 
     def __call__(self, line: Line, marked: str = "") -> Markup:
         """One line; ``marked``: the id of the line that is meant."""
+        return self.later(line, marked)()
+
+    def later(self, line: Line, marked: str = "") -> Callable[[], Markup]:
+        """What makes the line. Two equal lines of one millisecond have one id, which the one that
+        is asked for first bears."""
+        is_first = line.id not in self._known
+        self._known.add(line.id)
+        return partial(self._made, line, marked, is_first)
+
+    def _made(self, line: Line, marked: str, is_first: bool) -> Markup:
         level = line.level
         kind = (f" {level}" if level else "") + (" marked" if line.id == marked else "")
         when = datetime.fromtimestamp(line.at / 1000).astimezone()
         abbr = Markup('<abbr title="{}">{}</abbr>').format(level, level[:1].upper())
         return _LINE.format(
             kind=kind,
-            id=self._id(line),
+            id=Markup(' id="{}"').format(line.id) if is_first else "",
             page=self.page,
             line=line.id,
             iso=when.isoformat(timespec="milliseconds"),
@@ -55,13 +66,6 @@ class Rows:
             text=line.text,
             more="" if line.is_whole else self._more(line),
         )
-
-    def _id(self, line: Line) -> Markup:
-        """Two equal lines of one millisecond have one id, which the first of them bears."""
-        if line.id in self._known:
-            return Markup()
-        self._known.add(line.id)
-        return Markup(' id="{}"').format(line.id)
 
     def _more(self, line: Line) -> Markup:
         again = f", begun anew {line.overwritten:,} times" if line.overwritten else ""

@@ -75,7 +75,7 @@ def log(pipeline: str, execution: str, step: str) -> live.Fragments:
     shown = end.lines
     first = shown[0][1].id if shown and end.has_older else ""
     above = render_template("log/about.html.j2", page=row.page, older=first, newer="", is_end=True)
-    numbered = [(n, row(line)) for n, line in shown]
+    numbered = [(n, row.later(line)) for n, line in shown]
     return {"head": head, "about": "", "lines": live.Growing(end.epoch, numbered, above)}
 
 
