@@ -68,6 +68,8 @@ class Execution:
         self._running: set[str] = set()
         self._timed_out = False
         self._stop, self._done = threading.Event(), threading.Event()
+        if self._ended:  # in an earlier emulator: nothing of it runs
+            self._done.set()
 
     @functools.cached_property
     def definition(self) -> Definition:
@@ -91,6 +93,10 @@ class Execution:
         return self.record["steps"]
 
     @property
+    def _ended(self) -> bool:
+        return self.record["answer"]["PipelineExecutionStatus"] in ENDED
+
+    @property
     def stopping(self) -> threading.Event:
         return self._stop
 
@@ -102,7 +108,7 @@ class Execution:
     def stop(self) -> None:
         """Stops what runs; nothing more starts."""
         with self.lock:
-            if self._stop.is_set() or self.record["answer"]["PipelineExecutionStatus"] in ENDED:
+            if self._stop.is_set() or self._ended:
                 return
             self._stop.set()
             self._set_status("Stopping")
@@ -114,8 +120,12 @@ class Execution:
         for record in running:
             self.work.stop(record.get("Metadata", {}))
 
-    def wait(self, timeout: float | None = None) -> bool:
-        return self._done.wait(timeout)
+    def wait(self) -> None:
+        """Returns when its end is on disk and everybody who observes it has heard of that.
+
+        Its status says Succeeded, Failed or Stopped before.
+        """
+        self._done.wait()
 
     def settle(self, token: str) -> None:
         """Returns when the step that waited with that callback token has ended."""
@@ -135,16 +145,18 @@ class Execution:
     # the order of the steps
 
     def _run(self) -> None:
-        with self.lock:
-            while True:
-                for step in [] if self._stop.is_set() else self._order.ready(self._running):
-                    self._begin(step)
-                if not self._running:
-                    break
-                self.lock.wait()
-            self._conclude()
-            del self.definition, self._order  # the largest part: what has ended is only described
-        self._done.set()
+        try:
+            with self.lock:
+                while True:
+                    for step in [] if self._stop.is_set() else self._order.ready(self._running):
+                        self._begin(step)
+                    if not self._running:
+                        break
+                    self.lock.wait()
+                self._conclude()
+                del self.definition, self._order  # the largest part: what has ended is described
+        finally:
+            self._done.set()
 
     def _begin(self, step: Step) -> None:
         shown = {"StepDisplayName": "DisplayName", "StepDescription": "Description"}

@@ -137,6 +137,7 @@ class Executions:
             new = {"answer": answer, "steps": kept, "retries": tokens}
             execution = self._execution(old.directory, old.record | new)
             self._all[execution.arn] = execution
+        old.wait()
         execution.start()
         return {"PipelineExecutionArn": execution.arn}
 
@@ -216,7 +217,10 @@ class Executions:
             execution.stop()
 
     def join(self) -> None:
-        for execution in self._open():
+        """Returns when nothing of any execution runs any more: whom they tell may close then."""
+        with self._lock:
+            executions = list(self._all.values())
+        for execution in executions:
             execution.wait()
 
     # inside

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,9 +28,13 @@ from tests.trainyard.emulator.harness import (
     until,
     wait_for,
 )
+from trainyard.emulator.cloudwatch import sources
+from trainyard.emulator.cloudwatch.metrics import Metrics
 from trainyard.emulator.dag import executions
+from trainyard.emulator.dag.executions import Executions
 from trainyard.emulator.jobs.job import STOP_GRACE
 from trainyard.emulator.server import serve
+from trainyard.language.statuses import ENDED
 
 CACHE = {"CacheConfig": {"Enabled": True, "ExpireAfter": "P1D"}}
 FILE = {"PropertyFileName": "metrics", "OutputName": "out", "FilePath": "metrics.json"}
@@ -325,6 +330,38 @@ def test_closing_the_emulator_does_not_wait_for_the_grace_of_a_stopped_job(tmp_p
         started = time.monotonic()
     assert time.monotonic() - started < STOP_GRACE
     assert not [process for process in family if process.is_running()]
+
+
+def test_closing_the_emulator_waits_for_who_hears_of_an_execution_that_has_just_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its status says that it has ended before its metrics are written, which closing closes."""
+    ends, joined, closed = threading.Event(), threading.Event(), threading.Event()
+    heard = []
+
+    def slow(metrics: Metrics, record: dict, step: str | None) -> None:
+        if step is None and record["answer"]["PipelineExecutionStatus"] in ENDED:
+            ends.set()
+            joined.wait(PATIENCE)
+            heard.append("closed" if closed.wait(0.3) else "open")  # never, so long as one waits
+
+    def join(executions: Executions) -> None:
+        joined.set()
+        wait_for_all(executions)
+
+    def close(metrics: Metrics) -> None:
+        closed.set()
+        close_store(metrics)
+
+    wait_for_all, close_store = Executions.join, Metrics.close
+    monkeypatch.setattr(sources, "execution", slow)
+    monkeypatch.setattr(Executions, "join", join)
+    monkeypatch.setattr(Metrics, "close", close)
+    with cloud(tmp_path) as aws:
+        aws.create("p", [fail_step("A", "as it is told to")])
+        aws.start("p")
+        assert ends.wait(PATIENCE)
+    assert heard == ["open"]
 
 
 SERVER = """
