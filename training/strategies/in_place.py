@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 
 def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
@@ -17,5 +16,9 @@ def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    """This rank's part: of a DTensor its own, of any other tensor all.
+
+    DTensor is not imported for it: evaluation and serving have none, and it brings SymPy along,
+    together a second of a processor in each process.
+    """
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
