@@ -11,6 +11,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+# As in the emulator's jobs: several workers share the cores, and a thread of OpenMP that spins
+# while it waits takes them from those it waits for. Before anything loads OpenMP, which reads it.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import pytest
 from botocore.loaders import JSONFileLoader
 from hypothesis import settings

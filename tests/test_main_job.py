@@ -268,7 +268,8 @@ def test_a_killed_node_fails_the_step_and_nothing_is_left(deployed, verb, aws, s
 
 
 def test_a_stopped_run_ends_the_wait_with_a_failure_status(deployed, verb, aws, state):
-    execution = execution_arn(verb("upsert", "--start", settings=LONG))
+    settings = [*LONG, "train.instance_count=1"]
+    execution = execution_arn(verb("upsert", "--start", settings=settings))
     _, nodes = wait_for_training(aws, state, execution)
     processes = descendants(nodes)
     aws("sagemaker").stop_pipeline_execution(
