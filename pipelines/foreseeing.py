@@ -199,6 +199,7 @@ def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]
         )
     known = config.vocabulary or (BYTES if config.tokenizer == "bytes" else None)
     vocab = known or Setting.model_fields["vocab"].default
+    names = ("experts", "active_experts") if config.experts else ()
     assumed = () if known else (f"a vocabulary of {vocab:,}: only tokenizer.json knows it",)
     return {
         "layers": config.layers,
@@ -210,6 +211,7 @@ def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]
         "vocab": vocab,
         "tied": config.tie_embeddings,
         "sequence": config.context_length,
+        **{name: getattr(config, name) for name in names},
     }, assumed
 
 
@@ -237,6 +239,10 @@ def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
 
 
 def _numbers(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
+    if loop.expert_parallel > 1:
+        raise ForesightError(
+            f"expert_parallel {loop.expert_parallel} is not modelled: what travels between experts"
+        )
     if loop.precision not in PRECISIONS:
         raise ForesightError(f"precision {loop.precision} is for comparing curves, not modelled")
     if tuning.freeze:

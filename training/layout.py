@@ -54,6 +54,10 @@ class Layout(BaseModel):
     """With ddp and fsdp: ranks that share each sequence, for contexts whose activations one rank
     cannot hold. They hold the same weights, over which fsdp shards, too."""
 
+    expert_parallel: int = Field(default=1, ge=1)
+    """With ddp and fsdp: data-parallel ranks that share the experts of a mixture of experts; tokens
+    travel to theirs. Best within one node."""
+
     pipeline_parallel: int = Field(default=1, ge=1)
     """With ddp and fsdp: ranks that share the model's blocks, one after another."""
 
@@ -179,6 +183,13 @@ class Layout(BaseModel):
                 f"shard_degree {self.shard_degree} does not divide the {data} data-parallel ranks "
                 f"({world} ranks / {split}): choose a divisor of {data}, or 0 for all"
             )
+        sharing = (self.shard_degree or data) if self.entry.shards else data
+        if sharing % self.expert_parallel:
+            raise ValueError(
+                f"expert_parallel {self.expert_parallel} does not divide the {sharing} "
+                f"data-parallel ranks that hold the model together ({world} ranks in all): choose "
+                f"a divisor of {sharing}"
+            )
         shards = (self.shard_degree or data) * self.context_parallel
         kept = self.reshard_after_forward
         if isinstance(kept, int) and (shards % kept or kept in (1, shards)):
@@ -197,6 +208,8 @@ class Layout(BaseModel):
                 f"strategy {self.strategy} cannot be combined with {self.degrees}; set strategy "
                 f"to {others}"
             )
+        if self.expert_parallel > 1:
+            self._check_experts()
         fields = type(self).model_fields
         given = [n for n in FSDP if getattr(self, n) != fields[n].default]
         if given and self.strategy != "fsdp":
@@ -227,6 +240,34 @@ class Layout(BaseModel):
                 f"{self.strategy}; leave it at 0"
             )
         return self
+
+    def _check_experts(self) -> None:
+        degree = f"expert_parallel {self.expert_parallel}"
+        if not self.entry.splits:
+            others = " or ".join(name for name, one in STRATEGIES.items() if one.splits)
+            raise ValueError(
+                f"strategy {self.strategy} cannot be combined with {degree}; set strategy to "
+                f"{others}"
+            )
+        fields = type(self).model_fields
+        names = ("tensor_parallel", "context_parallel", "pipeline_parallel", "compile")
+        for name in names:
+            if (value := getattr(self, name)) != (usual := fields[name].default):
+                raise ValueError(
+                    f"{degree} cannot be combined with {name} {value}; leave {name} at {usual}"
+                )
+        if self.activation_checkpointing == "selective":
+            raise ValueError(
+                f"{degree} cannot be combined with activation_checkpointing selective, which torch "
+                "cannot do around weights that are gathered inside of a block; set it to full or "
+                "none"
+            )
+        if isinstance(self.reshard_after_forward, int):
+            raise ValueError(
+                f"{degree} cannot be combined with reshard_after_forward "
+                f"{self.reshard_after_forward}, since experts are sharded over fewer ranks than "
+                "the rest; set it to default, always or never"
+            )
 
     @model_validator(mode="after")
     def _pipeline_is_possible(self) -> Self:

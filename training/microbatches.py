@@ -242,8 +242,9 @@ class Buffers:
 class Again:
     """Forward passes of a block that are made again in the backward pass, as they were at first.
 
-    They drop what they dropped, though another micro-batch may be on its way by now, and leave the
-    buffers alone, which the first pass has changed already.
+    They drop what they dropped and see the buffers that they saw, though another micro-batch may
+    be on its way by now, and leave these alone, which the first pass has changed already. A buffer
+    that shapes what a pass gives has to be replaced by it, not changed in its place.
     """
 
     def __init__(self, block: nn.Module) -> None:
@@ -260,11 +261,11 @@ class _Pass:
 
     def __init__(self, dropouts: Sequence[dropout.Dropout], buffers: Buffers) -> None:
         self._dropouts, self._buffers = dropouts, buffers
-        self._samples = [module.samples for module in dropouts]
+        self._samples, self._seen = [module.samples for module in dropouts], buffers.now()
 
     def __enter__(self) -> None:
         self._now = [module.samples for module in self._dropouts], self._buffers.now()
-        self._put(self._samples, [tensor.clone() for tensor in self._now[1]])
+        self._put(self._samples, [tensor.clone() for tensor in self._seen])
 
     def __exit__(self, *_: object) -> None:
         self._put(*self._now)

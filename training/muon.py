@@ -63,11 +63,14 @@ def hidden(blocks: Iterable[nn.Module], tables: Collection[nn.Module] = ()) -> l
 
     A convolution's is one matrix of its output channels, as in Jordan's. Not those of ``tables``,
     nor of an ``nn.Embedding``: a row of theirs is updated where its token is seen. What has three
-    dimensions may be a stack of matrices, and stays AdamW's.
+    dimensions may be a stack of matrices, and stays AdamW's, as that of a module that says
+    ``stacked``.
     """
     found: dict[nn.Parameter, None] = {}
     for module in (inside for block in blocks for inside in block.modules()):
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) or module in tables:
+            continue
+        if getattr(module, "stacked", False):
             continue
         for weight in module.parameters(recurse=False):
             if weight.requires_grad and weight.dim() in (2, 4):

@@ -2,7 +2,8 @@
 
 Bytes are those of the whole tensor: of what an all-gather gives, a reduce-scatter takes, an
 all-reduce sums up. Over the wire of each rank go, in a ring of n (Thakur et al. 2005), (n - 1) / n
-of it for an all-gather or a reduce-scatter, twice that for an all-reduce. ``python -m
+of it for an all-gather or a reduce-scatter, twice that for an all-reduce. Of an all-to-all they are
+what a rank gives; as much of it leaves when each gets equally much. ``python -m
 benchmarks.collectives`` counts real steps beside this.
 """
 
@@ -11,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "broadcast", "send"]
+Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "send"]
 Shape = tuple[int, ...]
 BYTES: Mapping[str, int] = {
     **{"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
 }
-RING: Mapping[Kind, int] = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2}
+RING: Mapping[Kind, int] = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2, "all_to_all": 1}
 """Kind → how often (n - 1) / n of the tensor leaves a rank."""
 
 

@@ -8,6 +8,8 @@ VOCABULARY = 257  # of the tokenizer of bytes
 FSDP: Mapping[str, Any] = {"strategy": "fsdp"}
 UNTIED: Mapping[str, Any] = {"tie_embeddings": False, "kv_heads": 2, "vocabulary": 264}
 
+MIXTURE: Mapping[str, Any] = {"experts": 4, "hidden_dim": 32}
+
 CASES: Mapping[str, tuple[int, Mapping[str, Any], int, Mapping[str, Any]]] = {
     "single": (1, {"strategy": "single"}, 2, {}),
     "DDP × 4": (4, {"strategy": "ddp"}, 2, {}),
@@ -31,6 +33,9 @@ CASES: Mapping[str, tuple[int, Mapping[str, Any], int, Mapping[str, Any]]] = {
         2,
         {},
     ),
+    "experts, FSDP2 × 4": (4, FSDP, 2, MIXTURE),
+    "experts, DDP × 4, expert × 2": (4, {"strategy": "ddp", "expert_parallel": 2}, 2, MIXTURE),
+    "experts, FSDP2 × 4, expert × 2": (4, FSDP | {"expert_parallel": 2}, 2, MIXTURE),
     "FSDP2 × 2, context × 2": (4, FSDP | {"context_parallel": 2}, 2, UNTIED),
     "FSDP2 × 2, context × 2, tensor × 2": (
         8,
@@ -48,5 +53,6 @@ CASES: Mapping[str, tuple[int, Mapping[str, Any], int, Mapping[str, Any]]] = {
 }
 """Name → (ranks, what differs from the loop's defaults, micro-batches, from ``MODEL``)."""
 
-NOT_FAKED = {"DDP × 4"}
-"""What torch's fake process group cannot run: DDP asks its work for a result."""
+NOT_FAKED = {"DDP × 4", "experts, DDP × 4, expert × 2", "experts, FSDP2 × 4, expert × 2"}
+"""What torch's fake process group cannot run: DDP asks its work for a result, expert ranks ask how
+many tokens come."""

@@ -27,6 +27,7 @@ OPERATORS: Mapping[str, tuple[Kind, int]] = {
     "_c10d_functional::all_reduce_": ("all_reduce", 0),
     "_c10d_functional::all_gather_into_tensor": ("all_gather", 0),
     "_c10d_functional::reduce_scatter_tensor": ("reduce_scatter", 0),
+    "_c10d_functional::all_to_all_single": ("all_to_all", 0),
 }
 IGNORED = {
     "c10d::recv_",

@@ -76,12 +76,26 @@ def axes(strategy: Single) -> dict[str, str]:
     mesh: DeviceMesh | None = getattr(strategy, "mesh", None)
     for name in mesh.mesh_dim_names or () if mesh is not None else ():
         found[mesh[name].get_group().group_name] = name
+    if experts := getattr(strategy, "expert_mesh", None):
+        for name in experts.mesh_dim_names:
+            axis = name if name == "expert" else f"expert_{name}"
+            found.setdefault(experts[name].get_group().group_name, axis)
     return found
 
 
 def _unnamed(config: TrainConfig) -> str:
     """What a group is that is no axis of the strategy's mesh."""
     return "reshard" if isinstance(config.reshard_after_forward, int) else "context"
+
+
+def alike(counted: Traffic, said: Traffic) -> bool:
+    """Whether the formulas say what was counted; of an all-to-all they have the mean of the ranks,
+    so there its messages are compared."""
+    one, other = (
+        {key: n[:1] if key[1] == "all_to_all" else n for key, n in found.rows.items()}
+        for found in (counted, said)
+    )
+    return one == other
 
 
 def in_fake_world(
@@ -114,4 +128,5 @@ def expected(
         key = (along if along and axis == "world" else axis), kind, dtype
         before = renamed.rows.get(key, (0, 0))
         renamed.rows[key] = before[0] + count_, before[1] + size
-    return (renamed if config.strategy == "fsdp" or config.split > 1 else found), degrees
+    meshed = config.strategy == "fsdp" or config.split * config.expert_parallel > 1
+    return (renamed if meshed else found), degrees

@@ -11,6 +11,7 @@ from trainyard.foresight.gpus import GPUS
 from trainyard.machines import MACHINES
 
 PROD = Path("recipes/prod.yaml")
+EXPERTS = {"expert_parallel": "8", "compile": "false", "activation_checkpointing": "full"}
 
 
 def job(*overrides: str, **changed: str) -> dict[str, str]:
@@ -96,6 +97,7 @@ def test_what_a_strategy_shards(overrides: tuple[str, ...], shard: str):
         (("ml.p4d.24xlarge", 4), {"precision": "float64"}, "float64"),
         (("ml.p4d.24xlarge", 4), {"tuning": '{"freeze": ["blocks.0.*"]}'}, "freeze"),
         (("ml.p4d.24xlarge", 4), {"max_steps": "many"}, "max_steps"),
+        (("ml.p4d.24xlarge", 4), EXPERTS, "expert_parallel 8 is not modelled"),
     ],
 )
 def test_what_is_not_foreseen_says_why(where: tuple, changed: dict[str, str], why: str):

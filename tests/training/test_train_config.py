@@ -95,6 +95,17 @@ def test_an_impossible_world_is_refused_with_the_arithmetic(fields, world, expec
     [
         ({"strategy": "deepspeed", "tensor_parallel": "2"}, "set strategy to ddp or fsdp"),
         ({"strategy": "single", "context_parallel": "2"}, "set strategy to ddp or fsdp"),
+        ({"strategy": "deepspeed", "expert_parallel": "2"}, "set strategy to ddp or fsdp"),
+        ({"expert_parallel": "2", "compile": "true"}, "compile True; leave compile at False"),
+        ({"expert_parallel": "2", "tensor_parallel": "2"}, "combined with tensor_parallel 2"),
+        (
+            {"expert_parallel": "2", "activation_checkpointing": "selective"},
+            "set it to full or none",
+        ),
+        (
+            {"strategy": "fsdp", "expert_parallel": "2", "reshard_after_forward": "2"},
+            "expert_parallel 2 cannot be combined with reshard_after_forward 2",
+        ),
         ({"strategy": "ddp", "shard_degree": "2"}, "2 is for strategies fsdp and smp, not ddp"),
         ({"cpu_offload": "true"}, "cpu_offload True is for strategy fsdp, not ddp; .* at False"),
         ({"strategy": "fsdp", "reshard_after_forward": "2", "tensor_parallel": "2"}, "fewer ranks"),

@@ -45,5 +45,6 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
 
 def kind(config: TrainConfig) -> type[Strategy]:
     """The class that trains as the settings say."""
-    module, _, name = (SPLIT_PLACE if config.split > 1 else config.entry.place).partition(".")
+    split = config.split > 1 or config.expert_parallel > 1
+    module, _, name = (SPLIT_PLACE if split else config.entry.place).partition(".")
     return getattr(import_module(f"{__name__}.{module}"), name)

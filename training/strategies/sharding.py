@@ -55,13 +55,7 @@ def shard(
 
     An embedding of ``Workload.embeddings`` has a unit of its own, too. The model may be on meta.
     """
-    hybrid = mesh["replicate"].size() > 1
-    part = mesh["replicate", "shard"] if hybrid else mesh["shard"]
-    offload = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda")
-    common: dict[str, Any] = {
-        "mesh": part,
-        "offload_policy": offload if config.cpu_offload else OffloadPolicy(),
-    }
+    common = _common(mesh, config)
     follows = follows_weights(config, workload)
     policy = _policy(config)
     units = [*embeddings(model, workload), *blocks]
@@ -76,6 +70,28 @@ def shard(
     for unit in embeddings(model, workload):
         unit.set_unshard_in_backward(False)  # what was looked up has no need of the table
     _prefetch([model, *units], config)
+
+
+def shard_experts(modules: Sequence[nn.Module], mesh: DeviceMesh, config: TrainConfig) -> None:
+    """Shard experts over the mesh's ``shard``, replicated over ``replicate``: units inside of those
+    of their blocks.
+
+    Their gradients become the mean over these two: the workload has made them a mean over
+    ``expert``.
+    """
+    for module in modules:
+        reshard = _reshards(config, last=module is modules[-1])
+        options = {"mp_policy": _policy(config), "reshard_after_forward": reshard}
+        fully_shard(module, **options, **_common(mesh, config))
+
+
+def _common(mesh: DeviceMesh, config: TrainConfig) -> dict[str, Any]:
+    hybrid = mesh["replicate"].size() > 1
+    offload = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda")
+    return {
+        "mesh": mesh["replicate", "shard"] if hybrid else mesh["shard"],
+        "offload_policy": offload if config.cpu_offload else OffloadPolicy(),
+    }
 
 
 def follows_weights(config: TrainConfig, workload: Workload | None) -> bool:

@@ -4,6 +4,7 @@ No torch here: a cost is forecast with it. Pipelines are left out: ``step`` refu
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from training.config import TrainConfig
 from training.traffic import BYTES, Kind, Shape, Traffic, Unit, replicated, sharded
@@ -33,29 +34,36 @@ def step(config: TrainConfig, model: LanguageModelConfig, vocabulary: int, world
     micro_batches = config.micro_batches(world)
     kept = "float64" if config.precision == "float64" else "float32"
     tensor = config.tensor_parallel
-    if data > 1 and config.strategy == "ddp" and config.split == 1:
+    if data > 1 and config.strategy == "ddp" and config.split * config.expert_parallel == 1:
         found = replicated(
             [s for unit in units(config, model, vocabulary) for s in unit.shapes], kept
         )
     elif data > 1:
         half = config.strategy == "fsdp" and config.half is not None
         fewer = config.reshard_after_forward
-        found = sharded(
-            units(config, model, vocabulary),
-            shards=degrees["shard"],
-            replicas=degrees["replicate"],
-            micro_batches=micro_batches,
-            gathered=config.gathered if half else kept,
-            reduced=config.reduce_dtype if half else kept,
-            accumulation=config.gradient_accumulation if config.strategy == "fsdp" else "unsharded",
-            resharded_to=fewer if isinstance(fewer, int) else 0,
-        )
+        options: dict[str, Any] = {
+            "micro_batches": micro_batches,
+            "gathered": config.gathered if half else kept,
+            "reduced": config.reduce_dtype if half else kept,
+            "accumulation": config.gradient_accumulation
+            if config.strategy == "fsdp"
+            else "unsharded",
+            "resharded_to": fewer if isinstance(fewer, int) else 0,
+        }
+        among = {"shards": degrees["shard"], "replicas": degrees["replicate"]}
+        found = sharded(units(config, model, vocabulary), **among, **options)
+        if config.expert_parallel > 1:
+            among = {"shards": degrees["expert_shard"], "replicas": degrees["expert_replicate"]}
+            apart = sharded(_experts(config, model), **among, **options)
+            found.rows |= {(f"expert_{axis}", *row): n for (axis, *row), n in apart.rows.items()}
+            _add_experts(found, config, model, micro_batches)
     if tensor > 1:
         _add_tensor(found, config, model, micro_batches, data)
     if config.context_parallel > 1:
         _add_context(found, config, model, micro_batches)
     if world > 1:
         _add_loop(found, config, degrees, kept)
+        _add_biases(found, config, model, degrees)
     return found
 
 
@@ -65,8 +73,8 @@ def degrees_of(config: TrainConfig, world: int) -> dict[str, int]:
     shards = 1
     if config.strategy == "fsdp":
         shards = (config.shard_degree * config.context_parallel) or data
-    fewer = config.reshard_after_forward
-    return {
+    fewer, experts = config.reshard_after_forward, config.expert_parallel
+    found = {
         "world": world,
         "replicate": data // shards,
         "shard": shards,
@@ -74,6 +82,11 @@ def degrees_of(config: TrainConfig, world: int) -> dict[str, int]:
         "context": config.context_parallel,
         "tensor": config.tensor_parallel,
     }
+    if experts > 1:  # they take their ranks from those that shard, or else from the replicas
+        held = data // experts
+        replicas = data // shards if config.strategy == "fsdp" else held
+        found |= {"expert": experts, "expert_shard": held // replicas, "expert_replicate": replicas}
+    return found
 
 
 def units(config: TrainConfig, model: LanguageModelConfig, vocabulary: int) -> list[Unit]:
@@ -85,18 +98,65 @@ def units(config: TrainConfig, model: LanguageModelConfig, vocabulary: int) -> l
     rows = model.groups * (model.heads // model.groups + 2) * width // tensor
     heads, hidden = model.heads * width // tensor, model.hidden // tensor
     block: list[Shape] = [(rows, dim), (dim, heads), (hidden, dim), (hidden, dim), (dim, hidden)]
+    if model.experts:
+        stacked = _stacked(model) if config.expert_parallel == 1 else []
+        block[2:] = [(model.experts, dim), *stacked]
     block += [(dim,), (dim,)]
     block += [(rows,)] if model.attention_bias != "none" else []
     block += [(dim,)] if model.attention_bias == "all" else []
     block += [(width,), (width,)] if model.qk_norm else []
     table: Shape = (-(-vocabulary // tensor), dim)  # the first ranks have a row more
-    again = config.reshard_after_forward
-    early, late = again != "never", again not in ("never", "default")
-    blocks = [Unit(shapes=block, regathered=early) for _ in range(model.layers - 1)]
-    blocks.append(Unit(shapes=block, regathered=late))
+    blocks = _each_block(config, model, block)
     rest = Unit(shapes=[table, (dim,)], regathered=False)
     tables = [] if model.tie_embeddings else [Unit(shapes=[table], table=True)]
     return [*tables, *blocks, rest]
+
+
+def _each_block(config: TrainConfig, model: LanguageModelConfig, shapes: list[Shape]) -> list[Unit]:
+    again = config.reshard_after_forward
+    early, late = again != "never", again not in ("never", "default")
+    return [
+        *(Unit(shapes=shapes, regathered=early) for _ in range(model.layers - 1)),
+        Unit(shapes=shapes, regathered=late),
+    ]
+
+
+def _stacked(model: LanguageModelConfig, ranks: int = 1) -> list[Shape]:
+    """The three weights of all experts, of which each of so many ranks has its part."""
+    held = model.experts // ranks
+    rows, dim = held * model.hidden, model.dim
+    return [(rows, dim), (rows, dim), (held * dim, model.hidden)]
+
+
+def _experts(config: TrainConfig, model: LanguageModelConfig) -> list[Unit]:
+    """Of expert ranks: each block's experts are a unit of their own."""
+    return _each_block(config, model, _stacked(model, config.expert_parallel))
+
+
+def _add_experts(
+    found: Traffic, config: TrainConfig, model: LanguageModelConfig, times: int
+) -> None:
+    """A token goes to its experts' ranks and comes back, and so does its gradient (Lepikhin et al.
+    2020, GShard, section 3.2); before it goes, ranks tell each other how many will come.
+
+    In the mean over the ranks: one gives its own tokens, and what has come to it of others'.
+    """
+    product = _types(config, 2)[1]
+    rows = config.micro_batch * model.context_length * model.active_experts
+    each, layers = rows * model.dim * BYTES[product], times * model.layers
+    found.add("expert", "all_to_all", product, each, 4 * layers)
+    found.add("expert", "all_to_all", "int64", model.experts * BYTES["int64"], layers)
+
+
+def _add_biases(
+    found: Traffic, config: TrainConfig, model: LanguageModelConfig, degrees: Mapping[str, int]
+) -> None:
+    """The routers' biases become the mean of all micro-batches (``training.microbatches``)."""
+    meshed = config.strategy == "fsdp" or config.split * config.expert_parallel > 1
+    for axis in ("replicate", "shard") if meshed else ("world",):
+        if model.experts and degrees[axis] > 1:
+            size = model.layers * model.experts * BYTES["float64"]
+            found.add(axis, "all_reduce", "float64", size)
 
 
 def _types(config: TrainConfig, data: int) -> tuple[str, str, str]:
@@ -168,5 +228,9 @@ def _add_loop(found: Traffic, config: TrainConfig, degrees: Mapping[str, int], k
     split = config.tensor_parallel > 1
     if degrees["shard"] > 1:
         found.add("shard", "all_reduce", kept, BYTES[kept], 3 if split else 1)
+    if config.expert_parallel > 1:
+        found.add("expert", "all_reduce", kept, BYTES[kept])
+        if degrees["expert_shard"] > 1:
+            found.add("expert_shard", "all_reduce", kept, BYTES[kept])
     if split:
         found.add("tensor", "all_reduce", kept, BYTES[kept], 2)

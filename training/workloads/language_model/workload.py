@@ -100,16 +100,25 @@ class Workload:
         """Forward and backward of a token: 6 a weight, 12 × layers × heads × t for attention.
 
         Chowdhery et al. 2022 (PaLM), appendix B; heads by their width. The embedding counts once,
-        for the logits, and one that is not tied not at all: it is looked up.
+        for the logits, and one that is not tied not at all: it is looked up. Of experts
+        count those that a token takes.
         """
-        # A frozen weight's own gradient is not computed: four operations, and not six.
-        costs = [p.numel() * (6 if p.requires_grad else 4) for p in model.parameters()]
         config = self.config
+        # A frozen weight's own gradient is not computed: four operations, and not six.
+        costs = [
+            p.numel() * (6 if p.requires_grad else 4) * self._taken(name)
+            for name, p in model.named_parameters()
+        ]
         if not config.tie_embeddings:
             embedding = model.embedding.weight
             costs.append(-embedding.numel() * (6 if embedding.requires_grad else 4))
         attended = config.layers * config.heads * config.head_width * config.context_length
         return sum(costs) + 12 * attended
+
+    def _taken(self, name: str) -> float:
+        """Which share of a weight's rows a token meets: of experts, that of the active ones."""
+        inside = ".experts." in name
+        return self.config.active_experts / self.config.experts if inside else 1.0
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         return list(model.blocks.values())
@@ -132,13 +141,18 @@ class Workload:
 
         return parallel.context_parallel(model, mesh, self.config)
 
+    def expert_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> Sequence[nn.Module]:
+        from training.workloads.language_model import parallel
+
+        return parallel.expert_parallel(model, mesh, self.config)
+
     def stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
         from training.workloads.language_model import parallel
 
         return parallel.stage(model, index, count)
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
-        """As Hugging Face's Llama, Qwen2 or Qwen3."""
+        """As Hugging Face's Llama, Qwen2 or Qwen3; with experts as its Glm4Moe."""
         described = portable.describe(self.config, self._rows(), self.tokenizer.end)
         return portable.export(self.config, weights), described
 
