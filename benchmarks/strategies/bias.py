@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
 CHANCE = 0.05
 """Of calling any of the layouts biased when none is."""
@@ -62,4 +61,6 @@ def adjusted(chances: Sequence[float]) -> list[float]:
 
     Holm's holds however the comparisons depend on each other; these share their reference.
     """
+    from statsmodels.stats.multitest import multipletests  # a second of a processor
+
     return [float(p) for p in multipletests(chances, method="holm")[1]]

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import statsmodels.api as statsmodels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -31,6 +30,8 @@ def test_groups_of_one_weight_give_the_t_interval_of_their_means():
 
 def test_the_standard_error_is_statsmodels_cluster_robust_one_and_a_little_more():
     """A ratio of sums is a weighted regression on a constant; CV1 lacks the jackknife's part."""
+    import statsmodels.api as statsmodels
+
     difference, weight = sums()
     rows = 5  # of each group, all alike
     groups = np.repeat(np.arange(len(weight)), rows)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from statsmodels.stats.multitest import multipletests
 
 from conditions.checks.slice_regression import SLICE_REGRESSION
 from conditions.paired import improvement, together
@@ -36,6 +35,8 @@ def test_a_slice_that_is_worse_by_less_than_the_margin_passes():
 
 
 def test_p_values_are_holms():
+    from statsmodels.stats.multitest import multipletests
+
     parts = [part(f"kind={n}", -0.03 - 0.01 * n, seed=n) for n in range(4)]
     known = together((p.difference, p.weight) for p in parts)
     found = [improvement(p.difference, p.weight, 0.95, resamples=0, known=known) for p in parts]
