@@ -1,11 +1,25 @@
 """Trainings that nothing is wrong with, of as many settings as there are trainings."""
 
+import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 RATES = {"ragged": 0.01, "language_model": 0.003, "tabular": 0.01, "image": 0.003}
 """Workload → a learning rate that suits it, for AdamW."""
+
+NARROW = ("thresholds", "reported", "unseen", "fresh", "later")
+"""The first splits: all weights from fresh ones, no float16, two micro-batches a rank at most."""
+
+FREEZE = {
+    "ragged": ("places.*", "lengths.*"),
+    "language_model": ("embedding.*", "blocks.0.*"),
+    "tabular": ("embedding.*", "hidden.*"),
+    "image": ("stem.*", "blocks.*"),
+}
+"""Workload → patterns of weights that a fine-tuning may leave as they are."""
+
+START = {"start_from": json.dumps({"model": "s3://bucket/base/model.tar.gz"})}
 
 
 @dataclass(frozen=True)
@@ -17,11 +31,27 @@ class Case:
     world: int
     settings: dict[str, Any]
     resumed: bool = False
+    tuned: bool = False
+    """Whether it begins with the weights of ``base``."""
 
 
 def cases(split: str, count: int) -> list[Case]:
     """The same for the same names; thresholds are looked for on another split than reported."""
     return [_case(split, number) for number in range(count)]
+
+
+def base(data: str) -> Case:
+    """The training whose model a fine-tuning on the same data begins with."""
+    settings = {
+        "strategy": "single",
+        "max_steps": 150 if data != "image" else 30,
+        "micro_batch": 16,
+        "global_batch": 16,
+        "learning_rate": RATES[data],
+        "precision": "float32",
+        "log_interval": 10,
+    }
+    return Case(f"base-{data}", data, 1, settings)
 
 
 def _case(split: str, number: int) -> Case:
@@ -54,4 +84,32 @@ def _case(split: str, number: int) -> Case:
         "shuffle": choose.choice(("uniform", "windowed")),
     }
     name = f"{split}-{number:03d}"
-    return Case(name, data, world, settings, resumed=choose.random() < 0.25)
+    case = Case(name, data, world, settings, resumed=choose.random() < 0.25)
+    return case if split in NARROW else _widened(case, choose)
+
+
+def _widened(case: Case, choose: random.Random) -> Case:
+    """The same with more micro-batches, in float16, from a base, or with few weights trained."""
+    settings: dict[str, Any] = {}
+    if choose.random() < 0.3:
+        micro = case.settings["micro_batch"] // 2
+        settings |= {
+            "micro_batch": micro,
+            "global_batch": micro * case.world * choose.choice((4, 8)),
+        }
+    if choose.random() < 0.2:
+        settings["precision"] = "float16"
+    tuned = choose.random() < 0.45
+    kind = choose.choice(("all", "frozen", "frozen", "adapters", "adapters"))
+    rate = RATES[case.data] * 10 ** choose.uniform(-2, 0)
+    patterns = FREEZE[case.data]
+    frozen = patterns[: choose.randint(1, len(patterns))]
+    rank = choose.choice((2, 4, 8))
+    if tuned:
+        settings |= START | {"learning_rate": rate}
+        tuning: dict[str, Any] = {"freeze": frozen} if kind != "all" else {}
+        if kind == "adapters" and case.data == "language_model":
+            tuning = {"adapters": {"rank": rank, "dropout": choose.choice((0.0, 0.1))}}
+            settings["learning_rate"] = 3 * rate  # adapters take higher ones
+        settings["tuning"] = json.dumps(tuning)
+    return replace(case, settings=case.settings | settings, tuned=tuned)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 import sys
+import tarfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from benchmarks.watching.data import workload
 from benchmarks.watching.faults import Rank
-from benchmarks.watching.healthy import Case
+from benchmarks.watching.healthy import Case, base
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments
@@ -26,17 +27,27 @@ from training.watching.watcher import Event, Watcher
 Lines = list[dict[str, float]]
 
 
-def run(case: Case, data: Path, root: Path, rank: Rank = run_rank) -> list[Lines]:
-    """The metric lines of each process of the training: of two, where it is resumed."""
+def run(
+    case: Case, data: Path, root: Path, rank: Rank = run_rank, *, keep: bool = False
+) -> list[Lines]:
+    """The metric lines of each process of the training: of two, where it is resumed.
+
+    ``keep``: its files stay in ``root``.
+    """
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     (root / "input").mkdir()
-    (root / "input/data").symlink_to(data / case.data)
+    (root / "input/data").mkdir()
+    for split in ("train", "validation"):
+        (root / "input/data" / split).symlink_to(data / case.data / split)
+    if case.tuned:
+        (root / "input/data/start").symlink_to(_base(case.data, data))
     found = [_once(case, root, rank)]
     if case.resumed:
         _forget(root, case.settings["max_steps"] // 2)
         found.append(_once(case, root, rank))
-    shutil.rmtree(root)
+    if not keep:
+        shutil.rmtree(root)
     return found
 
 
@@ -46,7 +57,14 @@ def judged(case: Case, processes: list[Lines]) -> list[Event]:
     remembered: Lines = []
     for lines in processes:
         begun = int(lines[0]["step"]) - 1 if remembered else 0
-        plan = Plan(case.settings["max_steps"], case.settings["warmup_steps"], begun)
+        plan = Plan(
+            case.settings["max_steps"],
+            case.settings["warmup_steps"],
+            begun,
+            optimizer=case.settings.get("optimizer", "adamw"),
+            grad_clip=case.settings.get("grad_clip", 1.0),
+            fine_tuning=case.tuned,
+        )
         watcher = Watcher(settings, plan)
         watcher.begin([line for line in remembered if line["step"] <= begun])
         said += [event for line in lines for event in watcher.add(line)]
@@ -57,6 +75,18 @@ def judged(case: Case, processes: list[Lines]) -> list[Event]:
 def counted(events: list[Event]) -> dict[str, int]:
     """Rule → how often it spoke."""
     return dict(Counter(event.rule for event in events))
+
+
+def _base(name: str, data: Path) -> Path:
+    """A folder with the model of a training on these data; made when it is asked for first."""
+    folder = data / name / "base"
+    if not folder.exists():
+        root = data / name / "trained"
+        run(base(name), data, root, keep=True)
+        folder.mkdir()
+        with tarfile.open(folder / "model.tar.gz", "w:gz") as tar:
+            tar.add(root / "model", ".")
+    return folder
 
 
 def _once(case: Case, root: Path, rank: Rank) -> Lines:

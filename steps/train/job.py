@@ -158,7 +158,15 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
         watch.step = lambda: loop.step
         if ranks.rank == 0 and (why := watch.previous()):
             log.warning("%s; going on from the checkpoint of step %d", why, loop.step)
-        watcher = Watcher(watching, Plan(config.max_steps, config.warmup_steps, loop.step))
+        plan = Plan(
+            config.max_steps,
+            config.warmup_steps,
+            loop.step,
+            optimizer=config.optimizer,
+            grad_clip=config.grad_clip,
+            fine_tuning=start is not None and start.base is not None,
+        )
+        watcher = Watcher(watching, plan)
         reports.begin(loop.step)
         watcher.begin(reports.history)
         loop.train(data["train"], data["validation"])

@@ -38,8 +38,12 @@ def main(
     watch: Annotated[str, typer.Option(help="As a recipe's train.watch, as JSON.")] = "",
     max_steps: Annotated[int, typer.Option(help="Steps of the whole training.")] = 0,
     warmup_steps: Annotated[int, typer.Option(help="Of them, while the rate rises.")] = 0,
+    fine_tuning: Annotated[
+        bool, typer.Option("--fine-tuning", help="It began with a model: its loss may not fall.")
+    ] = False,
 ) -> None:
-    watcher = Watcher(read_watching(watch), Plan(max_steps, warmup_steps))
+    plan = Plan(max_steps, warmup_steps, fine_tuning=fine_tuning)
+    watcher = Watcher(read_watching(watch), plan)
     for text, line in _read(log):
         print(text, flush=True)
         events = watcher.add(line) if line else []

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -33,6 +34,13 @@ class Plan:
     begun: int = 0
     """Steps that were done when this process began."""
 
+    optimizer: str = "adamw"
+    grad_clip: float = inf
+    """The gradient's norm after clipping, at most."""
+
+    fine_tuning: bool = False
+    """Whether it began with the weights of a model: the loss may be at its floor from then on."""
+
 
 @dataclass(slots=True)
 class History:
@@ -47,6 +55,11 @@ class History:
     def last(self, key: str, count: int) -> list[float]:
         """The values of a metric in the last ``count`` lines, of those that have it."""
         return [line[key] for line in self.lines[-count:] if key in line]
+
+    def warm(self, count: int, plan: Plan) -> bool:
+        """Whether there are ``count`` lines, and the warm-up was over before them: until then the
+        learning rate is not what it will be, and what begins at 0 has not got going."""
+        return len(self.lines) >= count and self.lines[-count]["step"] > plan.warmup_steps
 
     def below(self, key: str, count: int, least: float) -> float | None:
         """The largest of the last ``count`` values, where all are there and less than ``least``."""

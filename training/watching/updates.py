@@ -2,11 +2,11 @@
 
 All of it follows from AdamW's state after a step, so nothing is copied beforehand and the step
 itself is as it was. It stays on the device, and goes to the host with the line's other numbers.
-Each rank looks at rows of the parts of the weights that it holds.
+Each rank looks at the parts of the weights that it holds, and of large ones at some elements.
 """
 
 from collections.abc import Iterator, Sequence
-from math import isfinite
+from math import gcd, isfinite
 from statistics import median
 
 import torch
@@ -18,9 +18,14 @@ COUNT = 3
 """Numbers that ``measured`` gives."""
 
 SAMPLED = 2**14
-"""Elements of a matrix that are looked at, about: rows as far from each other as leaves so many.
-Root mean squares of so many elements are those of all to a hundredth, where a rule's thresholds are
-powers of ten; all of them took as long as four of AdamW's steps."""
+"""Elements of a matrix that are looked at, about. Root mean squares of so many are those of all to
+some hundredths, where a rule's thresholds are powers of ten; all of them took as long as four of
+AdamW's steps."""
+
+BESIDE = 16
+"""Of them, those that lie beside each other: a line of a processor's cache. So they are of a
+thousand rows. Whole rows would be four of a large vocabulary's embedding, where those of rare words
+have no gradient for hundreds of steps."""
 
 
 @torch.no_grad()
@@ -66,9 +71,15 @@ def _of_group(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]
 
 
 def _sample(tensor: Tensor) -> Tensor:
-    """Evenly spaced rows of what this rank holds; nothing is copied."""
+    """Evenly spaced pieces of what this rank holds; copied only where it is not contiguous."""
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return local[:: -(-local.numel() // SAMPLED) or 1]
+    flat, apart = local.reshape(-1), -(-local.numel() // SAMPLED)
+    if apart <= 1:
+        return flat
+    columns = local[0].numel()
+    while gcd(apart, columns) > 1:  # else they would be the same columns of each row
+        apart += 1
+    return flat[: len(flat) // BESIDE * BESIDE].view(-1, BESIDE)[::apart]
 
 
 def metrics(told: Sequence[Sequence[float]]) -> dict[str, float]:

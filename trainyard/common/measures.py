@@ -88,11 +88,16 @@ OF_SERVICE = (
             (Source(PIPELINES, "StepDuration", 1e-3),), _STEP),
     Measure("trainyard_endpoint_invocations_total", "counter", "Requests to endpoints",
             (Source(ENDPOINTS, "Invocations"),), _ENDPOINT),
+    Measure("trainyard_endpoint_invocations_per_instance_total", "counter",
+            "Requests over the instances that shared them",
+            (Source(ENDPOINTS, "InvocationsPerInstance"),), _ENDPOINT),
     Measure("trainyard_endpoint_errors_total", "counter", "Requests that were not answered",
             (Source(ENDPOINTS, "Invocation4XXErrors", labels={"class": "4xx"}),
              Source(ENDPOINTS, "Invocation5XXErrors", labels={"class": "5xx"})), _ENDPOINT),
     Measure("trainyard_endpoint_latency_seconds", "summary", "How long containers took to answer",
             (Source(ENDPOINTS, "ModelLatency", 1e-6),), _ENDPOINT),
+    Measure("trainyard_endpoint_overhead_seconds", "summary", "How long the service took beside",
+            (Source(ENDPOINTS, "OverheadLatency", 1e-6),), _ENDPOINT),
 )  # fmt: skip
 """Of pipelines and endpoints: what the emulator serves, and AWS puts into CloudWatch."""
 

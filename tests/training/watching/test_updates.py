@@ -8,6 +8,7 @@ from tests.training.trainings import SETTINGS
 from training import optimizers
 from training.config import TrainConfig
 from training.watching import updates
+from training.watching.rules.vanishing_gradients import EPSILON
 from training.watching.updates import measured, metrics
 
 
@@ -54,3 +55,19 @@ def test_of_a_large_matrix_rows_are_as_good_as_all(shape: tuple[int, ...], monke
     some = measured(built, torch.device("cpu"))
     monkeypatch.setattr(updates, "SAMPLED", weight.numel())
     torch.testing.assert_close(some, measured(built, torch.device("cpu")), rtol=0.1, atol=0)
+
+
+def test_of_a_large_vocabulary_words_that_occur_are_among_what_is_looked_at():
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(40_000, 32))
+    built = optimizers.build(TrainConfig(**SETTINGS), nn.ParameterList([weight]))
+    weight.grad = torch.randn(weight.shape) * (torch.rand(len(weight), 1) < 0.03)
+    optimizers.step(built, torch.tensor(True))
+    usual, _, gradient = measured(built, torch.device("cpu")).tolist()
+    exact = weight.grad.square().mean().sqrt().item()
+    assert usual > 1e-4 and gradient == pytest.approx(exact, rel=0.5)
+
+
+def test_the_epsilon_below_which_a_gradient_vanishes_is_that_of_the_optimizer():
+    built = optimizers.build(TrainConfig(**SETTINGS), nn.Linear(2, 2))
+    assert built.param_groups[0]["eps"] == EPSILON["adamw"]

@@ -25,7 +25,7 @@ def test_a_rule_stops_both_ranks_after_one_step_that_is_saved_and_the_job_says_w
     assert log.count(" watch.dead_updates=") == 1 and "action=stop: " in log
     assert "watch." not in (root / "rank-1.log").read_text()
     lines = [json.loads(line) for line in (saved.parents[1] / "history.jsonl").open()]
-    assert [line["step"] for line in lines if "watch.dead_updates" in line] == [5]
+    assert [line["step"] for line in lines if "watch.dead_updates" in line] == [7]
 
 
 def test_a_resumed_training_does_not_repeat_what_was_said(root, train, capsys):
@@ -37,4 +37,4 @@ def test_a_resumed_training_does_not_repeat_what_was_said(root, train, capsys):
     shutil.rmtree(root / "model")
     train(root, **settings)
     assert " watch." not in capsys.readouterr().out
-    assert [line["step"] for line in history(root) if "watch.dead_updates" in line] == [5]
+    assert [line["step"] for line in history(root) if "watch.dead_updates" in line] == [7]

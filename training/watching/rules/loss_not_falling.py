@@ -3,9 +3,12 @@
 The loss of a line is one step's, and so is noise. That it does not fall is said when its fall is
 not to be seen in the noise and one of ``share`` would be: both by the standard error of a
 difference of means. So it takes the longer the noisier the loss is, and a slow training is not
-taken for a dead one. A plateau is no fault: a training that has learned something may end on one.
+taken for a dead one. A plateau is no fault: a training that has learned something may end on one,
+and a fine-tuning begin on one, of which it is said only that the loss has risen. A loss that is not
+meant to fall (of a generator and its critic, of a policy) is not for this rule: ``action: off``.
 """
 
+from itertools import pairwise
 from math import sqrt
 from statistics import fmean, stdev
 
@@ -29,7 +32,8 @@ RISING = (
 )
 
 SURE_OF_RISE = 6.0
-"""Standard errors that count as a rise: it is looked for many times, and from the lowest block."""
+"""Standard errors that count as a rise: it is looked for many times, and from the lowest block; or
+from the first line, and then it is standard deviations, as that is one."""
 
 
 class LossNotFalling(RuleSettings):
@@ -43,29 +47,35 @@ class LossNotFalling(RuleSettings):
     """Share of its first value that the loss would have to have fallen by."""
 
     rise: FiniteFloat = Field(default=0.05, gt=0)
-    """Share by which the loss may be above its first value, while each of the last lines is.
-    (Debugger's increase_threshold_percent is 5 %, too.)"""
+    """Share by which the loss may be above its first value, while each of the last lines is, by
+    more than its noise. (Debugger's increase_threshold_percent is 5 %, too.)"""
 
     regained: FiniteFloat = Field(default=0.5, gt=0)
-    """Share of what the loss had fallen by that it may rise again."""
+    """Share of what the loss had fallen by that it may rise again, if that is a fall by ``share``
+    in itself."""
 
 
 def check(history: History, settings: LossNotFalling, plan: Plan) -> Finding | None:
     """The share that the loss fell by is too small; or the share that it rose again too large."""
     lines, count = history.lines, settings.lines
-    if len(lines) < 2 * count or lines[-count]["step"] <= plan.warmup_steps:
+    if len(lines) < 2 * count or not history.warm(count, plan):
         return None
     late = [line["loss"] for line in lines[-count:]]
-    found = _above(lines[0]["loss"], late, settings) or _not_fallen(lines, settings)
+    found = _above(lines[0]["loss"], late, settings, plan)
+    if found is None and not plan.fine_tuning:
+        found = _not_fallen(lines, settings)
     if found or len(lines) % (count // 2):  # all blocks are looked through: not each time
         return found
     return _risen([line["loss"] for line in lines], settings)
 
 
-def _above(first: float, late: list[float], settings: LossNotFalling) -> Finding | None:
+def _above(first: float, late: list[float], settings: LossNotFalling, plan: Plan) -> Finding | None:
     """The share by which the loss is above its first value."""
     share = (fmean(late) - first) / (abs(first) or 1.0)
-    if share <= settings.rise or min(late) <= first:
+    # The loss of fresh weights is that of chance; a base's may be low in one line as in any other.
+    sure = SURE_OF_RISE if plan.fine_tuning else SURE
+    rise = fmean(late) - first
+    if share <= settings.rise or min(late) <= first or rise < sure * _noise(late):
         return None
     return Finding(
         share,
@@ -74,6 +84,12 @@ def _above(first: float, late: list[float], settings: LossNotFalling) -> Finding
         f"{settings.lines}: it has risen",
         RISING,
     )
+
+
+def _noise(values: list[float]) -> float:
+    """Their standard deviation about a trend: by each one's difference from the next (von Neumann
+    et al. 1941)."""
+    return sqrt(fmean((a - b) ** 2 for a, b in pairwise(values)) / 2)
 
 
 def _not_fallen(lines: list[Line], settings: LossNotFalling) -> Finding | None:
@@ -111,9 +127,12 @@ def _risen(losses: list[float], settings: LossNotFalling) -> Finding | None:
     count = settings.lines
     blocks = [fmean(losses[at : at + count]) for at in range(0, len(losses) - count, count)]
     late, best = losses[-count:], min(blocks)
-    gained, lost = fmean(losses[:FIRST]) - best, fmean(late) - best
+    first = fmean(losses[:FIRST])
+    gained, lost = first - best, fmean(late) - best
     errors = lost / (max(stdev(late), 1e-300) * sqrt(2 / count))
     if gained <= 0 or lost <= settings.regained * gained or errors < SURE_OF_RISE:
+        return None
+    if lost < settings.share * abs(first):
         return None
     return Finding(
         lost / gained,

@@ -2,12 +2,13 @@
 
 The generalisation loss of Prechelt 1998, "Early Stopping, But When?": how far the validation loss
 is above its lowest value so far. A slow one is stopped at there by classes GL 1 to 5 %. That the
-training loss falls meanwhile has to be more than its noise, of which every line has some.
+training loss falls meanwhile has to be more than its noise, of which every line has some; and so
+has the rise: the lowest of many looks is low by chance, too, all the more of a loss near 0.
 """
 
 from bisect import bisect_right
 from math import sqrt
-from statistics import fmean, variance
+from statistics import fmean, median, variance
 
 from pydantic import Field, FiniteFloat
 
@@ -16,12 +17,22 @@ from training.watching.rule import Finding, History, Plan, Rule, RuleSettings
 SURE = 2.0
 """Standard errors by which the training loss has to fall."""
 
+SWINGS = 3.0
+"""Standard deviations of a look by which the validation loss has to rise."""
+
+RECENT = 20
+"""Looks that say what those are, at most."""
+
+NORMAL = 0.6745
+"""Median of a normal distribution's absolute values, in standard deviations."""
+
 
 class Overfitting(RuleSettings):
     """The validation loss rises while the training loss falls."""
 
     rise: FiniteFloat = Field(default=0.05, gt=0)
-    """Share by which the validation loss may be above its lowest."""
+    """Share by which the validation loss may be above its lowest, or what it swings by from look to
+    look, where that is more."""
 
     looks: int = Field(default=3, ge=1)
     """Looks at the validation split, one after the other, in which it is."""
@@ -36,7 +47,7 @@ def check(history: History, settings: Overfitting, plan: Plan) -> Finding | None
     best = min(range(len(losses)), key=losses.__getitem__)
     scale = abs(losses[best]) or 1.0
     rise = min(losses[-count:]) - losses[best]
-    if best >= len(losses) - count or rise < settings.rise * scale:
+    if best >= len(losses) - count or rise < max(settings.rise * scale, SWINGS * _swing(losses)):
         return None
     before = _between(history, looks[best - 1]["step"] if best else 0, looks[best]["step"])
     now = _between(history, looks[-count]["step"], looks[-1]["step"])
@@ -51,6 +62,15 @@ def check(history: History, settings: Overfitting, plan: Plan) -> Finding | None
         "train on more data, for fewer steps, or with more weight_decay or dropout; the checkpoint "
         "with the best validation loss is kept",
     )
+
+
+def _swing(losses: list[float]) -> float:
+    """The standard deviation of the last looks about a smooth curve: of second differences, whose
+    variance is six times that of what they are made of; by their median, since the first are
+    steep."""
+    last = losses[-RECENT:]
+    bends = [abs(a - 2 * b + c) for a, b, c in zip(last, last[1:], last[2:], strict=False)]
+    return median(bends) / (NORMAL * sqrt(6)) if bends else 0.0
 
 
 def _between(history: History, after: float, until: float) -> list[float]:

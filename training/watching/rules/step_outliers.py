@@ -2,7 +2,8 @@
 
 Debugger counts steps beyond three standard deviations, ten of them; but outliers widen the very
 deviation. Here it is times the median, and what they cost counts besides: of outliers that cost
-nothing nobody need hear. Saving a checkpoint is not counted.
+nothing nobody need hear. Saving a checkpoint is not counted, and a step of longer samples may take
+longer in proportion: what is usual is for its units.
 """
 
 from itertools import pairwise
@@ -23,7 +24,8 @@ class StepOutliers(RuleSettings):
     """Single steps take many times as long as the others, and cost time."""
 
     times: FiniteFloat = Field(default=3.0, gt=1)
-    """A line is an outlier whose step takes so many times the median's of the last 100 lines."""
+    """A line is an outlier whose step takes so many times the median's of the last 100 lines; of
+    more units than is usual, so many times the more."""
 
     count: int = Field(default=10, ge=1)
     """Outliers among the last 100 lines. (Debugger's n_outliers is 10, too.)"""
@@ -38,15 +40,23 @@ class StepOutliers(RuleSettings):
 def check(history: History, settings: StepOutliers, plan: Plan) -> Finding | None:
     """The share of the time that outliers take beyond a usual step."""
     taken = [
-        (line["step_seconds"] - line.get("checkpoint_seconds", 0), line["step"] - before["step"])
+        (
+            line["step_seconds"] - line.get("checkpoint_seconds", 0),
+            line["step"] - before["step"],
+            line.get("units_per_second", 0.0) * line["step_seconds"],
+        )
         for before, line in pairwise(history.lines[-LINES - 1 :])
         if "step_seconds" in line
     ]
     if len(taken) < LEAST:
         return None
-    usual = median(step for step, _ in taken)
-    over = [(step - usual) * steps for step, steps in taken if step > settings.times * usual]
-    share = sum(over) / (sum(step * steps for step, steps in taken) or 1.0)
+    usual, units = median(step for step, _, _ in taken), median(units for _, _, units in taken)
+    over = [
+        (step - usual * more) * steps
+        for step, steps, held in taken
+        if step > settings.times * usual * (more := max(1.0, held / units) if units else 1.0)
+    ]
+    share = sum(over) / (sum(step * steps for step, steps, _ in taken) or 1.0)
     if len(over) < settings.count or share < settings.share or sum(over) < settings.seconds:
         return None
     return Finding(
