@@ -39,7 +39,7 @@ def main(
     max_steps: Annotated[int, typer.Option(help="Steps of the whole training.")] = 0,
     warmup_steps: Annotated[int, typer.Option(help="Of them, while the rate rises.")] = 0,
     fine_tuning: Annotated[
-        bool, typer.Option("--fine-tuning", help="It began with a model: its loss may not fall.")
+        bool, typer.Option("--fine-tuning", help="It began with a model, maybe at its floor.")
     ] = False,
 ) -> None:
     plan = Plan(max_steps, warmup_steps, fine_tuning=fine_tuning)

@@ -46,7 +46,7 @@ def check(history: History, settings: ExplodingGradients, plan: Plan) -> Finding
     large = sorted(norm for norm in now if norm > settings.times * usual)
     if len(large) < settings.lines or _leaves_plateau(lines, count):
         return None
-    earlier = [line.get("grad_norm", 0.0) for line in history.lines[:-count]]
+    earlier = history.last("grad_norm", len(history.lines))[:-count]
     lasts = len(norms) >= 2 * count and min(norms[-2 * count :]) > settings.times * usual
     if median_low(large) <= BEYOND * max(earlier) and not lasts:
         return None
