@@ -3,19 +3,20 @@
 python -m pipelines.advise --recipe recipes/prod.yaml --instances ml.p4d.24xlarge,ml.p5.48xlarge \\
     --max-nodes 16 --deadline 10d [--apply recipes/advised.yaml]
 python -m pipelines.advise --calibrate EXECUTION|all     # learn from what trainings took
+python -m pipelines.advise --recipe R --trace            # keep the shapes of the workload's model
 
 The global batch, the steps and all that shapes the weights stay as the recipe has them. Starts
 nothing, and asks nobody but for --calibrate. Exit status 0; 3: no layout fits; 1: an error.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pipelines.advising import engine, overlay
-from pipelines.advising.trained import trained
+from pipelines.advising.trained import keep, trained
 from pipelines.cli import SetOption
 from pipelines.foreseeing import of_description, of_recipe
 from pipelines.recipe.config import Recipe
@@ -59,10 +60,17 @@ def main(
     as_json: JsonOption = False,
     plot: asking.PlotOption = None,
     learn_from: asking.CalibrateOption = None,
+    trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace",
+            help="Instead: trace the workload's model, and keep its shapes for plan and validate.",
+        ),
+    ] = False,
 ) -> None:
     """Advise machines and a layout for a recipe's training."""
     if learn_from is not None:
-        asking.learn(learn_from, lambda job: of_description(job).setting)
+        asking.learn(learn_from, _setting)
         raise typer.Exit
     if recipe is None:
         raise RecipeError("advise on what? give --recipe FILE")
@@ -70,6 +78,11 @@ def main(
         if place is not None:
             refuse_place(place)
     loaded = load(recipe, overrides)
+    if trace:
+        place = keep(loaded, recipe, data)
+        said = f"written: {place}; plan, validate, budget and watch read it; commit it"
+        console.print(said, markup=False)
+        raise typer.Exit
     known = trained(loaded, recipe, data)
     names = (instances, "--instances") if instances else (_own(loaded), OWN)
     region = loaded.aws.region or REGION
@@ -100,6 +113,14 @@ def main(
     if advice.ranked and apply is not None:
         _apply(advice.ranked[0], apply, loaded, recipe, overrides, said=not as_json)
     raise typer.Exit(0 if advice.ranked else asking.NOTHING_FITS)
+
+
+def _setting(job: Mapping[str, Any]) -> Setting:
+    """Raises: ForesightError: nobody knows it, or the calibration could not foresee it again."""
+    ours = of_description(job)
+    if ours.shapes is not None:
+        raise ForesightError("its model was traced, and a calibration keeps no shapes")
+    return ours.setting
 
 
 def _own(recipe: Recipe) -> str:
@@ -155,7 +176,7 @@ def _saves(first: Candidate, interval: int) -> Iterator[str]:
 def _today(advice: Advice, recipe: Recipe) -> Iterator[str]:
     """The layout that the recipe has now, beside the first."""
     try:
-        now = of_recipe(recipe).setting
+        now = of_recipe(recipe, advice.question.shapes).setting
     except ForesightError as error:
         yield f"the recipe as it is: {error}"
         return

@@ -36,7 +36,7 @@ def needed(ours: Ours, memory: Memory) -> str:
 
 def remedy(ours: Ours) -> str:
     """The one change of the recipe that makes the training fit."""
-    for found in remedies(ours.setting):
+    for found in remedies(ours.setting, ours.shapes):
         for field, value in _in_recipe(found, ours.loop).items():
             if _is_possible(ours, {field: value}):
                 peak = found.memory.peak

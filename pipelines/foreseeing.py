@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipelines.advising import kept
 from pipelines.recipe.config import Recipe
 from training.adapters import Tuning, read_tuning
 from training.config import TrainConfig
@@ -18,10 +19,12 @@ from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import ForesightError, TrainingError
 from trainyard.foresight.gpus import device_of
 from trainyard.foresight.setting import Setting
+from trainyard.foresight.shapes import Shapes, widths
 from trainyard.language.evaluation import unknowns
 from trainyard.machines import MACHINES
 from trainyard.validate.rules.jobs import PROCESSES, Job
 
+LANGUAGE = "language_model"
 BYTES = 257
 """Tokens of the tokenizer ``bytes``: the bytes, and what ends a text."""
 
@@ -36,6 +39,9 @@ class Ours:
 
     setting: Setting
     loop: TrainConfig
+    shapes: Shapes | None = None
+    """The model's, where it was traced; None: by formula from the setting's fields."""
+
     assumed: tuple[str, ...] = ()
     """What neither recipe nor job says, and what was taken for it."""
 
@@ -45,8 +51,11 @@ class Ours:
         return self.loop.max_steps
 
 
-def of_recipe(recipe: Recipe) -> Ours:
+def of_recipe(recipe: Recipe, shapes: Shapes | None = None) -> Ours:
     """The training of a recipe.
+
+    Args:
+        shapes: its model's, where they were just traced; else those that are kept.
 
     Raises:
         ForesightError: it cannot be foreseen; says why.
@@ -54,12 +63,9 @@ def of_recipe(recipe: Recipe) -> Ours:
     train = recipe.train
     if train.loop is None:
         raise ForesightError(f"nobody knows what the script {train.script} computes")
-    return _ours(
-        train.loop,
-        _language_model(recipe.workload.name, recipe.workload.config),
-        train.tuning,
-        _cluster(train.instance_type, train.instance_count, train.processes_per_node),
-    )
+    told = recipe.workload_config.model_dump(mode="json")
+    cluster = _cluster(train.instance_type, train.instance_count, train.processes_per_node)
+    return _ours(train.loop, _of(recipe.workload.name, told, shapes), train.tuning, cluster)
 
 
 def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -71,8 +77,8 @@ def model_of(recipe: Recipe) -> tuple[dict[str, Any], tuple[str, ...]]:
     """
     if recipe.train.loop is None:
         raise ForesightError(f"nobody knows what the script {recipe.train.script} computes")
-    model, assumed = _model(_language_model(recipe.workload.name, recipe.workload.config))
-    numbers = _numbers(recipe.train.loop, recipe.train.tuning)
+    numbers = numbers_of(recipe.train.loop, recipe.train.tuning)
+    model, assumed = _model(LanguageModelConfig.model_validate(recipe.workload.config))
     return {**model, **numbers, "compile": recipe.train.loop.compile}, assumed
 
 
@@ -95,7 +101,7 @@ def of_job(
     fields = {name: v for name, v in hyperparameters.items() if name in TrainConfig.model_fields}
     try:
         told = read_settings(hyperparameters.get("workload_config", "{}"))
-        workload = _language_model(hyperparameters["workload"], told)
+        workload = _of(hyperparameters["workload"], told)
         tuning = read_tuning(hyperparameters.get("tuning", ""))
         loop = TrainConfig.model_validate(fields)
     except (ValidationError, TrainingError) as error:
@@ -135,10 +141,21 @@ def of_description(job: Mapping[str, Any]) -> Ours:
     )
 
 
-def _language_model(workload: str, config: Mapping[str, Any]) -> LanguageModelConfig:
-    if workload != "language_model":
-        raise ForesightError(f"the shapes of workload {workload}'s model are not known")
-    return LanguageModelConfig.model_validate(config)
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A model that no formula is of."""
+
+    workload: str
+    config: Mapping[str, Any]
+    shapes: Shapes | None
+
+
+def _of(
+    workload: str, config: Mapping[str, Any], shapes: Shapes | None = None
+) -> LanguageModelConfig | _Traced:
+    if workload == LANGUAGE:
+        return LanguageModelConfig.model_validate(config)
+    return _Traced(workload, config, shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,16 +186,20 @@ def _cluster(instance_type: str, nodes: int, ranks_per_node: int) -> _Cluster:
 
 
 def _ours(
-    loop: TrainConfig, workload: LanguageModelConfig, tuning: Tuning, cluster: _Cluster
+    loop: TrainConfig, trained: LanguageModelConfig | _Traced, tuning: Tuning, cluster: _Cluster
 ) -> Ours:
-    model, assumed = _model(workload)
+    numbers, shapes = numbers_of(loop, tuning), None
+    if isinstance(trained, _Traced):
+        model, shapes, assumed = _found(trained, tuning, numbers["precision"])
+    else:
+        model, assumed = _model(trained)
     world = cluster.nodes * cluster.ranks_per_node
     try:
         setting = Setting.model_validate(
             {
                 **model,
                 **_layout(loop, world),
-                **_numbers(loop, tuning),
+                **numbers,
                 "gpu": cluster.gpu,
                 "gpus": world,
                 "gpus_per_node": cluster.ranks_per_node,
@@ -187,7 +208,24 @@ def _ours(
         )
     except ValueError as error:  # pydantic's are, too
         raise ForesightError(f"the layout is impossible: {error}") from None
-    return Ours(setting=setting, loop=loop, assumed=assumed)
+    return Ours(setting=setting, loop=loop, shapes=shapes, assumed=assumed)
+
+
+def _found(
+    trained: _Traced, tuning: Tuning, precision: str
+) -> tuple[dict[str, Any], Shapes, tuple[str, ...]]:
+    """What a traced model's layouts depend on, its shapes, and what was assumed of them."""
+    refuse_adapters(trained.workload, tuning)
+    shapes, assumed = trained.shapes, ()
+    if shapes is None:
+        shapes, assumed = kept.find(kept.Of(trained.workload, trained.config, precision))
+    return widths(shapes), shapes, assumed
+
+
+def refuse_adapters(workload: str, tuning: Tuning) -> None:
+    """Raises: ForesightError: there are adapters in a model that is traced as it is."""
+    if tuning.adapters:
+        raise ForesightError(f"adapters in the model of workload {workload} are not modelled")
 
 
 def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -238,7 +276,12 @@ def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
     }
 
 
-def _numbers(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
+def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
+    """The fields of a setting that say in which numbers, and which of its weights, it trains.
+
+    Raises:
+        ForesightError: these are not modelled.
+    """
     if loop.expert_parallel > 1:
         raise ForesightError(
             f"expert_parallel {loop.expert_parallel} is not modelled: what travels between experts"

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.foreseeing import PRECISIONS, model_of
+from pipelines.advising import kept
+from pipelines.foreseeing import LANGUAGE, model_of, numbers_of, refuse_adapters
 from pipelines.recipe.config import Recipe
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import shapes as shapes_of
-from trainyard.foresight.asking import widths
 from trainyard.foresight.shapes import Shapes
 
 SHOWN = 300  # characters of what a process complained of
-LANGUAGE = "language_model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +43,33 @@ def trained(recipe: Recipe, path: Path, data: Path | None) -> Trained:
     if recipe.train.loop is None or recipe.workload.name == LANGUAGE:
         fields, assumed = model_of(recipe)
         return Trained(fields, None, assumed)
-    loop = recipe.train.loop
-    if loop.precision not in PRECISIONS:
-        raise ForesightError(f"precision {loop.precision} is for comparing curves, not modelled")
-    precision = PRECISIONS[loop.precision]
-    read = shapes_of.read(_traced(recipe, path, precision, data))
-    fields = {**widths(read), "precision": precision, "compile": loop.compile}
-    return Trained(fields, read, ())
+    of = _of(recipe)
+    read = shapes_of.read(_traced(recipe, path, of.precision, data))
+    fields = {"precision": of.precision, "compile": recipe.train.loop.compile}
+    return Trained({**shapes_of.widths(read), **fields}, read, ())
+
+
+def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
+    """Trace the recipe's model and keep its shapes, for plan, validate, budget and watch; the file.
+
+    Raises:
+        ForesightError: it cannot be traced, or needs no tracing; says why.
+    """
+    if recipe.train.loop is None or recipe.workload.name == LANGUAGE:
+        model_of(recipe)
+        raise ForesightError("--trace: the language model is foreseen by formula; leave it out")
+    of = _of(recipe)
+    return kept.keep(of, _traced(recipe, path, of.precision, data))
+
+
+def _of(recipe: Recipe) -> kept.Of:
+    """What is to be traced of a recipe with a loop."""
+    loop, tuning = recipe.train.loop, recipe.train.tuning
+    assert loop is not None  # noqa: S101 (who calls has looked)
+    precision = numbers_of(loop, tuning)["precision"]
+    refuse_adapters(recipe.workload.name, tuning)
+    told = recipe.workload_config.model_dump(mode="json")
+    return kept.Of(recipe.workload.name, told, precision)
 
 
 def _traced(recipe: Recipe, path: Path, precision: str, data: Path | None) -> dict[str, Any]:

@@ -47,7 +47,8 @@ def _foresee(job: Job, learned: Calibration, region: str) -> Foreseen | NotFores
         ours = of_request(job)
     except ForesightError as error:
         return NotForeseen(str(error))
-    time, found = learned.time(ours.setting), memory.foresee(ours.setting)
+    time = learned.time(ours.setting, ours.shapes)
+    found = memory.foresee(ours.setting, ours.shapes)
     run = _run(job, ours, time, region)
     seconds = _charged(ours, time, run)
     return Foreseen(
@@ -69,7 +70,7 @@ def _run(job: Job, ours: Ours, time: Time, region: str) -> Outcome:
     return simulate(
         replace(there, usd_per_hour=1.0, spot_share=Spread(1.0, 1.0, 1.0)),
         "spot" if job.spot else "on demand",
-        shapes.of(ours.setting).parameters,
+        (ours.shapes or shapes.of(ours.setting)).parameters,
         time.step_seconds,
         ours.steps,
         interval_seconds=ours.loop.checkpoint_interval * time.step_seconds.p50,

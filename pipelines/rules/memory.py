@@ -44,6 +44,6 @@ def _short(job: Job, fits: Literal["no", "unsure"]) -> Iterator[Violation]:
         ours = of_request(job)
     except ForesightError:  # nothing is claimed of it
         return
-    memory = foresee(ours.setting)
+    memory = foresee(ours.setting, ours.shapes)
     if memory.fits == fits:
         yield job.at(job.resource("InstanceType"), needed(ours, memory), remedy(ours))

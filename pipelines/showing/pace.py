@@ -122,7 +122,7 @@ def _work(job: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def foreseen(training: Ours) -> Expected:
     """The parts of a step as metric lines tell them apart."""
-    time = calibration.read().time(training.setting)
+    time = calibration.read().time(training.setting, training.shapes)
     step, exchange = time.step_seconds, 0.0
     if training.loop.strategy in EXCHANGED_APART:
         exchange = time.parts["data parallel"]

@@ -144,7 +144,7 @@ def _trained(
     Raises:
         RecipeError: a field is missing, unknown or wrong.
     """
-    base = dict(known.shape) if known else asking.widths(read) if read else {}
+    base = dict(known.shape) if known else shapes_of.widths(read) if read else {}
     said = {name: value for name, value in fields.items() if value is not None}
     try:
         return Setting.model_validate({"gpu": gpu, "compile": True, **base, **said})

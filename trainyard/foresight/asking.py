@@ -20,7 +20,6 @@ from trainyard.foresight.machines import How
 from trainyard.foresight.offers import offers
 from trainyard.foresight.question import Offer
 from trainyard.foresight.screen import picture
-from trainyard.foresight.shapes import WIDTH, Shapes
 from trainyard.terminal import console
 
 if TYPE_CHECKING:
@@ -130,13 +129,6 @@ def space(given: Mapping[str, str], within: Space = Space()) -> Space:  # noqa: 
     if "context" in given:  # who asks for it has a reason
         chosen["shortest_share"] = 1
     return replace(within, **chosen)
-
-
-def widths(read: Shapes) -> dict[str, Any]:
-    """Of a model that was traced, what its layouts depend on."""
-    block = max(read.units, key=lambda unit: unit.count)
-    width = max(1, round(block.output_bytes / WIDTH["bf16"]))
-    return {"layers": block.count, "hidden": width, "sequence": read.sequence}
 
 
 def first_problem(error: ValidationError, known: Sequence[str] | frozenset[str]) -> str:

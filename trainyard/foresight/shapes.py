@@ -15,7 +15,7 @@ from trainyard.foresight import transformer
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.units import WIDTH, Kept, Shapes, Unit
 
-__all__ = ["WIDTH", "Kept", "Shapes", "Unit", "megatron", "of", "read"]
+__all__ = ["WIDTH", "Kept", "Shapes", "Unit", "megatron", "of", "read", "widths"]
 
 _TREE = TypeAdapter(Shapes)
 
@@ -23,17 +23,26 @@ _TREE = TypeAdapter(Shapes)
 def read(tree: Mapping[str, Any]) -> Shapes:
     """Shapes from JSON with the fields of ``Shapes`` and ``Unit``; the totals may be left out.
 
+    A field ``of``, which says whose they are, is left alone.
+
     Raises:
         TrainingError: a field is missing, unknown or of another kind.
     """
     try:
-        return _TREE.validate_python(tree)
+        return _TREE.validate_python({name: v for name, v in tree.items() if name != "of"})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
         raise TrainingError(
             f"shapes: {where}: {first['msg']}; expected what python -m training.shapes prints"
         ) from None
+
+
+def widths(read: Shapes) -> dict[str, Any]:
+    """Of a model that was traced, what its layouts depend on."""
+    block = max(read.units, key=lambda unit: unit.count)
+    width = max(1, round(block.output_bytes / WIDTH["bf16"]))
+    return {"layers": block.count, "hidden": width, "sequence": read.sequence}
 
 
 def megatron(setting: Setting) -> bool:
