@@ -1,0 +1,1 @@
+"""What a training waits for data on a file system that is slow."""

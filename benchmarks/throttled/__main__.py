@@ -1,0 +1,186 @@
+"""How long a training waits for data on FastFile and on FSx for Lustre, as slow as those are.
+
+python -m benchmarks.throttled [--only FSx] [--ranks 1] [--times 10] [--seconds 8] [--json FILE]
+
+Shards lie behind a file system that answers late (FUSE: ``read`` and ``mmap`` wait alike); our
+loader feeds ranks whose step takes a fixed time, at the rate of recipes/prod.yaml and multiples of
+it, and in turn with it torch's DataLoader with a map-style dataset over the same files. Each case
+has a mount of its own, so that nothing is in the kernel's cache. Needs root and /dev/fuse.
+"""
+
+import json
+import multiprocessing
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.throttled import demand
+from benchmarks.throttled.mount import mounted, refuse
+from benchmarks.throttled.protocol import Slow
+from benchmarks.throttled.ranks import Rank, Waited, train
+from training.data.writer import write_dataset
+from training.workloads import load_packing
+
+RECIPE = Path(__file__).parents[2] / "recipes/prod.yaml"
+SHARD_MB = {"windowed": 1, "uniform": 64}
+"""A window's shards are small, so that a short run sees several windows: each costs a first byte,
+so that is harder than prod.yaml's 256 MB. Uniform order has large ones, so that its samples lie
+apart as they do there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A file system: what AWS says of it."""
+
+    first_byte: float
+    stream: float
+    total: float
+    """Bytes a second of all of ``ranks`` ranks; a case has its ranks' share of it."""
+
+    ranks: int
+    kept: bool
+
+    def slow(self, ranks: int) -> Slow:
+        share = self.total * ranks / self.ranks
+        return Slow(first_byte=self.first_byte, stream=self.stream, total=share, kept=self.kept)
+
+
+SYSTEMS = {
+    # S3 answers after 100 to 200 ms, and gives 85 to 90 MB/s to one request (S3's user guide,
+    # "Best practices design patterns"). AWS has no figure for FastFile: half of that is assumed of
+    # a stream, and 400 MB/s of a node, a hundredth of an ml.p4d.24xlarge's network.
+    "FastFile": System(first_byte=0.1, stream=40e6, total=400e6, ranks=8, kept=False),
+    # SCRATCH_2, 200 MB/s a TiB, "sub-ms" (FSx for Lustre's user guide, "Performance characteristics
+    # of SSD and HDD storage classes"): the smallest, 1.2 TiB, for all 32 ranks of prod.yaml.
+    "FSx": System(first_byte=0.001, stream=240e6, total=240e6, ranks=32, kept=True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One row."""
+
+    system: str
+    loader: str
+    ranks: int
+    times: int
+
+
+def cases(only: str, ranks: list[int], times: list[int]) -> Iterator[Case]:
+    """What is measured, ours and the peer one after the other.
+
+    Uniform order over FastFile, and so the peer, is asked at prod.yaml's rate only: nobody should
+    use it, and above that one chunk takes minutes. The peer has one rank.
+    """
+    for system in SYSTEMS:
+        for loader in ("windowed", "uniform", "DataLoader"):
+            for world in ranks:
+                for multiple in times:
+                    cold = system == "FastFile" and loader != "windowed" and multiple > 1
+                    peer = loader == "DataLoader" and world > 1
+                    if only in f"{system} {loader}" and not cold and not peer:
+                        yield Case(system=system, loader=loader, ranks=world, times=multiple)
+
+
+def main(
+    only: Annotated[str, typer.Option(help="Rows whose name has this.")] = "",
+    ranks: Annotated[list[int], typer.Option(min=1, help="Give it several times.")] = [1, 2],  # noqa: B006
+    times: Annotated[
+        list[int], typer.Option(min=1, help="Multiples of prod.yaml's rate; several times.")
+    ] = [1, 10, 40],  # noqa: B006
+    seconds: Annotated[float, typer.Option(min=0, help="Of each case.")] = 8.0,
+    megabytes: Annotated[int, typer.Option(min=8, help="Of the data.")] = 512,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the rows.")] = None,
+) -> None:
+    refuse()
+    if not (chosen := list(cases(only, ranks, times))):
+        raise typer.BadParameter(f"--only {only}: no row has that; there are {', '.join(SYSTEMS)}")
+    needs = demand.of(RECIPE)
+    with tempfile.TemporaryDirectory(prefix="throttled-") as scratch:
+        folder = Path(scratch)
+        for order in SHARD_MB:
+            write(folder / order, order, megabytes)
+        rows = [
+            {**asdict(case), **measure(case, folder, needs, seconds)}
+            for case in track(chosen, "reading", transient=True)
+        ]
+    show(rows, needs)
+    if json_file:
+        json_file.write_text(json.dumps({"needs": asdict(needs), "rows": rows}, indent=1))
+
+
+def write(folder: Path, order: str, megabytes: int) -> None:
+    """Random bytes as the tokens of a language model with prod.yaml's context."""
+    packing = load_packing(
+        "language_model", {"context_length": 2048, "layers": 1, "heads": 2, "dim": 8}
+    )
+    size = SHARD_MB[order] << 20
+    rows = np.random.default_rng(0).integers(0, 256, (megabytes * 10**6 // 4098, 2049), np.uint16)
+    write_dataset(folder, {"tokens": rows}, packing.fields, shard_bytes=size, workload=packing.info)
+
+
+def measure(case: Case, scratch: Path, needs: demand.Demand, seconds: float) -> dict:
+    """One case on a mount of its own; what the slowest of its ranks waited."""
+    order = "windowed" if case.loader == "windowed" else "uniform"
+    rate = needs.uniform * case.times
+    if case.loader == "windowed":  # all shards, whatever the ranks: as much as each of prod.yaml's
+        rate *= needs.ranks / case.ranks
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="at-", dir=scratch) as at:
+        slow = SYSTEMS[case.system].slow(case.ranks)
+        with (
+            mounted(scratch / order, Path(at), slow) as told,
+            ProcessPoolExecutor(case.ranks, context) as pool,
+        ):
+            ranks = [
+                Rank(
+                    folder=Path(at), loader=case.loader, rank=rank, world=case.ranks,
+                    share=needs.share, rate=rate, seconds=seconds,
+                )
+                for rank in range(case.ranks)
+            ]  # fmt: skip
+            found: list[Waited] = list(pool.map(train, ranks))
+    consumed = sum(one.samples for one in found) * needs.sample_bytes
+    return {
+        "samples_per_second": rate,
+        "megabytes_per_second": rate * needs.sample_bytes / 1e6
+        * (case.ranks if case.loader == "windowed" else 1),
+        "cold_seconds": max(one.cold for one in found),
+        "stall": max(one.stall for one in found),
+        "worst_seconds": max(one.worst for one in found),
+        "read_per_consumed": told["read"] / consumed,
+        "jumps": told["jumps"],
+    }  # fmt: skip
+
+
+def show(rows: list[dict], needs: demand.Demand) -> None:
+    """The rows, as a table."""
+    console = Console(width=150)
+    console.print(
+        f"prod.yaml, a rank: a step of {needs.step_seconds:.2f} s, {needs.uniform:.1f} samples/s; "
+        f"{needs.windowed / 1e6:.2f} MB/s windowed"
+    )
+    heads = ("file system", "loader", "ranks", "×", "MB/s a rank", "stall %", "worst s", "cold s",
+             "read ÷ taken")  # fmt: skip
+    table = Table(*heads)
+    for row in rows:
+        table.add_row(
+            row["system"], row["loader"], str(row["ranks"]), str(row["times"]),
+            f"{row['megabytes_per_second']:.2f}", f"{100 * row['stall']:.2f}",
+            f"{row['worst_seconds']:.3f}", f"{row['cold_seconds']:.2f}",
+            f"{row['read_per_consumed']:.1f}",
+        )  # fmt: skip
+    console.print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
