@@ -36,14 +36,21 @@ from training.simulate import simulate
 SECONDS = 240  # that one training may take: compiled ones are in it
 LIMITS = {name: TOLERANCE[name] for name in ("float64", "bfloat16")}
 TIMED = ("units_per_second", "step_seconds", "mfu")
+FLOAT8 = {"float8": "tensorwise"}
 MORE: dict[str, tuple[int, dict[str, Any]]] = {
     "single, compiled": (1, {"strategy": "single", "compile": True}),
     "single, selective": (1, {"strategy": "single", "activation_checkpointing": "selective"}),
     "single, full": (1, {"strategy": "single", "activation_checkpointing": "full"}),
+    "single, float8": (1, {"strategy": "single"} | FLOAT8),
+    "single, float8, compiled": (1, {"strategy": "single", "compile": True} | FLOAT8),
     "FSDP2 × 1": (1, {"strategy": "fsdp"}),
     "FSDP2 × 1, offloaded": (1, {"strategy": "fsdp", "cpu_offload": True}),
     "FSDP2 × 8": (8, {"strategy": "fsdp"}),
     "FSDP2 × 8, compiled": (8, {"strategy": "fsdp", "compile": True}),
+    "FSDP2 × 8, float8 gathered, compiled": (
+        8,
+        {"strategy": "fsdp", "compile": True, "float8_all_gather": True} | FLOAT8,
+    ),
 }
 SHOWN = (
     *("DDP × 2", "DDP × 4", "FSDP2 × 2", "FSDP2 × 4", "FSDP2 × 2, prefetch"),
@@ -54,7 +61,7 @@ SHOWN = (
 )
 LAYOUTS = {"single": CASES["single"], **MORE, **{name: CASES[name] for name in SHOWN}}
 """Name → (ranks, what differs), in the order in which they run: the first ones need one GPU."""
-SMOKE = ("single", "DDP × 2", "FSDP2 × 2")
+SMOKE = ("single", "DDP × 2", "FSDP2 × 2", "single, float8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +146,12 @@ def main(
 
 
 def curve(name: str, scratch: Path, sizes: Sizes) -> dict[str, Any]:
-    """The losses of the small model."""
+    """The losses of the small model; float64 does not go with float8, which is left out of it."""
     world, differs = LAYOUTS[name]
     root = container(scratch / "small", scratch / f"{name} in float64")
     exact = {"precision": "float64", "max_steps": sizes.steps, "warmup_steps": 1}
-    worlds.train(root, world, seconds=SECONDS, **(SETTINGS | exact | differs))
+    wide = {key: value for key, value in differs.items() if not key.startswith("float8")}
+    worlds.train(root, world, seconds=SECONDS, **(SETTINGS | exact | wide))
     return {"float64": losses(root)}
 
 

@@ -215,17 +215,18 @@ def _found(
     trained: _Traced, tuning: Tuning, precision: str
 ) -> tuple[dict[str, Any], Shapes, tuple[str, ...]]:
     """What a traced model's layouts depend on, its shapes, and what was assumed of them."""
-    refuse_adapters(trained.workload, tuning)
+    refuse_traced(trained.workload, tuning, precision)
     shapes, assumed = trained.shapes, ()
     if shapes is None:
         shapes, assumed = kept.find(kept.Of(trained.workload, trained.config, precision))
     return widths(shapes), shapes, assumed
 
 
-def refuse_adapters(workload: str, tuning: Tuning) -> None:
-    """Raises: ForesightError: there are adapters in a model that is traced as it is."""
-    if tuning.adapters:
-        raise ForesightError(f"adapters in the model of workload {workload} are not modelled")
+def refuse_traced(workload: str, tuning: Tuning, precision: str) -> None:
+    """Raises: ForesightError: a model that is traced as it is has adapters, or float8."""
+    for what, asked in (("adapters", tuning.adapters), ("float8", precision == "fp8")):
+        if asked:
+            raise ForesightError(f"{what} in the model of workload {workload} are not modelled")
 
 
 def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -276,6 +277,17 @@ def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
     }
 
 
+def precision_of(loop: TrainConfig) -> str:
+    """In what the loop multiplies, in foresight's words.
+
+    Raises:
+        ForesightError: it has no word for it.
+    """
+    if loop.precision not in PRECISIONS:
+        raise ForesightError(f"precision {loop.precision} is for comparing curves, not modelled")
+    return PRECISIONS[loop.precision] if loop.float8 == "none" else "fp8"
+
+
 def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
     """The fields of a setting that say in which numbers, and which of its weights, it trains.
 
@@ -286,12 +298,11 @@ def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
         raise ForesightError(
             f"expert_parallel {loop.expert_parallel} is not modelled: what travels between experts"
         )
-    if loop.precision not in PRECISIONS:
-        raise ForesightError(f"precision {loop.precision} is for comparing curves, not modelled")
+    precision = precision_of(loop)
     if tuning.freeze:
         raise ForesightError("weights that freeze leaves as they are, are not modelled")
     return {
-        "precision": PRECISIONS[loop.precision],
+        "precision": precision,
         "optimizer": "muon" if loop.optimizer == "muon" else "adamw",
         "lora_rank": tuning.adapters.rank if tuning.adapters else 0,
     }

@@ -79,6 +79,11 @@ def refuse_adapters(config: TrainConfig) -> str | None:
             f"adapters cannot be trained by strategy {config.strategy}: set loop.strategy to one "
             f"of {', '.join(strategies)}"
         )
+    if config.float8 != "none":
+        return (
+            f"adapters cannot be trained with float8 {config.float8}, which has no products for "
+            "their few columns: set loop.float8 to none"
+        )
     if config.split > 1:
         return (
             f"adapters cannot be split by {config.degrees}: set all to 1, and loop.strategy to "

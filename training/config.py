@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, FiniteFloat, model_validator
 
 from training.layout import Layout
+from training.strategy_table import STRATEGIES
 
 # What changes neither the weights nor their order; all else makes another training.
 IMMATERIAL = {
@@ -101,6 +102,13 @@ class TrainConfig(Layout):
     float32. float16: likewise, with dynamic loss scaling; for GPUs before Ampere (V100, T4), which
     have no bfloat16. float64: all of it, slow; tells rounding from an error where two curves
     differ."""
+
+    float8: Literal["none", "tensorwise", "rowwise"] = "none"
+    """Products of the linear layers in the model's blocks in 8 bits, by torchao, on GPUs from
+    compute capability 8.9 on (L4, L40S, H100 and later); elsewhere emulated on a processor, to try
+    it. tensorwise: one scale for each factor, fastest. rowwise: one for each row, more exact.
+    Weights and optimizer state stay float32; the output layer, norms and attention stay in
+    ``precision``. Scales follow from a micro-batch, which so shapes the weights."""
 
     deterministic: bool = False
     """Only deterministic kernels, slower ones where need be; an error where there is none."""
@@ -238,6 +246,8 @@ class TrainConfig(Layout):
                 "param_dtype bfloat16 does not go with precision float16; leave it at default, or "
                 "set it to float32"
             )
+        if refused := self._refuse_float8():
+            raise ValueError(refused)
         if self.ema_decay and self.zero_stage >= entry.flat_from_stage:
             stage = f" zero_stage {self.zero_stage}" if entry.flat_from_stage > 1 else ""
             raise ValueError(
@@ -245,3 +255,47 @@ class TrainConfig(Layout):
                 "which keeps no whole weights between steps; set strategy to fsdp, or ema_decay 0"
             )
         return self
+
+    def _refuse_float8(self) -> str | None:
+        """Why the linear layers cannot multiply so; None when they can."""
+        if self.float8_all_gather and self.float8 != "tensorwise":
+            return (
+                "float8_all_gather gathers weights with one scale for each: it needs float8 "
+                f"tensorwise, which is {self.float8}; set one of both"
+            )
+        if self.float8 == "none":
+            return None
+        if not self.entry.float8:
+            others = " or ".join(name for name, one in STRATEGIES.items() if one.float8)
+            return (
+                f"float8 {self.float8} cannot be used with strategy {self.strategy}; set strategy "
+                f"to {others}, or float8 to none"
+            )
+        if self.precision not in ("bfloat16", "float32"):
+            return (
+                f"float8 {self.float8} cannot be used with precision {self.precision}; set "
+                "precision to bfloat16 (or float32, to compare curves), or float8 to none"
+            )
+        if self.pipeline_parallel > 1 and self.schedule_entry.halves:
+            return (
+                f"pipeline_schedule {self.pipeline_schedule} takes the backward pass apart, and a "
+                "product in float8 makes both gradients at once: set pipeline_schedule to "
+                "interleaved_1f1b, or float8 to none"
+            )
+        if self.expert_parallel > 1:
+            return (
+                f"float8 {self.float8} was never tried with expert_parallel "
+                f"{self.expert_parallel}, whose experts are no linear layers: set float8 to none"
+            )
+        if self.float8_all_gather and self.cpu_offload:
+            return (
+                "float8_all_gather casts weights on the GPU before they are gathered, and "
+                "cpu_offload keeps them on the host: set one of both to false"
+            )
+        if self.float8_all_gather and isinstance(self.reshard_after_forward, int):
+            return (
+                f"reshard_after_forward {self.reshard_after_forward} cannot be combined with "
+                "float8_all_gather, whose weights torch does not reshard to fewer ranks; set it to "
+                "default, always or never"
+            )
+        return None

@@ -28,7 +28,7 @@ from trainyard.common.errors import TrainingError
 
 def settings_by_batch(config: TrainConfig, workload: Workload, model: nn.Module) -> dict[str, Any]:
     """Settings that shape this model's weights, but not every model's."""
-    if not by_batch(workload, model):
+    if not by_batch(workload, model) and config.float8 == "none":  # whose scales are a batch's
         return {}
     found = config.model_dump(mode="json", include=BY_BATCH)
     if config.stages != config.pipeline_parallel:  # else a training is called as it ever was

@@ -27,6 +27,9 @@ class StrategyEntry:
     adapters: bool = False
     """Whether it trains adapters beside frozen weights, and keeps these out of checkpoints."""
 
+    float8: bool = False
+    """Whether its linear layers can multiply in float8."""
+
     keeps_layers: bool = True
     """Whether the optimizer sees a layer's weights together, as LAMB needs."""
 
@@ -44,9 +47,9 @@ class StrategyEntry:
 
 
 STRATEGIES = {
-    "single": StrategyEntry(place="single.Single", one_process=True, adapters=True),
-    "ddp": StrategyEntry(place="ddp.Ddp", splits=True, adapters=True),
-    "fsdp": StrategyEntry(place="mesh.Mesh", splits=True, shards=True, adapters=True),
+    "single": StrategyEntry(place="single.Single", one_process=True, adapters=True, float8=True),
+    "ddp": StrategyEntry(place="ddp.Ddp", splits=True, adapters=True, float8=True),
+    "fsdp": StrategyEntry(place="mesh.Mesh", splits=True, shards=True, adapters=True, float8=True),
     "deepspeed": StrategyEntry(
         place="deepspeed.DeepSpeed",
         keeps_layers=False,

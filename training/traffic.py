@@ -9,7 +9,7 @@ benchmarks.collectives`` counts real steps beside this.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "broadcast", "send"]
@@ -51,11 +51,20 @@ class Unit:
     """Whether the backward pass gathers them once more."""
     table: bool = False
     """Whether the backward pass has no need of them: an embedding."""
+    cast: int = 0
+    """How many of the shapes, from the first on, are gathered in float8."""
 
     def elements(self, shards: int) -> int:
         """Of all ranks together: the first dimension is filled up to a multiple of ``shards``
         (torch's FSDPParam pads each rank's part to the first one's)."""
         return sum(-(-s[0] // shards) * shards * math.prod(s[1:]) for s in self.shapes)
+
+    def gathered(self, shards: int, dtype: str) -> tuple[str, int]:
+        """(type of what is gathered, its bytes); of several types FSDP2 gathers the bytes."""
+        if not self.cast:
+            return dtype, self.elements(shards) * BYTES[dtype]
+        narrow = replace(self, shapes=self.shapes[: self.cast]).elements(shards)
+        return "uint8", narrow + (self.elements(shards) - narrow) * BYTES[dtype]
 
 
 def sharded(
@@ -82,8 +91,9 @@ def sharded(
         forward, backward = micro_batches, micro_batches * (unit.regathered and not unit.table)
         again = "reshard" if resharded_to else "shard"
         if shards > 1:
-            found.add("shard", "all_gather", gathered, whole * BYTES[gathered], forward)
-            found.add(again, "all_gather", gathered, whole * BYTES[gathered], backward)
+            kind, size = unit.gathered(shards, gathered)
+            found.add("shard", "all_gather", kind, size, forward)
+            found.add(again, "all_gather", kind, size, backward)
             scatters = micro_batches if accumulation == "sharded" else 1
             found.add("shard", "reduce_scatter", reduced, whole * BYTES[reduced], scatters)
         if replicas > 1:

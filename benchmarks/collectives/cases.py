@@ -9,6 +9,7 @@ FSDP: Mapping[str, Any] = {"strategy": "fsdp"}
 UNTIED: Mapping[str, Any] = {"tie_embeddings": False, "kv_heads": 2, "vocabulary": 264}
 
 MIXTURE: Mapping[str, Any] = {"experts": 4, "hidden_dim": 32}
+FLOAT8 = "FSDP2 × 4, float8 gathered"
 
 CASES: Mapping[str, tuple[int, Mapping[str, Any], int, Mapping[str, Any]]] = {
     "single": (1, {"strategy": "single"}, 2, {}),
@@ -23,6 +24,12 @@ CASES: Mapping[str, tuple[int, Mapping[str, Any], int, Mapping[str, Any]]] = {
     "FSDP2 × 4, unsharded gradients": (4, FSDP | {"gradient_accumulation": "unsharded"}, 3, {}),
     "FSDP2 × 4, bfloat16 reduced": (4, FSDP | {"reduce_dtype": "bfloat16"}, 2, {}),
     "FSDP2 × 4, offloaded": (4, FSDP | {"cpu_offload": True, "forward_prefetch": 2}, 2, {}),
+    FLOAT8: (
+        4,
+        FSDP | {"float8": "tensorwise", "float8_all_gather": True},
+        2,
+        {"dim": 64},
+    ),
     "hybrid 2 × 2": (4, FSDP | {"shard_degree": 2}, 3, {}),
     "tensor × 2": (2, {"tensor_parallel": 2}, 2, {}),
     "DDP × 2, tensor × 2": (4, {"tensor_parallel": 2, "precision": "float32"}, 2, {}),

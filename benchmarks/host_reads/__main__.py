@@ -38,6 +38,11 @@ MORE = {
     "Muon, averages, FSDP2 × 2": (2, {"strategy": "fsdp", "optimizer": "muon", "ema_decay": 0.9}),
     "float16, DDP × 2": (2, {"strategy": "ddp", "precision": "float16"}),
     "float16, FSDP2 × 2": (2, {"strategy": "fsdp", "precision": "float16"}),
+    "float8, single": (1, {"strategy": "single", "float8": "rowwise"}),
+    "float8 gathered, FSDP2 × 2": (
+        2,
+        {"strategy": "fsdp", "float8": "tensorwise", "float8_all_gather": True},
+    ),
 }
 
 

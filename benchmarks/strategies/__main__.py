@@ -6,6 +6,7 @@ python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
     [--seed N]     the first of them
     [--mechanisms] a layout or two of each kind, so that many seeds can be had
     [--optimizer muon]  or lamb, in AdamW's place
+    [--float8 tensorwise]  products of linear layers in float8, emulated; also rowwise
     [--documents]  samples of several documents, across which nothing attends
     [--golden]     write the single process's losses where the tests find them
 
@@ -30,7 +31,9 @@ from rich.console import Console
 from benchmarks import resumed
 from benchmarks.strategies.cases import (
     BESIDE,
+    BESIDE_FLOAT8,
     CASES,
+    FLOAT8,
     GOLDEN,
     MECHANISMS,
     MODEL,
@@ -53,13 +56,16 @@ def main(
     seeds: Annotated[int, typer.Option(min=1)] = 1,
     mechanisms: bool = False,
     optimizer: str = "adamw",
+    float8: str = "none",
 ) -> None:
     settings = SETTINGS | {"precision": precision, "max_steps": steps}
     if optimizer != "adamw":
         settings |= {"optimizer": optimizer}
+    if float8 != "none":
+        settings |= {"float8": float8}
     if documents:
         settings |= {"workload_config": json.dumps(MODEL | {"attend": "document"})}
-    layouts = chosen(MECHANISMS if mechanisms else CASES, only, precision, optimizer)
+    layouts = chosen(MECHANISMS if mechanisms else CASES, only, precision, optimizer, float8)
     runs = [Run(layout, s) for layout in layouts for s in range(seed, seed + seeds)]
     console = Console(width=None if sys.stdout.isatty() else 130)
     rows, wrong, single = list[Row](), list[str](), list[Found]()
@@ -73,10 +79,10 @@ def main(
         rows.append(Row.of(layout, found, single))
         console.print(" | ".join(rows[-1].cells), highlight=False)
     console.print(table(rows))
-    worst = max((row.worst for row in rows if row.layout in CASES), default=0.0)
-    limit = TOLERANCE[precision]
+    worst = max((row.worst for row in rows if row.layout in CASES | FLOAT8), default=0.0)
+    limit = TOLERANCE[precision if float8 == "none" else "float8"]
     print(f"largest relative difference {worst:.1e}, {precision}, {steps} steps; limit {limit:.0e}")
-    if precision in ("bfloat16", "float16"):
+    if precision in ("bfloat16", "float16") or float8 != "none":
         wrong += [f"{name} is to one side by more than chance" for name in biased(rows)]
     print("\n".join(wrong))
     if golden:
@@ -84,16 +90,27 @@ def main(
     raise typer.Exit(worst > limit or bool(wrong))
 
 
-def chosen(names: Iterable[str], only: str, precision: str, optimizer: str) -> Iterator[str]:
+def chosen(
+    names: Iterable[str], only: str, precision: str, optimizer: str, float8: str
+) -> Iterator[str]:
     """Of these layouts those that are asked for, one process first."""
     yield "single"
-    yield from BESIDE if precision == "bfloat16" else ()
+    if float8 != "none":
+        yield from BESIDE_FLOAT8
+        names = [*(n for n in names if _multiplies(n)), *(FLOAT8 if float8 == "tensorwise" else ())]
+    elif precision == "bfloat16":
+        yield from BESIDE
     for name in names:
         # Its weights are float32, it scales float16's losses by itself, and knows no layers.
         other = precision in ("float64", "float16") or optimizer != "adamw"
         apart = other and name.startswith("ZeRO")
         if name != "single" and only in name and not apart:
             yield name
+
+
+def _multiplies(name: str) -> bool:
+    """Whether a layout can in float8: a rank's part of a layer of 32 columns has 16 of them."""
+    return name != "tensor × 4" and not any(word in name for word in ("ZeRO", "zero", "dual_pipe"))
 
 
 def trained(

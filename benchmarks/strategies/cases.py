@@ -26,7 +26,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 GOLDEN = Path(__file__).with_name("golden.json")
-TOLERANCE = {"float64": 1e-13, "float32": 1e-6, "bfloat16": 5e-3, "float16": 5e-3}
+TOLERANCE = {
+    **{"float64": 1e-13, "float32": 1e-6, "bfloat16": 5e-3, "float16": 5e-3},
+    "float8": 5e-3,
+}
 """Largest relative difference of a loss from that of one process, by precision."""
 
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
@@ -130,6 +133,30 @@ BESIDE: dict[str, tuple[int, dict[str, Any]]] = {
     "single in float32": (1, {"strategy": "single", "precision": "float32"}),
 }
 """Told beside bfloat16's layouts and not judged: what bfloat16 itself does to the one process."""
+
+FLOAT8: dict[str, tuple[int, dict[str, Any]]] = {
+    "FSDP2 × 2, float8 gathered": (2, {"strategy": "fsdp", "float8_all_gather": True}),
+    "hybrid 2 × 2, float8 gathered": (
+        4,
+        {"strategy": "fsdp", "shard_degree": 2, "float8_all_gather": True},
+    ),
+    "FSDP2 × 2, tensor × 2, float8 gathered": (
+        4,
+        {"strategy": "fsdp", "tensor_parallel": 2, "float8_all_gather": True},
+    ),
+}
+"""With ``--float8 tensorwise``, besides ``CASES``."""
+
+BESIDE_FLOAT8: dict[str, tuple[int, dict[str, Any]]] = {
+    f"single in {precision}": (
+        1,
+        {"strategy": "single", "precision": precision, "float8": "none"},
+    )
+    for precision in ("bfloat16", "float32")
+}
+"""Told beside float8's layouts and not judged: what float8 itself does to the one process."""
+
+EVERY = CASES | BESIDE | FLOAT8 | BESIDE_FLOAT8
 
 
 def write_data(folder: Path, *, packed: bool = False) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.strategies.bias import CHANCE, adjusted, bias, signed
-from benchmarks.strategies.cases import BESIDE, CASES
+from benchmarks.strategies.cases import CASES, EVERY, FLOAT8
 from benchmarks.strategies.runs import CURVES, Found, distance, steps
 
 COLUMNS = ("strategy", "ranks", "largest", "validation", "mean, signed")
@@ -50,7 +50,7 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """For the first columns; a single seed has no standard error."""
         mean = str(bias(self.means)) if len(self.means) > 1 else f"{self.means[0]:+.1e}"
-        ranks = (CASES | BESIDE)[self.layout][0]
+        ranks = EVERY[self.layout][0]
         return self.layout, str(ranks), f"{self.largest:.1e}", f"{self.validation:.1e}", mean
 
 
@@ -82,7 +82,7 @@ def biased(rows: Sequence[Row]) -> list[str]:
 
 def _chances(rows: Sequence[Row]) -> dict[str, float]:
     """Layout → p-value, adjusted for their number."""
-    compared = [row for row in rows if row.layout in CASES and row.layout != "single"]
+    compared = [row for row in rows if row.layout in CASES | FLOAT8 and row.layout != "single"]
     if not compared or len(compared[0].means) == 1:
         return {}
     together = adjusted([bias(row.means).p for row in compared])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.strategies.cases import BESIDE, CASES, container
+from benchmarks.strategies.cases import EVERY, container
 from tests.fakes import launch
 from tests.training import worlds
 from tests.training.trainings import losses
@@ -54,7 +54,7 @@ class Runs:
         return self._made.pop(name)
 
     def _train(self, layout: str, runs: Sequence[Run]) -> None:
-        began, (world, differs) = time.perf_counter(), (CASES | BESIDE)[layout]
+        began, (world, differs) = time.perf_counter(), EVERY[layout]
         roots = {run: container(self.data, self.scratch / str(run)) for run in runs}
         given = {roots[run]: {**self.settings, **differs, "seed": run.seed} for run in runs}
         why = ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipelines.foreseeing import PRECISIONS
+from pipelines.foreseeing import precision_of
 from pipelines.recipe.config import Recipe
 from training.config import TrainConfig
 from training.layout import FSDP
@@ -59,7 +59,13 @@ def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
     if setting.tensor > 1:
         layout["sequence_parallel"] = setting.sequence_parallel
     if layout["strategy"] == "fsdp":
-        kept = {"param_dtype", "reduce_dtype", "forward_prefetch", "backward_prefetch"}
+        kept = {
+            "float8_all_gather",
+            "param_dtype",
+            "reduce_dtype",
+            "forward_prefetch",
+            "backward_prefetch",
+        }
         layout = {name: value for name, value in layout.items() if name not in kept}
     if loop.strategy == "deepspeed" and setting.shard != "none":
         layout |= {"strategy": "deepspeed", "zero_stage": ZERO[setting.shard]}
@@ -82,7 +88,7 @@ def refusing(recipe: Recipe) -> Callable[[Setting], str | None]:
     told = loop.model_dump()
 
     def refuse(setting: Setting) -> str | None:
-        if setting.precision != PRECISIONS.get(loop.precision):
+        if setting.precision != precision_of(loop):
             return (
                 f"a {setting.gpu} has no {loop.precision}: set train.loop.precision to float16, or "
                 "take other machines"

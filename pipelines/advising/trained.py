@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.advising import kept
-from pipelines.foreseeing import LANGUAGE, model_of, numbers_of, refuse_adapters
+from pipelines.foreseeing import LANGUAGE, model_of, numbers_of, refuse_traced
 from pipelines.recipe.config import Recipe
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import shapes as shapes_of
@@ -67,7 +67,7 @@ def _of(recipe: Recipe) -> kept.Of:
     loop, tuning = recipe.train.loop, recipe.train.tuning
     assert loop is not None  # noqa: S101 (who calls has looked)
     precision = numbers_of(loop, tuning)["precision"]
-    refuse_adapters(recipe.workload.name, tuning)
+    refuse_traced(recipe.workload.name, tuning, precision)
     told = recipe.workload_config.model_dump(mode="json")
     return kept.Of(recipe.workload.name, told, precision)
 

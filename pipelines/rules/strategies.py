@@ -12,6 +12,9 @@ from trainyard.validate.rules.images import IMAGE, aws_image
 from trainyard.validate.rules.jobs import Job, known_text, member
 from trainyard.validate.rules.rule import Violation, rule
 
+OLDEST_OF_FLOAT8 = (2, 11)
+"""PyTorch version that torchao was made for, as the lock has it."""
+
 
 @rule(
     "error",
@@ -129,6 +132,36 @@ def bfloat16_before_ampere(job: Job) -> Iterator[Violation]:
     if config and config.precision == "bfloat16" and gpu and gpu.name in BEFORE_AMPERE:
         where = member(job.hyperparameters_at, "precision")
         yield job.at(where, f"precision bfloat16 on {job.instance_type}, a {gpu.name}")
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="GPUs before compute capability 8.9 have no float8: the training refuses it as it starts",
+    fix="set float8 to none, or take a GPU that has it (L4, L40S, H100 and later)",
+    source="training/strategies/float8.py; NVIDIA Ada GPU Architecture, 2022",
+)
+def float8_without_products(job: Job) -> Iterator[Violation]:
+    config, gpu = settings(job), job.machine and device_of(job.machine)
+    if config and config.float8 != "none" and gpu and not gpu.fp8_tflops:
+        where = member(job.hyperparameters_at, "float8")
+        yield job.at(where, f"float8 {config.float8} on {job.instance_type}, a {gpu.name}")
+
+
+@rule(
+    "warning",
+    over=our_training,
+    why="torchao, which the job installs for float8, was made for PyTorch 2.11 and later",
+    fix="name images.training with a later PyTorch (containers/training has one), or try it first",
+    source="torchao 0.18, torchao/__init__.py: min_torch_version; not tried with an older one",
+)
+def float8_with_older_torch(job: Job) -> Iterator[Violation]:
+    config, image = settings(job), aws_image(job.image)
+    if config and config.float8 != "none" and image:
+        version = (image["tag"] or "").split("-")[0]
+        numbers = tuple(int(part) for part in version.split(".") if part.isdecimal())
+        if numbers and numbers < OLDEST_OF_FLOAT8:
+            yield job.at(job.image_at, f"float8 {config.float8} with PyTorch {version}")
 
 
 @rule(

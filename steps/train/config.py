@@ -14,6 +14,7 @@ from training.trackers import packages, tracking_uri
 from training.watching.settings import Watching
 
 CHECKPOINTS = "/opt/ml/checkpoints"
+FLOAT8_PACKAGES = ("torchao",)  # what float8 imports besides
 ACCELERATED = ("ml.p", "ml.g", "ml.trn", "ml.inf")  # instance families with GPUs or Neuron cores
 
 
@@ -143,12 +144,14 @@ class TrainStepConfig(ScriptSettings):
 
     @property
     def packages(self) -> list[str]:
-        """The pip requirements of the trackers, the strategy, the launcher and the adapters."""
+        """The pip requirements of the trackers, the strategy, the launcher, adapters and float8."""
         if self.loop is None:
             return sorted(requirements("", self.launcher))
         trackers = packages(self.loop, tracking_uri(self.loop, self.environment)).values()
         adapters = PACKAGES if self.adapters else ()
-        return sorted({*trackers, *adapters, *requirements(self.loop.strategy, self.launcher)})
+        float8 = FLOAT8_PACKAGES if self.loop.float8 != "none" else ()
+        others = requirements(self.loop.strategy, self.launcher)
+        return sorted({*trackers, *adapters, *float8, *others})
 
     @property
     def base(self) -> str | None:

@@ -58,6 +58,7 @@ def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
         ("train.loop.tensor_parallel=2", "train.loop.pipeline_parallel=2"),
         ("train.loop.precision=float32", "train.loop.reshard_after_forward=never"),
         ("train.loop.precision=float16",),
+        ("train.loop.float8=rowwise",),
     ],
 )
 def test_the_job_says_as_much_as_its_recipe(overrides: tuple[str, ...]):

@@ -3,12 +3,14 @@
 import pytest
 
 from benchmarks.collectives.__main__ import read, run_rank
-from benchmarks.collectives.cases import CASES, MODEL, NOT_FAKED
+from benchmarks.collectives.cases import CASES, FLOAT8, MODEL, NOT_FAKED
 from benchmarks.collectives.step import expected, in_fake_world
 from tests.training import worlds
 from training.traffic import Traffic, Unit, replicated, sharded
 
 REAL = ("DDP × 4", "hybrid 2 × 2", "FSDP2 × 2, tensor × 2", "FSDP2 × 2, context × 2")
+
+ELSEWHERE = {FLOAT8}  # tests/training/strategies/test_float8.py, which has torchao
 
 
 def case(name: str) -> tuple:
@@ -17,7 +19,7 @@ def case(name: str) -> tuple:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [name for name in CASES if name not in NOT_FAKED])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in NOT_FAKED | ELSEWHERE])
 def test_a_step_sends_what_the_formula_says(name):
     assert in_fake_world(*case(name)).rows == expected(*case(name))[0].rows
 

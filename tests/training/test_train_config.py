@@ -130,6 +130,34 @@ def test_an_impossible_world_is_refused_with_the_arithmetic(fields, world, expec
             {"strategy": "deepspeed", "zero_stage": "3", "ema_decay": "0.9"},
             "deepspeed zero_stage 3",
         ),
+        ({"strategy": "smp", "float8": "rowwise"}, "strategy smp; set strategy to single or ddp"),
+        ({"precision": "float64", "float8": "rowwise"}, "precision float64; .* to bfloat16"),
+        ({"strategy": "fsdp", "float8_all_gather": "true"}, "tensorwise, which is none"),
+        (
+            {"strategy": "fsdp", "float8": "rowwise", "float8_all_gather": "true"},
+            "tensorwise, which is rowwise",
+        ),
+        ({"float8": "tensorwise", "float8_all_gather": "true"}, "for strategy fsdp, not ddp"),
+        ({"float8": "rowwise", "expert_parallel": "2"}, "never tried with expert_parallel 2"),
+        (
+            {"pipeline_parallel": "2", "pipeline_schedule": "zbv_zero_bubble", "float8": "rowwise"},
+            "zbv_zero_bubble takes the backward pass apart",
+        ),
+        *(
+            (
+                {
+                    "strategy": "fsdp",
+                    "float8": "tensorwise",
+                    "float8_all_gather": "true",
+                    name: value,
+                },
+                expected,
+            )
+            for name, value, expected in (
+                ("cpu_offload", "true", "cpu_offload keeps them on the host"),
+                ("reshard_after_forward", "2", "reshard_after_forward 2 cannot be combined"),
+            )
+        ),
     ],
 )
 def test_settings_that_exclude_each_other(fields, expected):

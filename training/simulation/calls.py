@@ -6,10 +6,13 @@ from typing import Any
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+FLOAT8 = "torchao.float8."
+"""Where tensors are from that are two: numbers of 8 bits, and their scales."""
+
 
 class EachCall(TorchDispatchMode):
     """Inside, ``called`` is told of each operator's call; of one on DTensors when it comes as calls
-    on this rank's parts."""
+    on this rank's parts, and of one on numbers in float8 as calls on these and their scales."""
 
     def __torch_dispatch__(
         self,
@@ -18,7 +21,7 @@ class EachCall(TorchDispatchMode):
         args: tuple = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if any(kind is DTensor for kind in types):
+        if any(kind is DTensor or kind.__module__.startswith(FLOAT8) for kind in types):
             return NotImplemented  # comes again, part by part
         made = operator(*args, **(kwargs or {}))
         self.called(operator, args, kwargs or {}, made)

@@ -125,6 +125,7 @@ def _prepare(strategy: Strategy, counted: Callable[[], AbstractContextManager]) 
         return model
 
     strategy.filled = filled  # no value is written
+    strategy.emulated = False  # float8 multiplies as a GPU does
     strategy.prepare(built(strategy.workload.model, strategy.config.seed))
     for micro in getattr(strategy.micro, "_each", {0: strategy.micro}).values():
         micro._unchecked = False  # random numbers cannot be compared

@@ -16,6 +16,7 @@ Expert ranks are data-parallel ranks, which have a second mesh for what they sha
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -42,6 +43,9 @@ from training.strategies.sharding import (
 )
 from training.strategies.single import Batch, Single
 from training.workloads import Workload
+
+if TYPE_CHECKING:
+    from training.strategies.float8 import Scales
 
 
 class Mesh(Single):
@@ -79,6 +83,7 @@ class Mesh(Single):
         one = len(parts) == 1
         self.model = self.forward = self.parts[0] if one else nn.ModuleList(self.parts)
         self.micro = micros[self.stages[0]] if one else OfStages(micros)
+        self.scales = self._scales()
         self.pipeline = None
         if self.config.stages > 1:
             trained = {self.names[name] for name, _ in model.named_parameters()}
@@ -120,6 +125,19 @@ class Mesh(Single):
             shard(model, workload.blocks(model), self.mesh, config, workload)
         ties.check(model, self.names)
         return self.filled(model)
+
+    def _scales(self) -> "Scales | None":
+        """What weights are cast with before they are gathered, where they are cast."""
+        if not self.config.float8_all_gather or self.averaged == 1:
+            return None
+        from training.strategies.float8 import Scales
+
+        return Scales(self.model, [self.mesh["shard"], self.mesh["tensor"]])
+
+    def begin(self, step: int) -> None:
+        super().begin(step)
+        if self.scales is not None:
+            self.scales.update()
 
     def saved_name(self, name: str) -> str:
         several = len(self.parts) > 1  # the model is a list of them

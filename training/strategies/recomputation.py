@@ -13,10 +13,11 @@ import torch
 
 from trainyard.common.errors import TrainingError
 
-PRODUCTS = ("aten.mm.default", "aten.addmm.default")
+PRODUCTS = ("aten.mm.default", "aten.addmm.default", "aten._scaled_mm.default")
 """Matrix products, of which every second one is kept, beginning with the first."""
 
 KEPT = (
+    "aten.max.default",  # what float8 scales by: one number
     "aten._scaled_dot_product_cudnn_attention.default",
     "aten._scaled_dot_product_efficient_attention.default",
     "aten._scaled_dot_product_flash_attention.default",

@@ -14,7 +14,7 @@ computes in which type then:
 Validation gathers float32, and has no autocast: its losses are those of the weights as they are.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,8 +40,13 @@ NORMS = (
     nn.modules.batchnorm._NormBase,  # BatchNorm and InstanceNorm
 )
 
-GATHERED = ("param_dtype", "all_gather_outputs", "_unsharded_param")
+GATHERED = (
+    *("param_dtype", "all_gather_outputs", "_unsharded_param"),
+    "_unsharded_inner_tensors",
+)
 """Where torch's FSDPParam keeps a gathered weight, and its type."""
+EXTENSION = ("fsdp_pre_all_gather", "fsdp_post_all_gather")
+"""What FSDP2 calls of a weight's part that is to be gathered as something else (float8)."""
 
 
 def shard(
@@ -174,23 +179,38 @@ def validating(model: nn.Module) -> Iterator[None]:
     have one type: it is changed in the units themselves, which is none of torch's public interface
     (the same in 2.6 to 2.13).
     """
-    units = [unit for unit in model.modules() if isinstance(unit, FSDPModule)]
-    cast = [p for p in _parameters(units) if getattr(p, "param_dtype", None) is not None]
-    kept = [{name: vars(p).pop(name) for name in GATHERED if name in vars(p)} for p in cast]
+    cast = [
+        p for p in parameters(model) if getattr(p, "param_dtype", None) is not None or _extended(p)
+    ]
+    kept = [_taken(p, GATHERED) for p in cast]
+    extensions = [_taken(p._sharded_local_tensor, EXTENSION) for p in cast]
     for parameter in cast:
-        parameter.param_dtype, parameter.all_gather_outputs = None, []
+        parameter.param_dtype = None
+        parameter.all_gather_outputs, parameter._unsharded_inner_tensors = [], []
     try:
         yield
     finally:
         reshard(model)
-        for parameter, before in zip(cast, kept, strict=True):
+        for parameter, before, extension in zip(cast, kept, extensions, strict=True):
             vars(parameter).pop("_unsharded_param", None)
             vars(parameter).update(before)
+            vars(parameter._sharded_local_tensor).update(extension)
 
 
-def _parameters(units: Iterable[FSDPModule]) -> Iterator[Any]:
-    """FSDP2's view of each parameter of these units."""
-    for unit in units:
+def _taken(of: Any, names: Sequence[str]) -> dict[str, Any]:
+    """What ``of`` has under these names, which it has no longer."""
+    return {name: vars(of).pop(name) for name in names if name in vars(of)}
+
+
+def _extended(parameter: Any) -> bool:
+    return hasattr(parameter._sharded_local_tensor, EXTENSION[0])
+
+
+def parameters(model: nn.Module) -> Iterator[Any]:
+    """FSDP2's view of each parameter that it has sharded."""
+    for unit in model.modules():
+        if not isinstance(unit, FSDPModule):
+            continue
         state = unit._get_fsdp_state()
         groups = getattr(state, "_fsdp_param_groups", None)
         for group in [state._fsdp_param_group] if groups is None else groups:

@@ -41,6 +41,7 @@ class Single:
             parts of the same samples.
         clock: where the time of a step goes.
         loss_scale: with ``precision: float16``.
+        emulated: whether the device has no products in float8.
         reads: whether ``update`` has the host read what the device computed, whatever we do; then
             each step's numbers are read at once.
     """
@@ -54,6 +55,7 @@ class Single:
         self.config, self.workload, self.ranks = config, workload, ranks
         self.clock = Clock(ranks.device)
         self.loss_scale = LossScale(ranks.device) if config.precision == "float16" else None
+        self.emulated = ranks.device.type != "cuda"
 
     @staticmethod
     def backend() -> str | None:
@@ -108,6 +110,11 @@ class Single:
         """In the type that weights are kept in; on this rank's device, unless it is on meta."""
         if self.config.precision == "float64":
             model = model.to(torch.float64)
+        if self.config.float8 != "none":
+            from training.strategies import float8
+
+            blocks, device = self.workload.blocks(model), self.ranks.device
+            float8.convert(blocks, self.config, device, emulated=self.emulated)
         return model if self.initial is not None else model.to(self.ranks.device)
 
     def filled(self, model: nn.Module) -> nn.Module:

@@ -91,6 +91,11 @@ FAULTS = (
         t4=(machine("ml.g4dn.12xlarge"), hyper("Train", precision="bfloat16")),
         by_default=machine("ml.p3.16xlarge"),
     ),
+    *of("float8-without-products", a100=hyper("Train", float8="tensorwise")),
+    *of(
+        "float8-with-older-torch",
+        h100=(machine("ml.p5.48xlarge"), hyper("Train", float8="rowwise")),
+    ),
     *of(
         "uniform-shuffle-over-fastfile",
         of_the_channel=hyper("Train", shuffle="uniform"),
@@ -222,6 +227,15 @@ NEAR = (
         "bfloat16-before-ampere",
         a100=hyper("Train", precision="bfloat16"),
         in_float16=(machine("ml.g4dn.12xlarge"), hyper("Train", precision="float16")),
+    ),
+    *of(
+        "float8-without-products",
+        h100=(machine("ml.p5.48xlarge"), hyper("Train", float8="rowwise")),
+        without=hyper("Train", float8="none"),
+    ),
+    *of(
+        "float8-with-older-torch",
+        own_image=(image(OWN_IMAGE), hyper("Train", float8="tensorwise")),
     ),
     *of(
         "uniform-shuffle-over-fastfile",

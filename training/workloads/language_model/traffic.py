@@ -29,6 +29,11 @@ def step(config: TrainConfig, model: LanguageModelConfig, vocabulary: int, world
             f"strategy {config.strategy} with pipeline_parallel {config.pipeline_parallel} has no "
             "formula here; set strategy to single, ddp or fsdp, and pipeline_parallel to 1"
         )
+    if config.float8 != "none" and config.tensor_parallel > 1:
+        raise ValueError(
+            f"float8 {config.float8} with tensor_parallel {config.tensor_parallel} has no formula "
+            "here, for the scales that ranks agree on; set float8 to none, or tensor_parallel to 1"
+        )
     found, degrees = Traffic(), degrees_of(config, world)
     data = degrees["replicate"] * degrees["shard"]
     micro_batches = config.micro_batches(world)
@@ -64,6 +69,8 @@ def step(config: TrainConfig, model: LanguageModelConfig, vocabulary: int, world
     if world > 1:
         _add_loop(found, config, degrees, kept)
         _add_biases(found, config, model, degrees)
+        if config.float8_all_gather and degrees["shard"] > 1:  # what is largest in each matrix
+            found.add("shard", "all_reduce", "float32", 4 * _cast(config, model) * model.layers)
     return found
 
 
@@ -106,19 +113,27 @@ def units(config: TrainConfig, model: LanguageModelConfig, vocabulary: int) -> l
     block += [(dim,)] if model.attention_bias == "all" else []
     block += [(width,), (width,)] if model.qk_norm else []
     table: Shape = (-(-vocabulary // tensor), dim)  # the first ranks have a row more
-    blocks = _each_block(config, model, block)
+    blocks = _each_block(config, model, block, _cast(config, model))
     rest = Unit(shapes=[table, (dim,)], regathered=False)
     tables = [] if model.tie_embeddings else [Unit(shapes=[table], table=True)]
     return [*tables, *blocks, rest]
 
 
-def _each_block(config: TrainConfig, model: LanguageModelConfig, shapes: list[Shape]) -> list[Unit]:
+def _each_block(
+    config: TrainConfig, model: LanguageModelConfig, shapes: list[Shape], cast: int = 0
+) -> list[Unit]:
     again = config.reshard_after_forward
     early, late = again != "never", again not in ("never", "default")
     return [
-        *(Unit(shapes=shapes, regathered=early) for _ in range(model.layers - 1)),
-        Unit(shapes=shapes, regathered=late),
+        *(Unit(shapes=shapes, regathered=early, cast=cast) for _ in range(model.layers - 1)),
+        Unit(shapes=shapes, regathered=late, cast=cast),
     ]
+
+
+def _cast(config: TrainConfig, model: LanguageModelConfig) -> int:
+    """Matrices of a block, the first of its shapes, which are gathered in float8: experts are no
+    linear layers."""
+    return (2 if model.experts else 5) if config.float8_all_gather else 0
 
 
 def _stacked(model: LanguageModelConfig, ranks: int = 1) -> list[Shape]:

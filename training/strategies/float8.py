@@ -1,0 +1,174 @@
+"""Matrix products of linear layers in float8, by the library torchao.
+
+Of each ``nn.Linear`` in the model's blocks both factors of its three products (output, gradient of
+the input, gradient of the weight) are cast to 8 bits, scaled by what is largest in them: in the
+whole tensor (``tensorwise``) or in each row (``rowwise``). Weights, gradients and the optimizer's
+state stay as they were, under their names, so checkpoints and models know nothing of it, and
+validation multiplies as without it. A processor has no such products: there they are emulated,
+the factors rounded alike and multiplied in float32.
+
+Imported when it is asked for: torchao brings torch's compiler along, which takes seconds.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn import functional
+
+from training.config import TrainConfig
+from training.strategies.sharding import EXTENSION, parameters
+from trainyard.common.errors import TrainingError
+
+# They warn of kernels without CUDA, of which none multiplies here (torch's own do), and of an enum.
+for _name in ("torchao", "torch.utils._pytree"):
+    logging.getLogger(_name).setLevel(logging.ERROR)
+
+try:
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    from torchao.float8.float8_linear import Float8Linear
+    from torchao.float8.float8_utils import amax_to_scale
+    from torchao.float8.fsdp_utils import WeightWithDynamicFloat8CastTensor
+except ImportError as error:
+    raise TrainingError(
+        f"float8 needs the package torchao, which cannot be imported ({error}): install it (pip "
+        "install 'torchao>=0.18,<0.19'), or set float8 to none"
+    ) from None
+
+log = logging.getLogger(__name__)
+
+CAPABILITY = (8, 9)
+"""Compute capability of the first GPUs with float8: Ada (NVIDIA Ada GPU Architecture, 2022)."""
+MULTIPLE = 16
+"""What rows, columns and inner width of a product have to be multiples of (torch._scaled_mm)."""
+
+
+class Linear(Float8Linear):
+    """torchao's layer, for any device's autocast; it is a plain layer while it is not trained."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """As ``nn.Linear``.
+
+        Raises:
+            TrainingError: the inputs are not rows in a multiple of 16.
+        """
+        if not self.training:
+            return functional.linear(input, self.weight, self.bias)
+        if (rows := input.numel() // self.in_features) % MULTIPLE:
+            raise TrainingError(
+                f"float8: a micro-batch gives a layer {rows} rows, which a product in float8 takes "
+                f"in multiples of {MULTIPLE} only: change micro_batch, or set float8 to none"
+            )
+        kind = input.device.type
+        if torch.is_autocast_enabled(kind):  # torchao asks for a GPU's alone
+            input = input.to(torch.get_autocast_dtype(kind))
+        return super().forward(input)
+
+
+def convert(
+    blocks: Sequence[nn.Module], config: TrainConfig, device: torch.device, *, emulated: bool
+) -> None:
+    """Let the blocks' linear layers multiply in float8, in place; before anything is split.
+
+    A layer with a width that is no multiple of 16 stays as it is; so does one of a class derived
+    from ``nn.Linear``, which may do something else.
+
+    Raises:
+        TrainingError: the GPU has no float8; no layer can be converted, or a tensor-parallel rank
+            would have a part that has no product.
+    """
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < CAPABILITY:
+        raise TrainingError(
+            f"float8 {config.float8}: a {torch.cuda.get_device_name(device)} has no float8, which "
+            "begins at compute capability 8.9 (L4, L40S, H100 and later): set float8 to none"
+        )
+    if config.compile:  # installs torchao's way around triton-lang/triton#11111
+        convert_to_float8_training(nn.Identity())
+    settings = replace(Float8LinearConfig.from_recipe_name(config.float8), emulate=emulated)
+    widths, count = set[tuple[int, int]](), 0
+    for name, layer in _linear(blocks):
+        width = layer.out_features, layer.in_features
+        widths.add(width)
+        if any(one % MULTIPLE for one in width):
+            continue
+        if any(one % (MULTIPLE * config.tensor_parallel) for one in width):
+            raise TrainingError(
+                f"float8: {name}, {width[0]} × {width[1]}, cannot be shared by tensor_parallel "
+                f"{config.tensor_parallel} ranks in multiples of {MULTIPLE}: lower it, or set "
+                "float8 to none"
+            )
+        _become(layer, settings)
+        count += 1
+    if not count and (blocks or config.stages == 1):
+        shown = ", ".join(f"{out} × {into}" for out, into in sorted(widths)) or "none"
+        raise TrainingError(
+            "float8: no linear layer of the model's blocks (Workload.blocks) has widths that are "
+            f"multiples of {MULTIPLE}; theirs are: {shown}. Set float8 to none"
+        )
+    how = ", emulated: exact in its roundings, and slow" if emulated else ""
+    log.info("float8 %s: %d linear layers%s", config.float8, count, how)
+
+
+def _linear(blocks: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Linear]]:
+    """Each plain linear layer inside, once, with its name in its block."""
+    seen = set[int]()
+    for block in blocks:
+        for name, module in block.named_modules():
+            plain = type(module) is nn.Linear and "weight" in module._parameters
+            if plain and id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+
+
+def _become(layer: nn.Linear, settings: Float8LinearConfig) -> None:
+    """The same object in the other class: its hooks, and who else refers to it, stay."""
+    made = vars(Linear.from_float(layer, settings))
+    vars(layer).update({name: value for name, value in made.items() if name not in vars(layer)})
+    layer.__class__ = Linear
+
+
+class Scales:
+    """Casts sharded weights of these layers to float8 before FSDP2 gathers them.
+
+    FSDP2 asks a weight's part for two methods; here they are torchao's, and the part stays a plain
+    tensor to all else. Under a smaller scale than that of the whole weight another rank's part
+    would overflow, so what is largest is found over all ranks that have parts of it, for all
+    weights at once, before each step: torchao's ``precompute_float8_dynamic_scale_for_fsdp``.
+
+    Args:
+        model: sharded, and with memory.
+        meshes: along which a weight's parts lie.
+    """
+
+    def __init__(self, model: nn.Module, meshes: Sequence[DeviceMesh]) -> None:
+        self._groups = [mesh.get_group() for mesh in meshes if mesh.size() > 1]
+        self._casts = list[WeightWithDynamicFloat8CastTensor]()
+        for parameter in parameters(model):
+            layer, name = parameter._module_info.module, parameter._module_info.param_name
+            if isinstance(layer, Linear) and name == "weight":
+                # Filled up, as FSDP2 gathers it: the last rank may have fewer rows.
+                part = parameter._sharded_param_data.view(parameter.padded_sharded_param_size)
+                kind = layer.config.cast_config_weight.target_dtype
+                cast = WeightWithDynamicFloat8CastTensor(part, layer.linear_mm_config, kind)
+                local = parameter._sharded_local_tensor
+                for method in EXTENSION:
+                    setattr(local, method, getattr(cast, method))
+                parameter._init_extensions()
+                self._casts.append(cast)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Find each weight's scale anew, from the weights as they are."""
+        if not self._casts:
+            return
+        parts = [cast._tensor for cast in self._casts]
+        largest = torch.stack(torch._foreach_norm(parts, float("inf")))
+        for group in self._groups:
+            dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
+        scales = amax_to_scale(largest, self._casts[0]._dtype)
+        for cast, scale in zip(self._casts, scales.unbind(), strict=True):
+            cast._precomputed_scale = scale
