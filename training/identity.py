@@ -10,7 +10,7 @@ nobody can tell in general that it does not matter. Of installed packages only t
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +115,24 @@ def parts(
 
 
 def of_now(before: Parts) -> Parts:
-    """An older version's parts: what the workload can be set to since then has its default."""
-    fields = spec(before.workload).config.model_fields
-    since = {
+    """An older version's parts: what can be set since then has its default."""
+    options = _defaults(spec(before.workload).config)
+    settings = _defaults(TrainConfig, besides=IMMATERIAL)
+    return before.model_copy(
+        update={
+            "workload_config": options | before.workload_config,
+            "settings": settings | before.settings,
+        }
+    )
+
+
+def _defaults(config: type[BaseModel], besides: Collection[str] = ()) -> dict[str, Any]:
+    """Field → default, of those that have one."""
+    return {
         name: field.get_default(call_default_factory=True)
-        for name, field in fields.items()
-        if not field.is_required()
+        for name, field in config.model_fields.items()
+        if not field.is_required() and name not in besides
     }
-    return before.model_copy(update={"workload_config": since | before.workload_config})
 
 
 def material(files: Mapping[str, bytes], workload: str) -> dict[str, str]:
