@@ -14,15 +14,28 @@ from training.workloads.image.config import ImageConfig
 GROUP = 16  # channels that are normalised together (Wu & He 2018, table 3)
 
 
+class Norm(nn.GroupNorm):
+    """Group normalisation that can be trained where all that is before it is frozen.
+
+    torch 2.13 ends with a segmentation fault there: on a CPU, in the backward pass, if channels
+    come last in the input and it needs no gradient, in any type.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(n, channels, h, w) → the same."""
+        faults = torch.is_grad_enabled() and not input.requires_grad and input.device.type == "cpu"
+        return super().forward(input.contiguous() if faults else input)
+
+
 class Residual(nn.Module):
     """Two convolutions beside a shortcut: (n, inside, h, w) → (n, outside, h/stride, w/stride)."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
         self.first = nn.Conv2d(inside, outside, 3, stride, padding=1, bias=False)
-        self.first_norm = nn.GroupNorm(outside // GROUP, outside)
+        self.first_norm = Norm(outside // GROUP, outside)
         self.second = nn.Conv2d(outside, outside, 3, padding=1, bias=False)
-        self.second_norm = nn.GroupNorm(outside // GROUP, outside)
+        self.second_norm = Norm(outside // GROUP, outside)
         same = inside == outside and stride == 1
         self.shortcut = None if same else nn.Conv2d(inside, outside, 1, stride, bias=False)
         nn.init.zeros_(self.second_norm.weight)  # at first it is its shortcut (Goyal et al. 2017)
@@ -47,7 +60,7 @@ class ResNet(nn.Module):
             config.channels, config.width, 7 if large else 3, 2 if large else 1,
             padding=3 if large else 1, bias=False,
         )  # fmt: skip
-        self.stem_norm = nn.GroupNorm(config.width // GROUP, config.width)
+        self.stem_norm = Norm(config.width // GROUP, config.width)
         self.shrink = nn.MaxPool2d(3, 2, 1) if large else nn.Identity()
         blocks, inside = [], config.width
         for stage, depth in enumerate(config.depths):
