@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from training.initial.parts import Part, held_at, whole
+from training.initial.parts import Part, held_at, local, whole
 from trainyard.common.errors import TrainingError
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -129,7 +129,7 @@ class Muon(torch.optim.Optimizer):
         taken = 1.0 if found_inf is None else 1 - found_inf.double()
         updates = [(w, g) for g in self._matrices for w in g["params"] if w.grad is not None]
         for (whole_weight, group), made in self._orthogonalised(updates, found_inf):
-            weight = _local(whole_weight)
+            weight = local(whole_weight)
             weight.mul_(_as(1 - taken * (group["lr"] * group["weight_decay"]), weight))
             scale = RMS * math.sqrt(max(_sides(whole_weight.shape)))
             weight.sub_(made.to(weight) * _as(taken * (group["lr"] * scale), weight))
@@ -137,14 +137,14 @@ class Muon(torch.optim.Optimizer):
     def _follow(self, update: Update, found_inf: Tensor | None) -> Tensor:
         """This rank's part of the update, before it is made orthogonal; the momentum goes on."""
         weight, decay = update[0], update[1]["momentum"]
-        state, gradient = self.state[weight], _local(weight.grad)
+        state, gradient = self.state[weight], local(weight.grad)
         if not state:
             state["momentum_buffer"] = torch.zeros_like(weight)
         share: float | Tensor = 1 - decay
         if found_inf is not None:
             share = _as((1 - found_inf.double()) * share, gradient)
             gradient = gradient.masked_fill(found_inf > 0, 0)
-        return gradient.lerp(_local(state["momentum_buffer"]).lerp_(gradient, share), decay)
+        return gradient.lerp(local(state["momentum_buffer"]).lerp_(gradient, share), decay)
 
     def _orthogonalised(
         self, updates: Iterable[Update], found_inf: Tensor | None
@@ -293,7 +293,3 @@ def _axes(weight: Tensor) -> tuple[str, ...]:
 
 def _as(number: float | Tensor, like: Tensor) -> float | Tensor:
     return number.to(like.device, like.dtype) if isinstance(number, Tensor) else number
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

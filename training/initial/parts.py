@@ -65,3 +65,12 @@ def _chunk(of: slice, index: int, count: int) -> slice:
     length = -(-size // count)
     start, stop = (of.start + min(size, length * n) for n in (index, index + 1))
     return slice(start, stop)
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part: of a DTensor its own, of any other tensor all.
+
+    DTensor is not imported for it: evaluation and serving have none, and it brings SymPy along,
+    together a second of a processor in each process.
+    """
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -7,7 +7,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from training.strategies.in_place import local, scale
+from training.initial.parts import local
+from training.strategies.in_place import scale
 from training.strategies.pipeline import Pipeline
 
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from training.initial.parts import local
+
 
 def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
     """Multiply in place by a 0-dim tensor, in each one's own type and place (``cpu_offload``)."""
@@ -13,12 +15,3 @@ def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
         alike.setdefault((tensor.device, tensor.dtype), []).append(local(tensor))
     for (device, dtype), group in alike.items():
         torch._foreach_mul_(group, by.to(device, dtype))
-
-
-def local(tensor: Tensor) -> Tensor:
-    """This rank's part: of a DTensor its own, of any other tensor all.
-
-    DTensor is not imported for it: evaluation and serving have none, and it brings SymPy along,
-    together a second of a processor in each process.
-    """
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor

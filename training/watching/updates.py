@@ -12,6 +12,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from training.initial.parts import local
 from training.optimizers import Lamb
 
 COUNT = 3
@@ -72,11 +73,11 @@ def _of_group(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]
 
 def _sample(tensor: Tensor) -> Tensor:
     """Evenly spaced pieces of what this rank holds; copied only where it is not contiguous."""
-    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    flat, apart = local.reshape(-1), -(-local.numel() // SAMPLED)
+    part = local(tensor)
+    flat, apart = part.reshape(-1), -(-part.numel() // SAMPLED)
     if apart <= 1:
         return flat
-    columns = local[0].numel()
+    columns = part[0].numel()
     while gcd(apart, columns) > 1:  # else they would be the same columns of each row
         apart += 1
     return flat[: len(flat) // BESIDE * BESIDE].view(-1, BESIDE)[::apart]
