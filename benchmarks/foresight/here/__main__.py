@@ -36,7 +36,7 @@ from trainyard.common.errors import DataError
 FOLDER = Path(__file__).parent
 PROBE, CALIBRATED = FOLDER / "probe.json", FOLDER / "calibration.jsonl"
 EARLIER = FOLDER / "earlier.jsonl"
-"""Draws that were predicted and measured before, by other ways of predicting."""
+"""Draws that were predicted and measured before, on other machines: not fitted on."""
 
 COUNTED, PRICED = "counted.jsonl", "priced.json"
 PREDICTED, MEASURED = FOLDER / "predictions.json", FOLDER / "measured.jsonl"
@@ -98,14 +98,17 @@ def predictions(cache: Path) -> dict[str, Any]:
 
 
 def calibrated() -> dict[Here, dict[str, float]]:
-    """What factors are fitted on: the calibration's settings, and those of earlier draws.
+    """What factors are fitted on: the calibration's settings, which this machine ran.
+
+    Those of earlier draws are another machine's: the same 70 settings took 1.65 times the CPU
+    seconds here (median) of what they took where they ran before, between 1.46 and 2.03 times.
 
     Raises:
         DataError: one of them is to be predicted.
     """
-    found = recorded(CALIBRATED) | recorded(EARLIER)
-    if known := [one.name for one in drawn(TEST, SETTINGS) if one in found]:
-        raise DataError(f"{CALIBRATED.name} has {known[0]}, which is to be predicted")
+    found, seen = recorded(CALIBRATED), recorded(CALIBRATED) | recorded(EARLIER)
+    if known := [one.name for one in drawn(TEST, SETTINGS) if one in seen]:
+        raise DataError(f"{known[0]} is to be predicted, and was measured before")
     return found
 
 
