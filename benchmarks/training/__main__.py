@@ -14,6 +14,7 @@ from benchmarks.shards.figures import Section
 from benchmarks.shards.report import show, show_targets
 from benchmarks.training import compare, corpus, report, stall
 from benchmarks.training.entries import ENTRIES, ESSENTIAL, Entry
+from benchmarks.training.entries import before as earlier
 from benchmarks.training.setting import Setting
 
 QUICK = Setting(layers=1, heads=2, dim=32, context_length=32, steps=4)
@@ -31,8 +32,13 @@ def main(
     worlds: Annotated[str, typer.Option(help="Numbers of processes.")] = "1,2",
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of 5.")] = None,
     steps: Annotated[int | None, typer.Option(min=4, help="Of each training.")] = None,
+    before: Annotated[Path | None, typer.Option(help="Checkout of an earlier commit.")] = None,
 ) -> None:
     """Compare Trainyard's training loop with a hand-written one and with the frameworks."""
+    entries = _chosen(peers, only)
+    if before:
+        present = {entry.name.replace("ours", "before") for entry in entries}
+        entries += [entry for entry in earlier(before) if entry.name in present]
     setting = QUICK if quick else Setting()
     if steps:
         setting = replace(setting, steps=steps - steps % setting.log_interval)
@@ -47,7 +53,7 @@ def main(
         scratch = Path(folder)
         prepared = corpus.prepare(setting, scratch)
         for world in map(int, worlds.split(",")):
-            compared = compare.compare(prepared, world, _chosen(peers, only), rounds, scratch, bar)
+            compared = compare.compare(prepared, world, entries, rounds, scratch, bar)
             sections.append(compare.section(compared))
             show(sections[-1], console)
         model = stall.Model(layers=1, heads=1, dim=32) if quick else stall.Model()

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.progress import Progress
 
 from benchmarks.shards.figures import Figure, Section, Target
-from benchmarks.training.entries import ENTRIES, ESSENTIAL, Entry
+from benchmarks.training.entries import CHECKOUT, ENTRIES, ESSENTIAL, Entry
 from benchmarks.training.launch import ContenderFailed, Run, run
 from benchmarks.training.setting import Setting
 
@@ -20,6 +20,8 @@ class Compared:
     """The runs of all contenders with so many ranks."""
 
     world: int
+    entries: list[Entry] = field(default_factory=list)
+    """Who takes part, in the order of the table."""
     runs: dict[str, list[Run]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     """Contender → why it is not measured, or not to the end."""
@@ -49,8 +51,8 @@ def compare(
     Raises:
         ContenderFailed: it was DDP by hand or Trainyard that failed.
     """
-    compared = Compared(world)
     entries = [entry for entry in chosen if world in entry.worlds]
+    compared = Compared(world, entries)
     for entry in entries:
         if reason := entry.missing():
             compared.failed[entry.name] = reason
@@ -83,7 +85,8 @@ def _once(compared: Compared, entry: Entry, setting: Setting, scratch: Path) -> 
 
 def _check_losses(compared: Compared, entry: Entry) -> None:
     """No speed of a contender that computes something else."""
-    if entry.name not in compared.runs:
+    if entry.name not in compared.runs or entry.checkout != CHECKOUT:
+        # Another commit may draw other initial numbers: its losses are shown, and are its own.
         return
     difference = compared.largest_difference(entry.name)
     if difference <= TOLERANCE[entry.precision]:
@@ -112,7 +115,7 @@ def section(compared: Compared) -> Section:
         "MB in all",
         "loss off by",
     )
-    for entry in ENTRIES:
+    for entry in compared.entries:
         if entry.name in compared.runs:
             found.rows.append(_row(compared, entry))
     found.notes = [f"{entry_name}: {why}" for entry_name, why in compared.failed.items()]
@@ -163,6 +166,14 @@ def _targets(compared: Compared) -> Iterator[Target]:
         if {f"ours_{kind}", f"hand_{kind}"} <= compared.runs.keys():
             split = ratio(f"ours_{kind}", f"hand_{kind}")
             yield Target(f"CPU a step, {ranks}: {kind} ÷ by hand", split, "≤", 1 + noise)
+    for name in compared.runs:
+        if (now := name.replace("before", "ours")) != name and now in compared.runs:
+            for what, said in (
+                ("step_cpu", "CPU a step"),
+                ("training_bytes", "memory, training"),
+                ("peak_bytes", "memory, checkpoint and all"),
+            ):
+                yield Target(f"{said}, {ranks}: {now} ÷ {name}", ratio(now, name, what), "≤", 1)
     frameworks = [e for e in ENTRIES if e.framework and e.name in compared.runs]
     for entry in frameworks:
         what = f"CPU a step, {ranks}: default ÷ {entry.label}'s"

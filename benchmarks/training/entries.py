@@ -12,6 +12,7 @@ from benchmarks.training.setting import Setting
 from training.strategy_table import STRATEGIES
 from training.workloads.language_model.config import LanguageModelConfig
 
+CHECKOUT = Path(__file__).parents[2]
 PACKAGE = "benchmarks.training.contenders"
 
 
@@ -30,6 +31,8 @@ class Entry:
     needs: str = ""
     """Package to import."""
     framework: bool = False
+    checkout: Path = CHECKOUT
+    """Whose code it runs: this one's, or of ours that of another commit."""
 
     def missing(self) -> str | None:
         """Why it cannot run here, or None."""
@@ -175,6 +178,28 @@ ENTRIES = (
     ),
 )
 """In the order of the tables."""
+
+
+
+def before(checkout: Path) -> tuple[Entry, ...]:
+    """Trainyard's own entries once more, by the code of another commit, which lies in ``checkout``.
+
+    Raises:
+        ValueError: there is no training job in that folder.
+    """
+    if not (checkout / "steps/train/job.py").is_file():
+        raise ValueError(f"{checkout} is no checkout of Trainyard: steps/train/job.py is missing")
+    return tuple(
+        replace(
+            entry,
+            name=entry.name.replace("ours", "before"),
+            label=entry.label.replace("Trainyard", "before"),
+            checkout=checkout.resolve(),
+        )
+        for entry in ENTRIES
+        if entry.ours
+    )
+
 
 ESSENTIAL = {"hand", "hand_again", "ours", "hand_bf16", "ours_bf16"}
 """Measured even without peers; a failure of one of them is a failure of the benchmark."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from benchmarks.training.entries import Entry
 from benchmarks.training.setting import Setting
 
-CHECKOUT = Path(__file__).parents[2]
 SECONDS = 300
 LINE = re.compile(r"^step=(\d+) loss=(\S+)")
 
@@ -53,7 +52,7 @@ def run(entry: Entry, setting: Setting, world: int, root: Path) -> Run:
     command = entry.command(setting, root, world)
     found, port = Run(), _free_port()
     began = time.perf_counter()
-    ranks = [_start(command, rank, world, port, root) for rank in range(world)]
+    ranks = [_start(entry, command, rank, world, port, root) for rank in range(world)]
     killer = threading.Timer(SECONDS, lambda: [rank.kill() for rank in ranks])
     killer.start()
     try:
@@ -71,10 +70,12 @@ def run(entry: Entry, setting: Setting, world: int, root: Path) -> Run:
     return found
 
 
-def _start(command: list[str], rank: int, world: int, port: int, root: Path) -> subprocess.Popen:
+def _start(
+    entry: Entry, command: list[str], rank: int, world: int, port: int, root: Path
+) -> subprocess.Popen:
     """As torchrun starts a rank."""
     environment = os.environ | {
-        "PYTHONPATH": str(CHECKOUT),
+        "PYTHONPATH": str(entry.checkout),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "MASTER_ADDR": "127.0.0.1",
@@ -92,7 +93,7 @@ def _start(command: list[str], rank: int, world: int, port: int, root: Path) -> 
     with (root / f"rank-{rank}.log").open("w") as log:
         out = subprocess.PIPE if rank == 0 else log
         return subprocess.Popen(
-            command, cwd=CHECKOUT, env=environment, stdout=out, stderr=log, text=True
+            command, cwd=entry.checkout, env=environment, stdout=out, stderr=log, text=True
         )
 
 
