@@ -150,6 +150,13 @@ class Manifest(Head):
         return self
 
 
+def no_samples(fields: Mapping[str, Field]) -> Samples:
+    """None of these fields: arrays of their types and shapes without a sample."""
+    samples = {name: np.empty((0, *(f.shape or ())), f.dtype) for name, f in fields.items()}
+    offsets = {f"{n}_offsets": np.zeros(1, np.int64) for n, f in fields.items() if f.shape is None}
+    return samples | offsets
+
+
 def row_dtype(fields: Mapping[str, Field]) -> np.dtype:
     """The type of a shard's elements: one sample, little-endian, nothing between the fields.
 

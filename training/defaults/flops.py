@@ -4,10 +4,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from training.data.manifest import Samples
+from training.data.manifest import Samples, no_samples
 from training.defaults.scores import Batches
 from training.workloads import Workload
-from training.workloads.by_columns import none
 
 
 def counted(workload: Workload, model: nn.Module, sample: Samples | None) -> float:
@@ -46,7 +45,7 @@ def of_unit(workload: Workload, model: nn.Module) -> float:
 def _zeros(workload: Workload) -> Samples:
     """A sample of zeros, where none was seen; of a field of any width one."""
     fields = workload.packing.fields
-    samples = {name: array.repeat(0) for name, array in none(fields).items()}
+    samples = {name: array.repeat(0) for name, array in no_samples(fields).items()}
     for name, field in fields.items():
         samples[name] = torch.zeros((1, *(field.shape or ()))).numpy().astype(field.dtype)
         if field.shape is None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel
 
-from training.data.manifest import Field, Samples
+from training.data.manifest import Field, Samples, no_samples
 from training.workloads import Column
 from training.workloads.codes import Codes
 from trainyard.common.errors import DataError
@@ -60,7 +60,7 @@ class Packing:
 
     def flush(self) -> Samples:
         """Nothing waits."""
-        return none(self.fields)
+        return no_samples(self.fields)
 
     def statistics(self) -> dict[str, Any]:
         """Nothing."""
@@ -85,13 +85,6 @@ class Kind:
     field: Callable[[Column], Field]
     pack: Callable[[Packing, str, pa.Array], Samples]
     """(packing, the column's name, its values) → the field of that name."""
-
-
-def none(fields: Mapping[str, Field]) -> Samples:
-    """No sample of these fields."""
-    samples = {name: np.empty((0, *(f.shape or ())), f.dtype) for name, f in fields.items()}
-    offsets = {f"{n}_offsets": np.zeros(1, np.int64) for n, f in fields.items() if f.shape is None}
-    return samples | offsets
 
 
 def _limited(column: Column) -> Column:
