@@ -180,7 +180,6 @@ ENTRIES = (
 """In the order of the tables."""
 
 
-
 def before(checkout: Path) -> tuple[Entry, ...]:
     """Trainyard's own entries once more, by the code of another commit, which lies in ``checkout``.
 
