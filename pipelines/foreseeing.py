@@ -266,6 +266,7 @@ def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
         "accumulation": loop.micro_batches(world),
         "tensor": loop.tensor_parallel,
         "sequence_parallel": loop.sequence_parallel and loop.tensor_parallel > 1,
+        "async_tp": loop.async_tensor_parallel,
         "pipeline": loop.pipeline_parallel,
         "interleave": loop.stages // loop.pipeline_parallel,
         "context": loop.context_parallel,

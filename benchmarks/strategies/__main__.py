@@ -7,6 +7,7 @@ python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
     [--mechanisms] a layout or two of each kind, so that many seeds can be had
     [--optimizer muon]  or lamb, in AdamW's place
     [--float8 tensorwise]  products of linear layers in float8, emulated; also rowwise
+    [--experts]    a mixture of experts, which ranks share
     [--documents]  samples of several documents, across which nothing attends
     [--golden]     write the single process's losses where the tests find them
 
@@ -33,9 +34,12 @@ from benchmarks.strategies.cases import (
     BESIDE,
     BESIDE_FLOAT8,
     CASES,
+    EXPERTS,
     FLOAT8,
     GOLDEN,
+    JUDGED,
     MECHANISMS,
+    MIXTURE,
     MODEL,
     SETTINGS,
     TOLERANCE,
@@ -52,6 +56,7 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json")] = None,
     golden: bool = False,
     documents: bool = False,
+    experts: bool = False,
     seed: int = 0,
     seeds: Annotated[int, typer.Option(min=1)] = 1,
     mechanisms: bool = False,
@@ -65,7 +70,11 @@ def main(
         settings |= {"float8": float8}
     if documents:
         settings |= {"workload_config": json.dumps(MODEL | {"attend": "document"})}
-    layouts = chosen(MECHANISMS if mechanisms else CASES, only, precision, optimizer, float8)
+    names = [*(MECHANISMS if mechanisms else CASES)]
+    if experts:
+        settings |= {"workload_config": json.dumps(MIXTURE)}
+        names = [*(name for name in names if "tensor" not in name), *EXPERTS]
+    layouts = chosen(names, only, precision, optimizer, float8)
     runs = [Run(layout, s) for layout in layouts for s in range(seed, seed + seeds)]
     console = Console(width=None if sys.stdout.isatty() else 130)
     rows, wrong, single = list[Row](), list[str](), list[Found]()
@@ -79,7 +88,7 @@ def main(
         rows.append(Row.of(layout, found, single))
         console.print(" | ".join(rows[-1].cells), highlight=False)
     console.print(table(rows))
-    worst = max((row.worst for row in rows if row.layout in CASES | FLOAT8), default=0.0)
+    worst = max((row.worst for row in rows if row.layout in JUDGED), default=0.0)
     limit = TOLERANCE[precision if float8 == "none" else "float8"]
     print(f"largest relative difference {worst:.1e}, {precision}, {steps} steps; limit {limit:.0e}")
     if precision in ("bfloat16", "float16") or float8 != "none":

@@ -32,6 +32,8 @@ TOLERANCE = {
 }
 """Largest relative difference of a loss from that of one process, by precision."""
 
+ASYNCHRONOUS = {"tensor_parallel": 2, "compile": True, "async_tensor_parallel": True}
+
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "single": (1, {"strategy": "single"}),
     "accumulation 1": (1, {"strategy": "single", "micro_batch": 16}),
@@ -57,6 +59,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "tensor × 4": (4, {"tensor_parallel": 4}),
     "tensor × 2, selective": (2, {"tensor_parallel": 2, "activation_checkpointing": "selective"}),
     "tensor × 2, compiled": (2, {"tensor_parallel": 2, "compile": True}),
+    "tensor × 2, asynchronous": (2, ASYNCHRONOUS),
     "pipeline × 2": (2, {"pipeline_parallel": 2}),
     "pipeline × 4": (4, {"pipeline_parallel": 4}),
     **{
@@ -97,6 +100,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
             "activation_checkpointing": "full",
         },
     ),
+    "FSDP2 × 2, tensor × 2, asynchronous": (4, ASYNCHRONOUS | {"strategy": "fsdp"}),
     "FSDP2 × 2, pipeline × 2": (4, {"strategy": "fsdp", "pipeline_parallel": 2}),
     "context × 2": (2, {"context_parallel": 2}),
     "context × 4": (4, {"strategy": "fsdp", "context_parallel": 4}),
@@ -129,6 +133,23 @@ MECHANISMS = [
 ]
 """Each way in which sums are taken apart, in at least one layout."""
 
+MIXTURE = MODEL | {"experts": 4, "hidden_dim": 24, "balance_rate": 0.02}
+"""The model with ``--experts``; its bias moves far in each step, so a load that is not the global
+batch's would send tokens elsewhere."""
+
+EXPERTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "DDP × 2, expert × 2": (2, {"expert_parallel": 2}),
+    "DDP × 4, expert × 2": (4, {"expert_parallel": 2}),
+    "FSDP2 × 2, expert × 2": (2, {"strategy": "fsdp", "expert_parallel": 2}),
+    "FSDP2 × 4, expert × 2": (4, {"strategy": "fsdp", "expert_parallel": 2}),
+    "FSDP2 × 4, expert × 4": (4, {"strategy": "fsdp", "expert_parallel": 4}),
+    "hybrid 2 × 2, expert × 2": (
+        4,
+        {"strategy": "fsdp", "shard_degree": 2, "expert_parallel": 2},
+    ),
+}
+"""With ``--experts``, besides those of ``CASES`` that train a mixture of experts."""
+
 BESIDE: dict[str, tuple[int, dict[str, Any]]] = {
     "single in float32": (1, {"strategy": "single", "precision": "float32"}),
 }
@@ -156,7 +177,8 @@ BESIDE_FLOAT8: dict[str, tuple[int, dict[str, Any]]] = {
 }
 """Told beside float8's layouts and not judged: what float8 itself does to the one process."""
 
-EVERY = CASES | BESIDE | FLOAT8 | BESIDE_FLOAT8
+JUDGED = CASES | FLOAT8 | EXPERTS
+EVERY = JUDGED | BESIDE | BESIDE_FLOAT8
 
 
 def write_data(folder: Path, *, packed: bool = False) -> None:

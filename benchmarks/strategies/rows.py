@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.strategies.bias import CHANCE, adjusted, bias, signed
-from benchmarks.strategies.cases import CASES, EVERY, FLOAT8
+from benchmarks.strategies.cases import EVERY, JUDGED
 from benchmarks.strategies.runs import CURVES, Found, distance, steps
 
 COLUMNS = ("strategy", "ranks", "largest", "validation", "mean, signed")
@@ -82,7 +82,7 @@ def biased(rows: Sequence[Row]) -> list[str]:
 
 def _chances(rows: Sequence[Row]) -> dict[str, float]:
     """Layout → p-value, adjusted for their number."""
-    compared = [row for row in rows if row.layout in CASES | FLOAT8 and row.layout != "single"]
+    compared = [row for row in rows if row.layout in JUDGED and row.layout != "single"]
     if not compared or len(compared[0].means) == 1:
         return {}
     together = adjusted([bias(row.means).p for row in compared])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.strategies.cases import EVERY, container
+from benchmarks.strategies.fused import on_processors
 from tests.fakes import launch
 from tests.training import worlds
 from tests.training.trainings import losses
@@ -63,7 +64,8 @@ class Runs:
                 for root, settings in given.items():
                     launch.mpirun(root, **settings)
             else:
-                worlds.train_each(given, world, seconds=COMPILING * len(runs))
+                before = on_processors if "asynchronous" in layout else None
+                worlds.train_each(given, world, seconds=COMPILING * len(runs), before=before)
         except AssertionError as error:
             why = str(error)
         seconds = (time.perf_counter() - began) / len(runs)

@@ -27,13 +27,18 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
     """Join the other ranks, and leave them at the end.
 
     Raises:
-        TrainingError: the strategy has no use for so many ranks, or the workload's model is not
-            made for it.
+        TrainingError: the strategy has no use for so many ranks, the workload's model is not
+            made for it, or the GPUs cannot do what is asked.
     """
+    rank, local_rank, world = read_ranks()
     try:
-        config.micro_batches(read_ranks()[2])
+        config.micro_batches(world)
     except ValueError as error:
         raise TrainingError(str(error)) from None
+    if config.async_tensor_parallel:
+        from training.strategies import asynchronous
+
+        asynchronous.check(config, rank, local_rank)
     strategy = kind(config)
     with joined(config.collective_timeout_seconds, strategy.backend()) as ranks:
         chosen = strategy(config, workload, ranks)

@@ -260,7 +260,7 @@ def _communicate(work: Work, setting: Setting, model: Shapes, block: Unit, times
     """``times``: tokens that pass a block, over all blocks of the path."""
     if setting.tensor > setting.node_size:
         work.tensor_nodes = traffic.tensor(setting, block, times)
-    elif setting.async_tp:
+    elif setting.async_tp and setting.device.link_gb_s:
         work.tensor_async = traffic.tensor(setting, block, times)
     else:
         work.tensor = traffic.tensor(setting, block, times)
