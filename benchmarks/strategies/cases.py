@@ -27,10 +27,11 @@ SETTINGS: dict[str, Any] = {
 
 GOLDEN = Path(__file__).with_name("golden.json")
 TOLERANCE = {
-    **{"float64": 1e-13, "float32": 1e-6, "bfloat16": 5e-3, "float16": 5e-3},
+    **{"float64": 1e-13, "float32": 1e-6, "bfloat16": 5e-3, "float16": 6e-4},
     "float8": 5e-3,
 }
-"""Largest relative difference of a loss from that of one process, by precision."""
+"""Largest relative difference of a loss from that of one process, by precision: float16 rounds to
+three more bits than bfloat16, so its limit is an eighth."""
 
 ASYNCHRONOUS = {"tensor_parallel": 2, "compile": True, "async_tensor_parallel": True}
 

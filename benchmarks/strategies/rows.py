@@ -1,6 +1,6 @@
 """What is said of each layout beside one process."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ from rich.table import Table
 
 from benchmarks.strategies.bias import CHANCE, adjusted, bias, signed
 from benchmarks.strategies.cases import EVERY, JUDGED
-from benchmarks.strategies.runs import CURVES, Found, distance, steps
+from benchmarks.strategies.runs import CURVES, Found, distance, parted, steps
 
 COLUMNS = ("strategy", "ranks", "largest", "validation", "mean, signed")
 OF_SEEDS = ("95 %", "p", "adjusted", "first 10 steps")
@@ -22,6 +22,8 @@ class Row:
 
     Attributes:
         early: that mean of the first ``EARLY`` steps alone.
+        until: the step up to which they are compared, of the seed where that is least: from then on
+            one has made an update that the other has left out (float16). None where none has.
     """
 
     layout: str
@@ -29,18 +31,28 @@ class Row:
     validation: float
     means: Sequence[float]
     early: Sequence[float] = ()
+    until: int | None = None
 
     @classmethod
     def of(cls, layout: str, found: Sequence[Found], single: Sequence[Found]) -> "Row":
         """Of a layout's trainings, and those of one process from the same seeds in that order."""
+        both = list(zip(found, single, strict=True))
+        ends = [parted(*pair) for pair in both]
+        # A validation comes after its step's update, the loss of a step before it.
         pairs = [
-            [(steps(mine[key]), steps(one[key])) for mine, one in zip(found, single, strict=True)]
-            for key in CURVES
+            [
+                tuple(_until(one[key], end, after=after) for one in pair)
+                for pair, end in zip(both, ends, strict=True)
+            ]
+            for key, after in zip(CURVES, (False, True), strict=True)
         ]
-        losses, validation = (max(distance(*pair) for pair in each) for each in pairs)
+        losses, validation = (
+            max(distance(*pair) if pair[0] else 0.0 for pair in each) for each in pairs
+        )
         means = [signed(mine, one) for mine, one in pairs[0]]
         early = [signed(mine, {n: one[n] for n in sorted(one)[:EARLY]}) for mine, one in pairs[0]]
-        return cls(layout, losses, validation, means, early)
+        until = min((end for end in ends if end is not None), default=None)
+        return cls(layout, losses, validation, means, early, until)
 
     @property
     def worst(self) -> float:
@@ -51,7 +63,13 @@ class Row:
         """For the first columns; a single seed has no standard error."""
         mean = str(bias(self.means)) if len(self.means) > 1 else f"{self.means[0]:+.1e}"
         ranks = EVERY[self.layout][0]
-        return self.layout, str(ranks), f"{self.largest:.1e}", f"{self.validation:.1e}", mean
+        largest = f"{self.largest:.1e}" + (f" to step {self.until}" if self.until else "")
+        return self.layout, str(ranks), largest, f"{self.validation:.1e}", mean
+
+
+def _until(curve: Mapping[str, float], end: int | None, *, after: bool) -> dict[int, float]:
+    """The steps of a curve that the updates before step ``end`` have shaped, or all of them."""
+    return {n: loss for n, loss in steps(curve).items() if end is None or n + after <= end}
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -18,7 +18,8 @@ CURVES = {"losses": "loss", "validation_losses": "validation_loss"}
 """A curve's name here → in the training's history."""
 
 Found = dict[str, Any]
-"""Of a training: its curves (losses by step), and how long it took; or why it ``failed``."""
+"""Of a training: its curves (losses by step), in float16 how many steps were ``skipped`` by then
+where any was, and how long it took; or why it ``failed``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,9 @@ def curves(root: Path, why: str) -> Found:
     """Of a training that has ended in these folders; ``why``: what is known if it failed."""
     if not (root / "model/history.jsonl").is_file():
         return {"failed": reason(root) or why or "it did not end"}
-    return {key: losses(root, line) for key, line in CURVES.items()}
+    skipped = losses(root, "skipped_steps")
+    found = {"skipped": skipped} if any(skipped.values()) else {}
+    return found | {key: losses(root, line) for key, line in CURVES.items()}
 
 
 def reason(root: Path) -> str:
@@ -92,6 +95,12 @@ def reason(root: Path) -> str:
 def steps(curve: Mapping[str, float]) -> dict[int, float]:
     """A curve out of JSON, whose keys are text."""
     return {int(step): loss for step, loss in curve.items()}
+
+
+def parted(found: Found, other: Found) -> int | None:
+    """The first step that one of two trainings left out (float16) and the other did not."""
+    mine, theirs = (steps(one.get("skipped", {})) for one in (found, other))
+    return min((n for n in {*mine, *theirs} if mine.get(n, 0) != theirs.get(n, 0)), default=None)
 
 
 def distance(curve: dict[int, float], reference: dict[int, float]) -> float:

@@ -68,5 +68,19 @@ def test_a_layouts_row_compares_each_seed_with_its_own_single_process():
     assert (row.largest, row.validation) == pytest.approx((0.25, 0.25))
 
 
+def test_curves_are_compared_until_one_leaves_out_a_step_that_the_other_makes():
+    def found(skipped: dict, *losses: float) -> dict:
+        curve = {str(step): loss for step, loss in enumerate(losses, 1)}
+        return {"losses": curve, "validation_losses": {"1": 1.0, "2": losses[2]}} | skipped
+
+    single = found({}, 4.0, 2.0, 1.0)
+    part = found({"skipped": {"1": 0, "2": 1, "3": 1}}, 4.0, 2.0, 1.5)
+    row = Row.of("DDP × 2", [part], [single])
+    assert (row.largest, row.validation, row.until) == (0, 0, 2)
+    assert "0.0e+00 to step 2" in row.cells
+    whole = Row.of("DDP × 2", [part], [single | {"skipped": part["skipped"]}])
+    assert (whole.largest, whole.validation, whole.until) == pytest.approx((0.5, 0.5, None))
+
+
 def test_the_mechanisms_are_layouts():
     assert set(MECHANISMS) <= set(CASES)
