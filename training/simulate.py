@@ -13,6 +13,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from time import process_time
 from typing import Annotated, Any
 
 import typer
@@ -75,8 +76,9 @@ def simulate(
 ) -> list[dict[str, Any]]:
     """Each pipeline stage's first rank: its peak by category and what would be reserved, in bytes.
 
-    ``moments`` is what is alive after each event (``simulation.peak.timeline``). Each rank has a
-    process of its own, since torch keeps process groups' names beyond their end.
+    ``moments`` is what is alive after each event (``simulation.peak.timeline``), ``cpu_seconds``
+    what it took to find out. Each rank has a process of its own, since torch keeps process groups'
+    names beyond their end.
     """
     context = get_context("forkserver")
     context.set_forkserver_preload([simulated.__module__])  # torch is imported once
@@ -103,7 +105,7 @@ def _simulate(
     moments = timeline(record)
     most = peak(moments)
     sizes = {"peak": most.bytes, "peak_bytes": most.total, "reserved": reserved(record.events)}
-    return sizes | {"moments": moments}, stream
+    return sizes | {"moments": moments, "cpu_seconds": process_time()}, stream
 
 
 if __name__ == "__main__":
