@@ -26,6 +26,11 @@ SHIPPED = "training.workloads"
 NAMED = 3  # settings that a message names
 
 
+class StaleShapes(ForesightError):
+    """There is a file of just this workload's shapes, and it may not be used: its code is another
+    one by now, or it is damaged."""
+
+
 @dataclass(frozen=True, slots=True)
 class Of:
     """What was traced, as a job's hyperparameters and a recipe say it alike."""
@@ -71,7 +76,8 @@ def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
     """The shapes of just this workload, and what was assumed of them.
 
     Raises:
-        ForesightError: there are none, or those of other code; says how they are written.
+        ForesightError: there are none; says how they are written.
+        StaleShapes: there are, and of other code, or damaged.
     """
     place = of.place
     if not place.exists():
@@ -83,16 +89,16 @@ def find(of: Of) -> tuple[Shapes, tuple[str, ...]]:
     told = tree.get("of")
     code = code_sha256(of.workload)
     if not isinstance(told, dict) or {**told, "code": None} != {**of.told, "code": None}:
-        raise ForesightError(f"{place}: is of other settings than its name says; {_anew()}")
+        raise StaleShapes(f"{place}: is of other settings than its name says; {_anew()}")
     if code is not None and code != told.get("code"):
-        raise ForesightError(
+        raise StaleShapes(
             f"{place}: the code of workload {of.workload} has changed since its model was traced; "
             f"{_anew()}"
         )
     try:
         found = shapes_of.read(tree)
     except TrainingError as error:
-        raise ForesightError(f"{place}: {error}; {_anew()}") from None
+        raise StaleShapes(f"{place}: {error}; {_anew()}") from None
     unseen = f"the code of workload {of.workload}, not here, to be what was traced in {place}"
     return found, () if code is not None else (unseen,)
 
@@ -123,9 +129,9 @@ def _read(place: Path) -> dict[str, Any]:
     try:
         tree = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ForesightError(f"{place}: cannot be read: {error}; {_anew()}") from None
+        raise StaleShapes(f"{place}: cannot be read: {error}; {_anew()}") from None
     if not isinstance(tree, dict):
-        raise ForesightError(f"{place}: holds no shapes; {_anew()}")
+        raise StaleShapes(f"{place}: holds no shapes; {_anew()}")
     return tree
 
 

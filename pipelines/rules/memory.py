@@ -1,17 +1,18 @@
 """Whether Trainyard's loop fits into the memory of the devices that it is given.
 
-What is foreseen can be wrong, so nobody is kept from trying: both rules warn.
+What is foreseen can be wrong, so nobody is kept from trying: these rules warn.
 """
 
 from collections.abc import Iterator
 from typing import Literal
 
+from pipelines.advising.kept import StaleShapes
 from pipelines.fitting import needed, remedy
 from pipelines.foreseeing import of_request
 from pipelines.rules.trainyard_jobs import our_training
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.memory import foresee
-from trainyard.validate.rules.jobs import Job
+from trainyard.validate.rules.jobs import Job, member
 from trainyard.validate.rules.rule import Violation, rule
 
 SOURCE = "trainyard/foresight/memory.py; docs/foresight.md: how far it is from what was measured"
@@ -37,6 +38,23 @@ def training_runs_out_of_memory(job: Job) -> Iterator[Violation]:
 )
 def training_may_run_out_of_memory(job: Job) -> Iterator[Violation]:
     yield from _short(job, "unsure")
+
+
+@rule(
+    "warning",
+    over=our_training,
+    why="whether the training fits, how long it takes and what it costs are not foreseen, though "
+    "its model was traced once",
+    fix="trace it anew, as the message says, and commit the file; or delete it",
+    source="pipelines/advising/kept.py; docs/foresight.md: In the verbs",
+)
+def traced_shapes_are_stale(job: Job) -> Iterator[Violation]:
+    try:
+        of_request(job)
+    except StaleShapes as error:
+        yield job.at(member(job.hyperparameters_at, "workload"), str(error))
+    except ForesightError:  # nothing was traced of it
+        return
 
 
 def _short(job: Job, fits: Literal["no", "unsure"]) -> Iterator[Violation]:

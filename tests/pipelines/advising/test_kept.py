@@ -12,6 +12,7 @@ from pipelines.definition import from_recipe
 from pipelines.deploying.foreseen import foresee
 from pipelines.foreseeing import of_job, of_recipe
 from pipelines.recipe.reading import load
+from pipelines.rules import check
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import ForesightError
 from trainyard.plan.foreseen import Foreseen, NotForeseen
@@ -119,12 +120,22 @@ def test_shapes_do_not_speak_for_other_settings(project: Path, shapes: Path):
     assert isinstance(found, NotForeseen) and found.why == said
 
 
+def validated(project: Path, *overrides: str) -> list[str]:
+    """What ``validate`` says of the shapes."""
+    found = check(from_recipe(project / "recipe.yaml", overrides).body)
+    return [one.problem for one in found if one.rule == "traced-shapes-are-stale"]
+
+
 def test_shapes_do_not_speak_for_other_code(project: Path, shapes: Path):
     code = project / "src/kept_somebody/work.py"
     before = code.read_text()
+    assert validated(project) == validated(project, "workload.config.width=513") == []
     try:
         code.write_text(before + "# a comment\n")
-        assert "kept_somebody.work has changed since its model was traced" in why_not(project)
+        why = "kept_somebody.work has changed since its model was traced"
+        assert why in why_not(project)
+        [warned] = validated(project)
+        assert why in warned
     finally:
         code.write_text(before)
 
