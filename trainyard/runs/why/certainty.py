@@ -68,15 +68,15 @@ def _is_left_behind(first: Clue, lines: Sequence[Line]) -> bool:
 def _is_specific(first: Clue) -> bool:
     if isinstance(first.what, Raised):  # told in its own words
         one = first.what
-        is_vague = one.is_survivable or one.is_handed_on or one.is_summary
-        return not (is_vague or first.is_handled)
+        is_vague = one.is_survivable or one.is_handed_on or one.is_summary or one.is_opened
+        return not (is_vague or one.is_of_nothing or first.is_handled)
     if _HEDGED.search(first.line.text[: first.what[1].start()]):
         return False
     word = first.raised or next(untraced([first.line]), None)
     line = first.line
     if word is None and not (line.is_said or line.error or _FATAL.search(line.text)):
         return False
-    is_own = word is not None and (word.is_mere_word or word.is_survivable)
+    is_own = word is not None and (word.is_mere_word or word.is_survivable or word.is_opened)
     is_vague = is_own or first.is_handled
     return first.level in ("service", "cause") and first.is_exact and not is_vague
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from trainyard.runs.why.evidence import Line
 from trainyard.runs.why.exceptions import Raised, raised
+from trainyard.runs.why.messages import completed
 from trainyard.runs.why.signatures import Level, Signature, recognised
 from trainyard.runs.why.untraced import NAMED, untraced
 
@@ -28,7 +29,8 @@ FAILING = re.compile(
     r"|unable|denied|invalid|abort(?:ed)?|exception|missing"
     r"|exceed(?:s|ed|ing)?|too (?:large|big|long|many|few|small|high|low)|timed out|mismatch(?:ed)?"
     r"|has no attribute|no [\w ]{1,40} found|killed|Xid|[A-Z]\w*(?:Error|Exception)"
-    r"|not (?:found|authorized|supported)|(?:does|do) not exist|refused)\b"
+    r"|not (?:found|authorized|supported)"
+    r"|only supported|supported only|(?:does|do) not exist|refused)\b"
 )
 """Words of a line that tells of a failure, and not of what is usual."""
 
@@ -80,18 +82,27 @@ class Clue:
 def logged(lines: Sequence[Line]) -> list[Clue]:
     """What is known of the lines, but for those that their machine went on long after."""
     fatal = _fatal(lines)
-    every = [*raised(lines)]
+    every = [completed(one, lines) for one in raised(lines)]
     exceptions = {one.number: one for one in every if one.follows is None}
     clues = {clue.number: clue for clue in known(fatal, exceptions)}
     numbers = {number for number, _ in fatal}
     for number, one in exceptions.items():
         if number in numbers and number not in clues and not one.is_of_a_launcher:
+            if one.is_opened and (found := _named(one.message)):
+                clues[number] = _clue(number, one.line, found, exceptions)
+                continue
             level: Level = "consequence" if one.is_ignored else "cause"
             clues[number] = Clue(number, one.line, level, one, raised=one)
     for one in every:
         if one.is_handling and one.follows in clues:
             clues[one.follows] = _handled(clues[one.follows], one, clues.get(one.number))
     return [clues[number] for number in sorted(clues)]
+
+
+def _named(message: str) -> tuple[Signature, re.Match[str], bool] | None:
+    """What is known of an exception's message, but for what is only told in its own words."""
+    found = recognised(message)
+    return None if found is None or found[0].name.startswith("unnamed/") else found
 
 
 def _handled(first: Clue, one: Raised, clue: Clue | None) -> Clue:

@@ -28,6 +28,7 @@ _SAYS_NOTHING = re.compile(
     r"|^(?:raise |return |File \"|at |\^+$)|[Cc]heck (?:the )?(?:CloudWatch )?logs"
     r"|^[\w '()\[\]-]{0,60}(?i:errors?|failures?|failed|exceptions?)[\w ]{0,30}:?$"
     r"|^(?:Caused by|Error):$"
+    r"|(?i:(?:can't|cannot|unable to) (?:process|complete|handle) (?:your|the|this) request\b)"
     r"|(?i:one or (?:more|multiple) steps failed|^(?:\w+ job|step|execution) (?:has )?failed\W*$)"
 )
 """Reasons that only say that something failed, and lines of code in place of one."""
@@ -37,7 +38,8 @@ _STATES = re.compile(
     r"|not (?:found|supported|allowed|permitted|authorized|implemented|defined)|has no attribute"
     r"|no [\w ]{1,40} found|(?:does|do) not exist|is required|is missing|denied|refused|timed out"
     r"|exceed(?:s|ed)|too (?:large|big|long|many|few|small|high|low)|mismatch(?:ed)?|incompatible"
-    r"|unsupported|unrecognized|no such)\b(?! (?:if|when|unless)\b)"
+    r"|unsupported|unrecognized|no such"
+    r"|only supported|supported only)\b(?! (?:if|when|unless)\b)"
 )
 """Words by which a line states what failed, and does not merely speak of it."""
 

@@ -13,7 +13,7 @@ _CHAINED = re.compile(
 _GROUP = re.compile(r"^ +[|+] ")
 """What Python draws before the lines of an ExceptionGroup."""
 
-_WORKER = re.compile(r"^\((?:[\w.:<>-]+ )?pid=\d+[^)]{0,80}\)")
+_WORKER = re.compile(r"^\((?:[^()]{1,60}[ ,])?pid=\d+[^)]{0,80}\)")
 """What Ray writes before the lines of a worker."""
 
 _RAISED = re.compile(
@@ -79,8 +79,8 @@ _SUMMARY = re.compile(
 """What a message says that tells of a failure elsewhere, and not what failed."""
 
 LAUNCHERS = frozenset(
-    "BaseExceptionGroup CalledProcessError ChildFailedError ExceptionGroup ExecuteUserScriptError "
-    "ProcessExitedException ProcessRaisedException SystemExit".split()
+    "BaseExceptionGroup CalledProcessError CheckpointException ChildFailedError ExceptionGroup "
+    "ExecuteUserScriptError ProcessExitedException ProcessRaisedException SystemExit".split()
 )
 """Exceptions of what started the program that failed."""
 
@@ -115,6 +115,9 @@ class Raised:
     is_handed_on: bool = False
     """Whether it was raised by what waits for another process, whose failure came first."""
 
+    is_opened: bool = False
+    """Whether the message's first line only opens it, and what it tells stands in the next ones."""
+
     rank: int | None = None
     follows: int | None = None
     """Number of the chain's first exception; None where it is that."""
@@ -127,6 +130,11 @@ class Raised:
         """Whether the text ends where the message of a kind that says nothing would begin."""
         is_bare = self.kind in {*GENERIC, "RuntimeError", "OSError", "Error"}
         return is_bare and not self.message and self.line.text.rstrip().endswith(f"{self.kind}:")
+
+    @property
+    def is_of_nothing(self) -> bool:
+        """Whether something was None where a thing should be: what made it so came before."""
+        return "'NoneType' object" in self.message
 
     @property
     def is_summary(self) -> bool:
@@ -201,6 +209,7 @@ def raised(lines: Sequence[Line]) -> Iterator[Raised]:
         worker = _WORKER.match(bare) if bare.startswith("(") else None
         who = (each.host, rank, worker[0] if worker else "")
         reading = readings.setdefault(who, _Reading())
+        bare = bare[worker.end() :].removeprefix(" ") if worker else bare
         text = reading.without(_GROUP.sub("", bare))
         if block := _BLOCK_RANK.match(text):
             reading.block = int(block["rank"])

@@ -5,17 +5,22 @@ from collections.abc import Iterator, Sequence
 
 from trainyard.runs.why.evidence import Line
 from trainyard.runs.why.exceptions import SURVIVABLE, Raised
+from trainyard.runs.why.messages import completed
 
 NAMED = re.compile(
     r"(?:^|[\s|\]\"'])(?P<kind>(?:\w+\.)*(?:[A-Z]\w*(?:Errors?|Exceptions?|Expired|Timeout"
-    r"|NotFound|Denied|Failure|Exceeded|Refused|Unavailable)|Exception))"
-    r"(?: \(see above for traceback\))?: (?P<message>\S.*)$"
+    r"|NotFound|Denied|Failure|Exceeded|Refused|Unavailable)|Exception)"
+    r"|(?:(?<=^)|(?<=ERROR ))(?:[a-z_]\w*\.)+[A-Z][A-Za-z]*[a-z]\w*)"
+    r"(?: \(see above for traceback\))?: {1,2}(?P<message>\S.*)$"
 )
 _BARE = re.compile(
     r"^(?:(?:Exception|Error)(?: type| class| has occurred)?: +)?"
     r"(?P<kind>(?:\w+\.)*[A-Z]\w*(?:Error|Exception))$"
 )
 """An exception's name alone, or as a field of a report."""
+
+_OPENED = re.compile(r"^(?P<kind>(?:\w+\.)*[A-Z]\w*(?:Error|Exception)):$")
+"""An exception whose message begins in the next line."""
 
 _CALLED = re.compile(
     r"(?:^|[\s|:])(?P<kind>(?:\w+\.)*[A-Z]\w*(?:Error|Exception))\(['\"](?P<message>[^'\"].*?)['\"]\)?,?\)"
@@ -39,6 +44,7 @@ def untraced(lines: Sequence[Line]) -> Iterator[Raised]:
     for number, each in enumerate(lines):
         bare = each.bare
         found = NAMED.search(bare) or _BARE.match(bare.strip()) or _CALLED.search(bare)
+        found = found or _OPENED.match(bare.strip())
         if found and not each.is_minor:
             message = found.groupdict().get("message") or _reported(lines, number)
             is_survivable = SURVIVABLE.search(each.text) is not None
@@ -52,7 +58,7 @@ def untraced(lines: Sequence[Line]) -> Iterator[Raised]:
                 rank=each.rank,
             )
             if not one.is_of_a_launcher:
-                yield one
+                yield completed(one, lines)
 
 
 def deepest(lines: Sequence[Line], one: Raised) -> Raised:

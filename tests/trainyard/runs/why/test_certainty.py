@@ -80,6 +80,22 @@ def test_an_exception_without_the_message_that_was_cut_off_is_not_known():
     assert logged(traced("RuntimeError:")).certainty == "unknown"
 
 
+def test_a_message_is_read_on_where_its_first_line_only_opens_it_and_is_never_certain():
+    opened = traced("tensorflow.errors.AbortedError: Graph execution error:")
+    rows = "Detected at node 'x' defined at:\n    File \"a.py\", line 3, in f\n      g()\n"
+    cause = logged(f"{opened}\n{rows}(0) ABORTED: the queue was closed")
+    assert cause.sentence.endswith("Graph execution error: ABORTED: the queue was closed")
+    assert cause.certainty == "likely"
+    known = logged(traced("RuntimeError: INTERNAL:") + "\n  Nrt::Load failed on NeuronCores 0-0")
+    assert known.name == "hardware/neuron"
+
+
+def test_of_a_thing_that_was_none_something_before_is_the_cause():
+    none = "AttributeError: 'NoneType' object has no attribute 'sizes'"
+    assert logged(traced(none)).certainty == "likely"
+    assert logged(f"Dataset does not exist: /data/x\n{traced(none)}").name == "program/data-file"
+
+
 def test_of_the_service_s_own_reasons_only_one_can_be_certain():
     both = "CapacityError: x\nResourceLimitExceeded: y"
     assert diagnose(Evidence(step="", reason=both)).certainty == "likely"

@@ -1,0 +1,45 @@
+"""Messages of several lines: an exception whose first line only opens what the next ones tell."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trainyard.runs.why.evidence import Line
+from trainyard.runs.why.exceptions import Raised
+
+FOLLOWING = 30
+"""Lines after the exception's own in which its message may go on: TensorFlow writes the frames of a
+graph's node before it."""
+
+_OPENS = re.compile(r"(?:^|:)\s*$")
+_NO_MESSAGE = re.compile(
+    r"^\W*$|^File \"|^\d+ root error|^Detected at node|^Traceback|^\W*$|^(?:return|raise|await) "
+    r"|^\[\[\{\{node"
+)
+"""Lines of a message that tell nothing: rules, frames, headings."""
+
+_ENDS = re.compile(r"Traceback \(most recent call last\)|^(?:The above|During handling)")
+_NUMBERED = re.compile(r"^\(\d+\)\s+")
+
+
+def completed(one: Raised, lines: Sequence[Line]) -> Raised:
+    """The exception with the first line that tells something, where its own only opens its message;
+    else as it is. Lines of other machines and ranks are passed over."""
+    if (
+        one.is_of_a_launcher
+        or not _OPENS.search(one.message)
+        or one.line.text.rstrip().endswith(one.kind)
+    ):
+        return one
+    deep = False
+    for each in lines[one.number + 1 : one.number + 1 + FOLLOWING]:
+        if (each.host, each.rank) != (one.line.host, one.line.rank):
+            continue
+        text = each.bare.strip()
+        if _ENDS.search(text):
+            break
+        is_code, deep = deep, text.startswith('File "')
+        if not is_code and not _NO_MESSAGE.search(text):
+            more = _NUMBERED.sub("", text)
+            return replace(one, message=f"{one.message} {more}".strip(), is_opened=True)
+    return one
