@@ -6,7 +6,8 @@ python -m pipelines.advise --calibrate EXECUTION|all     # learn from what train
 python -m pipelines.advise --recipe R --trace            # keep the shapes of the workload's model
 
 The global batch, the steps and all that shapes the weights stay as the recipe has them. Starts
-nothing, and asks nobody but for --calibrate. Exit status 0; 3: no layout fits; 1: an error.
+nothing; only --calibrate and --training-plans ask AWS. Exit status 0; 3: no layout fits; 1: an
+error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,6 +60,7 @@ def main(
     ] = None,
     as_json: JsonOption = False,
     plot: asking.PlotOption = None,
+    training_plans: asking.PlansOption = False,
     learn_from: asking.CalibrateOption = None,
     trace: Annotated[
         bool,
@@ -107,7 +109,7 @@ def main(
         **asking.corrected(offers),
     )
     advice = advise(question)
-    asking.tell(advice, as_json, plot)
+    asking.tell(advice, as_json, plot, training_plans)
     if not as_json:
         _remark(advice, loaded, known.assumed)
     if advice.ranked and apply is not None:

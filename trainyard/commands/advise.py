@@ -7,8 +7,8 @@ trainyard advise --machine probe.json …                # this machine: python 
 trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
 trainyard advise --calibrate EXECUTION --setting setting.json     # learn from what a training took
 
-Starts nothing, and asks nobody but for --calibrate. Exit status 0; 3: no layout fits; 1: an error,
-in a row, too.
+Starts nothing; only --calibrate and --training-plans ask AWS. Exit status 0; 3: no layout fits; 1:
+an error, in a row, too.
 """
 
 import json
@@ -75,6 +75,7 @@ def main(
     ] = None,
     as_json: JsonOption = False,
     plot: asking.PlotOption = None,
+    training_plans: asking.PlansOption = False,
     rows: Annotated[
         Path | None,
         typer.Option(
@@ -119,7 +120,7 @@ def main(
         **asking.corrected(offers),
     )
     advice = advise(question)
-    asking.tell(advice, as_json, plot)
+    asking.tell(advice, as_json, plot, training_plans)
     raise typer.Exit(0 if advice.ranked else asking.NOTHING_FITS)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import TypeAdapter, ValidationError
+from rich.console import RenderableType
 
 from trainyard.common.errors import RecipeError, TrainyardError
 from trainyard.common.nearest import nearest
@@ -44,6 +45,12 @@ CalibrateOption = Annotated[
         "--calibrate",
         metavar="EXECUTION|all",
         help="Instead: correct what is foreseen by what an execution's trainings took.",
+    ),
+]
+PlansOption = Annotated[
+    bool,
+    typer.Option(
+        "--training-plans", help="Also ask AWS which training plans have the first's machines."
     ),
 ]
 PlotOption = Annotated[Path | None, typer.Option(help="Draw time against cost: png, svg, pdf.")]
@@ -143,14 +150,27 @@ def first_problem(error: ValidationError, known: Sequence[str] | frozenset[str])
     return f"--set {name}={found['input']}: {message}" if name else message
 
 
-def tell(advice: Advice, as_text: bool, plot: Path | None) -> None:
-    """Print the advice, as JSON or for people, and draw it where it is asked for."""
+def tell(advice: Advice, as_text: bool, plot: Path | None, plans: bool) -> None:
+    """Print the advice, as JSON or for people, and draw it where it is asked for.
+
+    Args:
+        plans: AWS is asked for training plans, too.
+    """
     if plot is not None:
         _draw(advice, plot)
+    told = as_json(advice)
+    parts: list[RenderableType] = [picture(advice)]
+    if plans and advice.ranked:
+        from trainyard.foresight import training_plans  # loads boto3
+
+        found = training_plans.search(advice.ranked[0], advice.question.region)
+        told["training_plans"] = training_plans.as_json(found)
+        parts += training_plans.picture(found)
     if as_text:
-        print(json.dumps(as_json(advice), indent=1))
+        print(json.dumps(told, indent=1))
     else:
-        console.print(picture(advice), highlight=False)
+        for part in parts:
+            console.print(part, highlight=False, markup=False)
 
 
 def _draw(advice: Advice, place: Path) -> None:
