@@ -7,6 +7,7 @@ from conditions.documents import Gate
 from steps.evaluate.document import Evaluation
 from trainyard.runs.display import Steps
 from trainyard.runs.execution import Execution
+from trainyard.runs.metric_lines import definitions, found
 
 PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 
@@ -33,16 +34,14 @@ def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
     job = steps["Train"].job if "Train" in steps else None
     if job is None:
         return {}
-    given = execution.training_job(job[1])["AlgorithmSpecification"].get("MetricDefinitions", ())
-    regexes = {one["Name"]: re.compile(one["Regex"]) for one in given}
-    if is_ours(regexes):
+    known = definitions(execution.training_job(job[1]))
+    if is_ours(one.name for one in known):
         return {}
-    found: dict[str, list[float]] = {name: [] for name in regexes}
+    values: dict[str, list[float]] = {one.name: [] for one in known}
     for line in execution.all_lines(steps["Train"]):
-        for name, regex in regexes.items():
-            if (match := regex.search(line)) and (value := _number(match[1])) is not None:
-                found[name].append(value)
-    return {name: values for name, values in found.items() if values}
+        for name, value in (one.values if (one := found(known, line)) else {}).items():
+            values[name].append(value)
+    return {name: some for name, some in values.items() if some}
 
 
 def is_ours(metrics: Iterable[str]) -> bool:
@@ -50,21 +49,14 @@ def is_ours(metrics: Iterable[str]) -> bool:
     return "train:step" in metrics
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:  # the service leaves it out, too
-        return None
-
-
 def history(lines: Iterable[str]) -> list[dict[str, float]]:
     """The metric lines among a training job's log lines: those that begin with ``step=``.
 
     Each is name → value. A step that a resumed job logged twice counts once, as it was logged last.
     """
-    found: dict[tuple[float, frozenset[str]], dict[str, float]] = {}
+    kept: dict[tuple[float, frozenset[str]], dict[str, float]] = {}
     for line in lines:
         if line.startswith("step="):
             metrics = {name: float(value) for name, value in PAIR.findall(line)}
-            found[metrics["step"], frozenset(metrics)] = metrics
-    return sorted(found.values(), key=lambda metrics: metrics["step"])
+            kept[metrics["step"], frozenset(metrics)] = metrics
+    return sorted(kept.values(), key=lambda metrics: metrics["step"])

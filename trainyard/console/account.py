@@ -37,7 +37,7 @@ SETTLED = 5.0
 """Seconds for which the answer about an execution that has ended is good: it may be retried."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
     """An execution as it was at one moment."""
 
@@ -55,7 +55,7 @@ class Snapshot:
         """Whether nothing of it runs any more."""
         return self.status in ENDED
 
-    @property
+    @cached_property
     def version(self) -> Hashable:
         """Differs from that of another moment when something has changed."""
         return repr((self.described, self.steps))
@@ -161,6 +161,26 @@ class Account:
                 good = seconds(answer.value) if callable(seconds) else seconds
                 answer.until = time.monotonic() + (self.seconds if good is None else good)
             return cast(Result, answer.value)
+
+    def shared(
+        self, key: Hashable, version: Hashable, make: Callable[[], Result], seconds: float
+    ) -> Result:
+        """What ``make`` returned under ``key`` for that version, at most ``seconds`` ago: pages of
+        several addresses that show the same share the work. Only the last version is kept.
+
+        Raises:
+            ServiceError: whatever ``make`` raises; that is not remembered.
+        """
+
+        def made() -> tuple[Hashable, Result]:
+            return version, make()
+
+        was, found = self.lately(key, made, seconds)
+        if was == version:
+            return found
+        with self._lock:
+            self._answers.pop(key, None)
+        return self.lately(key, made, seconds)[1]
 
     def forget(self) -> None:
         """Read everything anew: something was changed."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from unicodedata import east_asian_width
 
 from trainyard.console.layout import Edges, layout
 
@@ -109,5 +110,11 @@ def _curve(points: Sequence[tuple[float, float]], across: bool) -> Iterator[str]
 
 
 def shortened(text: str, longest: int) -> str:
-    """``text``, or its beginning with an ellipsis."""
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    """``text``, or its beginning and its end with an ellipsis between: names that people give to
+    many things differ at their end. ``longest``: characters; those of East Asia are two."""
+    columns = sum(2 if east_asian_width(one) in "WF" else 1 for one in text)
+    if columns <= longest:
+        return text
+    room = longest * len(text) // columns - 1
+    first = room * 2 // 3
+    return f"{text[:first]}…{text[first - room :]}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from trainyard.console.boxes import placed, shortened
 from trainyard.console.flow import Edge, Flow, Node
 
-LONGEST = 22
+LONGEST = 20
 """Characters of a title in a box."""
 
 

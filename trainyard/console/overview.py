@@ -12,6 +12,7 @@ from markupsafe import Markup
 from trainyard.console.account import Snapshot
 from trainyard.console.flow import WORDS, Flow, Node, flow, links
 from trainyard.console.graph import Graph, graph
+from trainyard.console.registry import place_of
 from trainyard.console.timeline import Timeline, timeline
 from trainyard.plan.cost import all_of
 from trainyard.plan.prices import Prices
@@ -183,6 +184,11 @@ class Overview:
     def package(self) -> str | None:
         """ARN of the model package that the run registered."""
         return model_package(list(self.snapshot.steps))
+
+    @property
+    def package_place(self) -> tuple[str, str]:
+        """The parts of the address of that package's page: its group and its version."""
+        return place_of(self.package or "")
 
 
 def overview(

@@ -63,7 +63,8 @@ def why_it_ran(arn: str, name: str, began: datetime, history: History) -> Hindsi
         looked = len(history.runs)
         if not looked:
             return Hindsight(why="There was no execution before.")
-        said = f"It succeeded, with its cache on, in none of the {looked} executions before."
+        before = "the execution" if looked == 1 else f"any of the {looked} executions"
+        said = f"It did not succeed, with its cache on, in {before} before."
         return Hindsight(why=said)
     return _against(step, key, began, earlier)
 

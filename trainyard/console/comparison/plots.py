@@ -34,6 +34,8 @@ class Curve:
     samples: tuple[Samples | None, ...]
     sources: tuple[str, ...]
     """Where each run's values are from, or why there are none; empty of a run without."""
+    counters: tuple[str, ...]
+    """What each run's steps count: ``step``, ``round``, …; empty where its log names none."""
     slow: tuple[tuple[str, ...], ...]
     """What is told of each run's expressions that took too long."""
 
@@ -43,21 +45,24 @@ def names(sides: Sequence[Side]) -> list[str]:
     return order([_of_side(side) for side in sides])
 
 
-def _of_side(side: Side) -> list[str]:
+def _of_side(side: Side, *, is_measured: bool = False) -> list[str]:
+    """Its metrics; ``is_measured``: those alone of which the job's description has a value."""
     found = []
     for step, work in side.works.items():
         declared = work.job.get("AlgorithmSpecification", {}).get("MetricDefinitions") or ()
-        last = work.job.get("FinalMetricDataList") or ()
-        metrics = [one.get("Name") for one in declared] + [one.get("MetricName") for one in last]
+        last = [one.get("MetricName") for one in work.job.get("FinalMetricDataList") or ()]
+        metrics = last if is_measured else [*(one.get("Name") for one in declared), *last]
         found += [f"{step}.{metric}" for metric in dict.fromkeys(metrics) if _job(work) and metric]
     return found
 
 
 def wanted(sides: Sequence[Side], chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """The metrics that are drawn: those that were chosen, or of few runs a loss, or the first."""
+    """The metrics that are drawn: those that were chosen, or of few runs a loss, or the first, of
+    those that the service knows a value of, if there are any."""
     there = names(sides)
     if chosen or len(sides) > FEW:
         return tuple(name for name in chosen if name in there)
+    there = order([_of_side(side, is_measured=True) for side in sides]) or there
     first = [name for name in there if "loss" in name.lower()] or there
     return tuple(first[:1])
 
@@ -74,6 +79,7 @@ def _curve(name: str, metrics: Sequence[Metrics | None]) -> Curve:
         name,
         samples=tuple(one if one and one.all else None for one in samples),
         sources=tuple(one.source if one else "" for one in metrics),
+        counters=tuple(one.counter if one else "" for one in metrics),
         slow=tuple(tuple(one.slow) if one else () for one in metrics),
     )
 
@@ -100,7 +106,8 @@ def notes(found: Sequence[Curve]) -> list[str]:
         for note in (NOTES.get(source, source), *curve.slow[run])
         if note
     ]
-    return list(dict.fromkeys(f"Run {run + 1}: {note}." for run, note in said))
+    none = [f"No run has a value of {one.name}." for one in found if not any(one.samples)]
+    return list(dict.fromkeys([*none, *(f"Run {run + 1}: {note}." for run, note in said)]))
 
 
 def best(found: Sequence[Curve], count: int) -> list[Group]:
@@ -118,19 +125,26 @@ def best(found: Sequence[Curve], count: int) -> list[Group]:
 def plot(number: int, curve: Curve, axis: str) -> Markup:
     """All runs' curves; ``axis``: ``step``, ``time`` or ``since the start``.
 
-    Where a run's log names no step, ``step`` counts its values.
+    Where a run's log names no step, ``step`` counts its values. The axis says what all runs count,
+    such as rounds, and ``step`` where they count different things.
     """
     series: list[Series] = [
         (f"run {run + 1}", [_point(samples, i, one, axis) for i, one in enumerate(samples.all)])
         for run, samples in enumerate(curve.samples)
         if samples
     ]
-    x = "step"
+    x = _counted(curve)
     if axis != "step":
         x, series = _in_units(
             series, "the first value" if axis == "time" else "each run's first value"
         )
     return line_chart(f"curve-{number}", curve.name, series, x=x, size=SIZE)
+
+
+def _counted(curve: Curve) -> str:
+    drawn = zip(curve.samples, curve.counters, strict=True)
+    kinds = {counter for samples, counter in drawn if samples}
+    return (kinds.pop() or "value") if len(kinds) == 1 else "step"
 
 
 def _point(samples: Samples, i: int, one: Sample, axis: str) -> tuple[float, float]:

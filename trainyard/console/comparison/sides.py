@@ -37,6 +37,9 @@ LONG = 3_600.0
 SETTLED = 60.0
 """Seconds for which an execution that has ended is taken for ended: somebody may retry it."""
 
+MODEL, _GENERATED = "{model name}", "pipelines-"
+"""What stands for a model's name, and how one begins that Pipelines has made up."""
+
 TUNING = {"TuningJob": "HyperParameterTuningJob"}
 """Kinds of jobs whose operations have another name than the Metadata's member."""
 
@@ -202,6 +205,9 @@ def _own(execution: str, begun: Any) -> dict[str, str]:
         kind, name = step.job or _tuning(step)
         if kind:
             found[name] = JOB
+        model = str((step.metadata.get("Model") or {}).get("Arn", "")).rpartition("/")[2]
+        if model.startswith(_GENERATED):
+            found[model] = MODEL
     return found
 
 
@@ -270,7 +276,9 @@ def _costs(here: Account, begun: Mapping[str, Step], jobs: Mapping[str, Any]) ->
     found: dict[str, float | None] = {}
     for name, step in begun.items():
         kind = (step.job or ("", ""))[0]
-        if kind in JOBS and jobs.get(name) and not (step.cached or step.reused):
+        if kind in JOBS and (step.cached or step.reused):
+            found[step.title] = 0.0
+        elif kind in JOBS and jobs.get(name):
             found[step.title] = spent(kind, jobs[name], _prices(here), datetime.now(UTC)).usd
     priced = {name: cost for name, cost in found.items() if cost is not None}
     whole = {"whole run": sum(priced.values())} if priced else {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from flask import url_for
@@ -16,6 +16,9 @@ from trainyard.runs.execution import Step
 
 FEW = 12
 """Lines that the page of a step shows."""
+
+SHARED = 2_048
+"""Lines whose HTML is kept: pages that follow one log at the same time have them made once."""
 
 _LINE = Markup(
     '<div class="l{kind}"{id}><a href="{page}line={line}#{line}"><time datetime="{iso}">'
@@ -47,29 +50,32 @@ class Rows:
         is asked for first bears."""
         is_first = line.id not in self._known
         self._known.add(line.id)
-        return partial(self._made, line, marked, is_first)
+        return partial(_made, self.page, self.whole, line, line.id == marked, is_first)
 
-    def _made(self, line: Line, marked: str, is_first: bool) -> Markup:
-        level = line.level
-        kind = (f" {level}" if level else "") + (" marked" if line.id == marked else "")
-        when = datetime.fromtimestamp(line.at / 1000).astimezone()
-        abbr = Markup('<abbr title="{}">{}</abbr>').format(level, level[:1].upper())
-        return _LINE.format(
-            kind=kind,
-            id=Markup(' id="{}"').format(line.id) if is_first else "",
-            page=self.page,
-            line=line.id,
-            iso=when.isoformat(timespec="milliseconds"),
-            day=when.strftime("%Y-%m-%d"),
-            time=when.strftime("%H:%M:%S.") + f"{line.at % 1000:03d}",
-            mark=abbr if level else "",
-            text=line.text,
-            more="" if line.is_whole else self._more(line),
-        )
 
-    def _more(self, line: Line) -> Markup:
-        again = f", begun anew {line.overwritten:,} times" if line.overwritten else ""
-        return _MORE.format(whole=self.whole, line=line.id, length=line.length, again=again)
+@lru_cache(SHARED)
+def _made(page: str, whole: str, line: Line, is_marked: bool, is_first: bool) -> Markup:
+    level = line.level
+    kind = (f" {level}" if level else "") + (" marked" if is_marked else "")
+    when = datetime.fromtimestamp(line.at / 1000).astimezone()
+    abbr = Markup('<abbr title="{}">{}</abbr>').format(level, level[:1].upper())
+    return _LINE.format(
+        kind=kind,
+        id=Markup(' id="{}"').format(line.id) if is_first else "",
+        page=page,
+        line=line.id,
+        iso=when.isoformat(timespec="milliseconds"),
+        day=when.strftime("%Y-%m-%d"),
+        time=when.strftime("%H:%M:%S.") + f"{line.at % 1000:03d}",
+        mark=abbr if level else "",
+        text=line.text,
+        more="" if line.is_whole else _more(whole, line),
+    )
+
+
+def _more(whole: str, line: Line) -> Markup:
+    again = f", begun anew {line.overwritten:,} times" if line.overwritten else ""
+    return _MORE.format(whole=whole, line=line.id, length=line.length, again=again)
 
 
 def last_lines(account: Account, where: Mapping[str, str], step: Step) -> Markup:

@@ -21,7 +21,13 @@ def _stamp(pipeline: str, execution: str) -> Hashable:
 @live.page(page, "/runs/<pipeline>/<execution>", template="run.html.j2", stamp=_stamp)
 def run(pipeline: str, execution: str) -> live.Fragments:
     """How the execution stands: its head, why it failed, graph, timeline, steps, panels."""
-    return fragments(reading.read(account(), pipeline, execution, application().panels))
+    here, panels = account(), application().panels
+
+    def made() -> live.Fragments:
+        return fragments(reading.read(here, pipeline, execution, panels))
+
+    key = ("run's page", pipeline, execution)
+    return here.shared(key, _stamp(pipeline, execution), made, here.seconds)
 
 
 def fragments(run: Overview) -> live.Fragments:

@@ -10,6 +10,7 @@ import ast
 import json
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from trainyard.emulator.runtime.node import Node
 _SCRIPT = re.compile(r"/opt/ml/[\w./-]+\.py\b")
 _SDK = "/opt/ml/input/data/sm_drivers/sourcecode.json"
 """Where the SageMaker SDK v3 says which script its driver is to start."""
+
+_PARSING = threading.Lock()
+"""CPython 3.11 counts the depth of a tree for all threads at once: two that parse at the same time
+may end in a SystemError."""
 
 
 def told(node: Node) -> list[str]:
@@ -67,7 +72,8 @@ def _imports(script: Path, roots: list[Path]) -> set[str]:
 def _imported(module: Path) -> Iterator[str]:
     """Names of the packages that are always imported with ``module``."""
     try:
-        tree = ast.parse(module.read_bytes())
+        with _PARSING:
+            tree = ast.parse(module.read_bytes())
     except (SyntaxError, ValueError):  # the job itself will say so
         return
     for node in tree.body:

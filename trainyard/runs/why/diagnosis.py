@@ -154,7 +154,8 @@ def _said(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -
 
 def _quoted(evidence: Evidence, reason: str) -> Cause:
     """A step's own word (a Fail step's, a callback's) is certain. Of what the service quotes the
-    cause may lie deeper, and an error that was logged may be what it followed from."""
+    cause may lie deeper, and an error that was logged may be what it followed from. What the
+    sentence says already is no evidence beside it."""
     is_quoted = _PREFIX.match(evidence.reason) or _QUOTED.search(evidence.reason)
     is_later = any(line.error for line in evidence.lines[-SURVIVED:])
     return Cause(
@@ -162,7 +163,7 @@ def _quoted(evidence: Evidence, reason: str) -> Cause:
         name="reason",
         sentence=reason,
         certainty="likely" if is_quoted or is_later else "certain",
-        lines=tuple(evidence.reason.splitlines()[:5]),
+        lines=tuple(evidence.reason.splitlines()[:5]) if evidence.reason.strip() != reason else (),
     )
 
 

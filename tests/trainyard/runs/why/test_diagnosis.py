@@ -71,6 +71,11 @@ def test_what_the_service_says_is_a_cause(reason: str):
     assert cause.lines and "{" not in cause.sentence
 
 
+def test_what_a_fail_step_says_stands_there_once():
+    cause = said("Execution failed due to MSE > 6.0")
+    assert (cause.sentence, cause.lines) == ("Execution failed due to MSE > 6.0", ())
+
+
 @pytest.mark.parametrize(
     ("status", "name"),
     [("Interrupted", "aws/spot"), ("MaxRuntimeExceeded", "aws/time-limit")],
