@@ -110,11 +110,11 @@ def _curve(points: Sequence[tuple[float, float]], across: bool) -> Iterator[str]
 
 
 def shortened(text: str, longest: int) -> str:
-    """``text``, or its beginning and its end with an ellipsis between: names that people give to
-    many things differ at their end. ``longest``: characters; those of East Asia are two."""
+    """``text``, or its beginning with an ellipsis; of a name without spaces its end, too, where
+    names that programs give differ. ``longest``: characters; those of East Asia are two."""
     columns = sum(2 if east_asian_width(one) in "WF" else 1 for one in text)
     if columns <= longest:
         return text
     room = longest * len(text) // columns - 1
-    first = room * 2 // 3
-    return f"{text[:first]}…{text[first - room :]}"
+    first = room if " " in text else room * 2 // 3
+    return f"{text[:first]}…{text[len(text) - room + first :]}"

@@ -123,11 +123,15 @@ def all_described(account: Account, found: Sequence[Mapping[str, Any]]) -> list[
 
 def metrics(account: Account, package: Mapping[str, Any]) -> dict[str, float]:
     """Numbers that the package comes with: of its customer metadata, then of its ModelQuality
-    report in S3, by the path in it. What cannot be read is none."""
-    found = of_package(
-        package,
-        lambda uri: account.lately(("models report", uri), lambda: in_report(account.s3, uri), 300),
-    )
+    report in S3, by the path in it. What cannot be read is none, nor is a report that has been
+    written again since the package was registered."""
+    registered = package.get("CreationTime")
+
+    def report(uri: str) -> dict[str, float]:
+        key = ("models report", uri, registered)
+        return account.lately(key, lambda: in_report(account.s3, uri, registered), 300)
+
+    found = of_package(package, report)
     return dict(list(found.items())[:MOST])
 
 

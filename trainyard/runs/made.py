@@ -133,7 +133,8 @@ class Made:
     def _package(self, arn: str) -> dict[str, float]:
         with service_errors(f"reading model package {arn}"):
             package = self._sagemaker.describe_model_package(ModelPackageName=arn)
-        return of_package(package, lambda uri: in_report(self._s3, uri))
+        registered = package.get("CreationTime")
+        return of_package(package, lambda uri: in_report(self._s3, uri, registered))
 
 
 def _latest(job: Mapping[str, Any]) -> tuple[str, list[tuple[str, Sample]]]:

@@ -104,12 +104,16 @@ def of_package(
     return found
 
 
-def in_report(s3: Any, uri: str) -> dict[str, float]:
-    """The report's numbers; none where it is not there, too long or no JSON."""
+def in_report(s3: Any, uri: str, registered: datetime | None = None) -> dict[str, float]:
+    """The report's numbers; none where it is not there, too long or no JSON.
+
+    ``registered``: when the package was; a report that was written later is another version's.
+    """
     where = urlsplit(uri)
     try:
         answer = s3.get_object(Bucket=where.netloc, Key=where.path.lstrip("/"))
-        if answer.get("ContentLength", 0) > LONGEST:
+        written = answer.get("LastModified")
+        if answer.get("ContentLength", 0) > LONGEST or _is_later(written, registered):
             return {}
         return dict(_named(json.loads(answer["Body"].read(LONGEST))))
     except (
@@ -120,6 +124,10 @@ def in_report(s3: Any, uri: str) -> dict[str, float]:
         OverflowError,
     ):  # another account's bucket, gone, no JSON, or an integer that is no float
         return {}
+
+
+def _is_later(written: datetime | None, registered: datetime | None) -> bool:
+    return written is not None and registered is not None and written > registered + LATE
 
 
 def _named(report: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, float]]:

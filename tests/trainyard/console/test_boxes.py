@@ -10,8 +10,9 @@ from trainyard.console.boxes import shortened
     [
         ("Abalone-ModelRegister", "Abalone-ModelRegister"),
         ("Abalone-ModelRegister-RegisterModel", "Abalone-Model…erModel"),
+        ("Evaluate on held-out data", "Evaluate on held-out…"),
         ("データの前処理を行う工程その一", "データの前処…その一"),
     ],
 )
-def test_a_name_that_is_too_long_keeps_its_beginning_and_its_end(text: str, shown: str):
+def test_of_what_is_too_long_the_beginning_stays_and_of_a_name_the_end(text: str, shown: str):
     assert shortened(text, 21) == shown
