@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -10,6 +11,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from trainyard.common.errors import ServiceError
 from trainyard.service import error_code, service_errors
 from trainyard.terminal import errors as terminal
+
+AT_ONCE = 10
+"""Uploads at a time: as many connections as botocore keeps open (max_pool_connections)."""
 
 
 def ensure_bucket(s3: Any, bucket: str, region: str) -> bool:
@@ -81,6 +85,14 @@ def _upload(
         *columns, console=terminal, transient=True, disable=not terminal.is_terminal
     ) as progress:
         task = progress.add_task(prefix, total=sum(map(len, files.values())))
-        for name, body in files.items():
-            s3.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=body, **encryption)
-            progress.advance(task, len(body))
+
+        def put(name: str) -> int:
+            s3.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=files[name], **encryption)
+            return len(files[name])
+
+        pool = ThreadPoolExecutor(min(AT_ONCE, len(files)))
+        try:
+            for done in as_completed([pool.submit(put, name) for name in files]):
+                progress.advance(task, done.result())
+        finally:  # after an error, or an interrupt, no further upload begins
+            pool.shutdown(cancel_futures=True)

@@ -21,6 +21,8 @@ PRELOADED = [
     *("steps.train.job", "training.loop", "training.artifact", "training.strategies.mesh"),
     *("training.workloads.language_model.workload", "torch.distributed.pipelining"),
     "torch.distributed.checkpoint",  # FSDP2 imports it when it shards
+    *("training.begin", "training.metrics_page", "training.reports", "training.trackers"),
+    *("training.watchdog", "training.workloads.simple", "pyarrow.compute", "mimetypes"),
 ]
 """What the ranks would import one by one: seconds of a processor for each of them."""
 
