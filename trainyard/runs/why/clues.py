@@ -44,7 +44,7 @@ HARMLESS = re.compile(
 )
 """What healthy jobs log, too."""
 
-_FRAME = re.compile(r'^\s*File "[^"]*", line \d+')
+_FRAME = re.compile(r'^\s*(?:File "[^"]*", line \d+|line \d+, in \w+$)')
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ says how sure that is. Where nothing is known, that is said.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainyard.runs.why.certainty import Certainty, certainty
@@ -90,6 +91,9 @@ def diagnose(evidence: Evidence) -> Cause:
     ]
     for some, levels in order:
         if first := next((clue for clue in some if clue.level in levels), None):
+            if line := _before(first, lines):
+                what = f"what was logged before native code gave up: {line.error}"
+                return _said(evidence, line, what, "likely")
             sure = certainty(first, some, lines)
             return _told(evidence, _fullest(first, some), sure)
     if reason := _own_reason(evidence.reason):
@@ -103,6 +107,15 @@ def diagnose(evidence: Evidence) -> Cause:
     if clues:
         return _told(evidence, clues[0], "unknown")
     return _first_error(evidence) or _unknown(evidence)
+
+
+def _before(first: Clue, lines: Sequence[Line]) -> Line | None:
+    """The error that was logged just before a check of native code failed, which says no more than
+    its own expression."""
+    if first.name != "unnamed/native" or "Check failed" not in first.line.text:
+        return None
+    near = [one for one in lines[: first.number][-NEARBY:] if one.host == first.line.host]
+    return next((one for one in near if one.error and tells(one.error)), None)
 
 
 def _fullest(first: Clue, clues: list[Clue]) -> Clue:

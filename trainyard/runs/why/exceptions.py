@@ -63,7 +63,7 @@ _OF_ANOTHER = re.compile(
     r"(?i)\b(?:process(?:es)?|child(?:ren)?|commands?|subprocess|task|script|bash|sh|python3?"
     r"|rank \d+)\b.{0,80}?"
     r"(?:\bexit(?:ed|s)?\b.{0,12}\b(?:with|code|status)\b|non-?zero|\breturned code\b|return code"
-    r"|\bdied with\b)"
+    r"|\bdied with\b|\bterminated (?:with|by) signal\b)"
 )
 """What the message of a launcher's exception tells: another process has ended."""
 

@@ -24,7 +24,10 @@ _END = re.compile(
 LONGEST_OBJECT = 1 << 16
 """Characters of a line that is read as JSON."""
 
-_MESSAGE = ("message", "msg", "log", "@message", "textPayload", "event", "error", "err", "detail")
+_MESSAGE = (
+    *("message", "msg", "log", "@message", "textPayload", "event", "error", "err", "detail"),
+    "cause",  # Step Functions
+)
 _TRACE = ("exc_info", "exception", "stack", "stack_trace", "stacktrace", "stack_info", "traceback")
 _LEVEL = ("level", "levelname", "severity", "lvl", "@level", "log_level")
 

@@ -100,3 +100,12 @@ def test_of_the_service_s_own_reasons_only_one_can_be_certain():
     both = "CapacityError: x\nResourceLimitExceeded: y"
     assert diagnose(Evidence(step="", reason=both)).certainty == "likely"
     assert diagnose(Evidence(step="", reason="CapacityError: x")).certainty == "certain"
+
+
+def test_what_was_logged_before_native_code_gave_up_is_told_and_only_likely() -> None:
+    told = logged(
+        "ERROR: the record at 12 is shorter than its header says\n"
+        "F0801 12:00:00.000 7 reader.cc:31] Check failed: size == want (3 vs. 9)\n"
+    )
+    assert "shorter than its header" in told.sentence
+    assert told.certainty == "likely"
