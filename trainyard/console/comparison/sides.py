@@ -123,7 +123,7 @@ def _read(here: Account, name: str, snapshot: Snapshot) -> Side:
     known = parameters(document, listed)
     begun = {step.name: step for step in snapshot.steps}
     jobs = {step.name: described(here, step) for step in snapshot.steps}
-    own = _own(execution, begun.values())
+    own = names_of(execution, begun.values())
     works = {
         one.name: _work(one, begun.get(one.name), known, jobs.get(one.name, {}), own)
         for one in steps_of(document.get("Steps"))
@@ -135,7 +135,7 @@ def _read(here: Account, name: str, snapshot: Snapshot) -> Side:
         run=dict(_of_run(snapshot, own)),
         parameters=_group(parameter_fields(known), own),
         times=_times(snapshot),
-        costs=_costs(here, begun, jobs),
+        costs=costs_of(here, begun, jobs),
         metrics=metrics(here, works),
     )
 
@@ -196,7 +196,7 @@ def _described(here: Account, api: str, name: str) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
 
 
-def _own(execution: str, begun: Any) -> dict[str, str]:
+def names_of(execution: str, begun: Any) -> dict[str, str]:
     """What only this run has in its texts → what stands for it."""
     found = {execution: EXECUTION}
     for step in begun:
@@ -272,7 +272,8 @@ def _prices(here: Account) -> Prices:
     return here.lately("compare: prices", lambda: load(here.sagemaker.meta.region_name), LONG)
 
 
-def _costs(here: Account, begun: Mapping[str, Step], jobs: Mapping[str, Any]) -> Group:
+def costs_of(here: Account, begun: Mapping[str, Step], jobs: Mapping[str, Any]) -> Group:
+    """USD of the run and of its steps, by their titles; of a step without a price nothing."""
     found: dict[str, float | None] = {}
     for name, step in begun.items():
         kind = (step.job or ("", ""))[0]
