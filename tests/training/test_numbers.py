@@ -108,6 +108,7 @@ def test_a_wrong_step_is_named_late_and_never_saved(root, train, settings, saved
         train(other, **({"max_steps": 30, "validation_interval": 50, "micro_batch": 4} | settings))
     message = (other / "output/failure").read_text()
     assert message.startswith(f"loss is nan at step {number} on rank 0, in the samples at")
+    assert "nothing is saved: lower learning_rate" in message
     found = sorted(int(p.parent.name[5:]) for p in other.glob("checkpoints/*/*/complete.json"))
     assert found == saved
     assert not (other / "model").exists()
