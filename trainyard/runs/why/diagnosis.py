@@ -95,7 +95,7 @@ def diagnose(evidence: Evidence) -> Cause:
                 what = f"what was logged before native code gave up: {line.error}"
                 return _said(evidence, line, what, "likely")
             sure = certainty(first, some, lines)
-            return _told(evidence, _fullest(first, some), sure)
+            return _told(evidence, _fullest(first, clues), sure)
     if reason := _own_reason(evidence.reason):
         return _quoted(evidence, reason)
     numbers = {clue.number for clue in clues}
@@ -119,9 +119,10 @@ def _before(first: Clue, lines: Sequence[Line]) -> Line | None:
 
 
 def _fullest(first: Clue, clues: list[Clue]) -> Clue:
-    """The first one, or of the next lines that say the same the first that says more of it."""
-    near = (one for one in clues if first.number < one.number <= first.number + FURTHER)
-    more = (one for one in near if one.name == first.name and one.says)
+    """The first one, or of the lines around it that say the same the first that says more of it."""
+    near = (one for one in clues if abs(one.number - first.number) <= FURTHER)
+    same = (one for one in near if one.name == first.name and one.level != "consequence")
+    more = (one for one in same if one.says and (one.is_exact or not first.is_exact))
     return first if first.says else next(more, first)
 
 

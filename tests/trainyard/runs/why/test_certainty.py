@@ -109,3 +109,15 @@ def test_what_was_logged_before_native_code_gave_up_is_told_and_only_likely() ->
     )
     assert "shorter than its header" in told.sentence
     assert told.certainty == "likely"
+
+
+def test_a_line_before_it_that_says_the_same_tells_what_it_was() -> None:
+    told = logged(
+        "/usr/bin/env: 'python3.9': No such file or directory\nAlgorithmError: Exit Code: 127\n"
+    )
+    assert (told.name, told.certainty) == ("program/entry-point", "likely")
+    assert "(python3.9)" in told.sentence
+
+
+def test_a_stale_file_handle_is_a_lost_file_system() -> None:
+    assert logged(traced("OSError: [Errno 116] Stale file handle")).name == "aws/file-system"
