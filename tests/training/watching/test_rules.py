@@ -4,6 +4,7 @@ import copy
 import json
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from training.metric_line import METRICS
 from training.watching.__main__ import parsed
 from training.watching.rule import Plan
 from training.watching.rules import RULES
+from training.watching.rules.loss_not_falling import falls_steadily, underway
+from training.watching.rules.step_outliers import moments, throughout
 from training.watching.settings import read_watching
 from training.watching.watcher import Watcher, over
 from trainyard.common.errors import TrainingError
@@ -43,6 +46,54 @@ def test_a_rule_speaks_once_of_what_it_looks_for(rule):
 @given(st.integers(0, 2**32 - 1), st.floats(0.001, 0.15), st.integers(30, 300))
 def test_none_speaks_of_a_healthy_training(seed, noise, lines):
     assert said(healthy(lines, seed, noise)) == []
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e-2), st.integers(40, 200))
+def test_a_loss_that_falls_slowly_falls_and_its_mirror_image_rises(seed, fall, lines):
+    """By a share of its size in all, with noise of as much: 40 lines show it by ten errors."""
+    random = np.random.default_rng(seed)
+    losses = [4 * (1 - fall * (n + random.uniform(-0.5, 0.5) * 10) / lines) for n in range(lines)]
+    assert falls_steadily(losses)
+    assert not falls_steadily(losses[::-1]) and not falls_steadily([losses[0]] * lines)
+    told = [{"step": n, "loss": loss} for n, loss in enumerate(losses, 1)]
+    assert said(told) == []
+
+
+@given(st.floats(1e-5, 1e-3), st.integers(1, 10**6))
+def test_a_flat_loss_is_said_once_the_weights_have_moved_far_enough_or_never_will(ratio, steps):
+    lines = [{"step": 1, "update_ratio": ratio}, {"step": steps, "update_ratio": ratio}]
+    assert underway(lines, 0.1, 0) == (ratio * steps < 0.1)
+    assert not underway(lines, 0.1, int(0.001 / ratio))
+    assert not underway([line | {"update_ratio": 1e-9} for line in lines], 0.1, 0)
+    assert not underway([{"step": 1}, {"step": steps}], 0.1, 0)
+
+
+def test_a_flat_loss_waits_for_the_weights():
+    flat = WRONG["loss_not_falling"]()
+    for ratio, expected in ((3e-4, []), (1e-2, ["loss_not_falling"]), (1e-9, ["loss_not_falling"])):
+        lines = [line | ({"update_ratio": ratio} if "loss" in line else {}) for line in flat]
+        assert said(lines) == expected
+
+
+@given(st.sets(st.integers(0, 99)))
+def test_lines_that_follow_each_other_are_one_moment(places):
+    where = sorted(places)
+    assert moments(where) == len(places - {place + 1 for place in places})
+    assert throughout(where, 100) == all(
+        any(25 * part <= place < 25 * (part + 1) for place in where) for part in range(4)
+    )
+
+
+@pytest.mark.parametrize(
+    "busy", [range(40, 60), range(40, 60, 2), (*range(20, 26), *range(80, 90))]
+)
+def test_a_busy_moment_of_a_machine_is_no_outlier(busy):
+    lines = healthy()
+    for line in lines:
+        if "loss" in line and line["step"] in busy:
+            line["step_seconds"] = 10.0
+    assert "step_outliers" not in said(lines)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -2,15 +2,17 @@
 
 The loss of a line is one step's, and so is noise. That it does not fall is said when its fall is
 not to be seen in the noise and one of ``share`` would be: both by the standard error of a
-difference of means. So it takes the longer the noisier the loss is, and a slow training is not
-taken for a dead one. A plateau is no fault: a training that has learned something may end on one,
-and a fine-tuning begin on one, of which it is said only that the loss has risen. A loss that is not
-meant to fall (of a generator and its critic, of a policy) is not for this rule: ``action: off``.
+difference of means. So it takes the longer the noisier the loss is. A slow training is not taken
+for a dead one: a trend that falls, however slowly, is a fall, and nothing is said before the
+weights were moved far enough that the loss should show it, unless they do not move at all. A
+plateau is no fault: a training that has learned something may end on one, and a fine-tuning begin
+on one, of which it is said only that the loss has risen. A loss that is not meant to fall (of a
+generator and its critic, of a policy) is not for this rule: ``action: off``.
 """
 
 from itertools import pairwise
 from math import sqrt
-from statistics import fmean, stdev
+from statistics import fmean, linear_regression, stdev
 
 from pydantic import Field, FiniteFloat
 
@@ -25,6 +27,12 @@ EARLY, LATE = 60, 400
 SURE = 3.0
 """Standard errors above which a fall is seen, and up to which one is possible: at every line it is
 asked again, and what is two errors off comes by chance."""
+
+STILL = 6e-8
+"""‖update‖ / ‖weights‖ that float32 rounds away: with less there is nothing to wait for."""
+
+NEVER = 2**-9
+"""And with so little over all planned steps: bfloat16 rounds it away."""
 
 RISING = (
     "lower learning_rate or warm up longer, and look at the samples of those steps; the checkpoint "
@@ -46,6 +54,11 @@ class LossNotFalling(RuleSettings):
     share: FiniteFloat = Field(default=0.02, gt=0, lt=1)
     """Share of its first value that the loss would have to have fallen by."""
 
+    moved: FiniteFloat = Field(default=0.1, ge=0)
+    """Sum of ‖update‖ / ‖weights‖ over the steps, of the median matrix, before which a loss that
+    does not fall is no finding: a hundred steps at the usual 1e-3. Counts where the lines have
+    it."""
+
     rise: FiniteFloat = Field(default=0.05, gt=0)
     """Share by which the loss may be above its first value, while each of the last lines is, by
     more than its noise. (Debugger's increase_threshold_percent is 5 %, too.)"""
@@ -63,7 +76,7 @@ def check(history: History, settings: LossNotFalling, plan: Plan) -> Finding | N
     late = [line["loss"] for line in lines[-count:]]
     found = _above(lines[0]["loss"], late, settings, plan)
     if found is None and not plan.fine_tuning:
-        found = _not_fallen(lines, settings)
+        found = _not_fallen(lines, settings, plan)
     if found or len(lines) % (count // 2):  # all blocks are looked through: not each time
         return found
     return _risen([line["loss"] for line in lines], settings)
@@ -92,13 +105,17 @@ def _noise(values: list[float]) -> float:
     return sqrt(fmean((a - b) ** 2 for a, b in pairwise(values)) / 2)
 
 
-def _not_fallen(lines: list[Line], settings: LossNotFalling) -> Finding | None:
+def _not_fallen(lines: list[Line], settings: LossNotFalling, plan: Plan) -> Finding | None:
     """The share that the loss fell by, where that is too little for certain."""
     count = len(lines) // 2
     early = [line["loss"] for line in lines[: min(count, EARLY)]]
     late = [line["loss"] for line in lines[-min(count, LATE) :]]
     falls = [_fall(one, late) for one in (early[:FIRST], early)]
     if any(fall >= SURE * error for fall, error in falls):
+        return None
+    if underway(lines, settings.moved, plan.max_steps) or falls_steadily(
+        [line["loss"] for line in lines[-LATE:]]
+    ):
         return None
     fall, error = falls[-1]
     first = abs(fmean(early)) or 1.0
@@ -113,6 +130,24 @@ def _not_fallen(lines: list[Line], settings: LossNotFalling) -> Finding | None:
         "see that labels belong to their samples and that weights are trained at all "
         "(freeze, dead updates); else raise or lower learning_rate by a factor of ten",
     )
+
+
+def underway(lines: list[Line], enough: float, planned: int) -> bool:
+    """Whether the weights move, and are not yet where the loss should show it."""
+    ratios = [line["update_ratio"] for line in lines if "update_ratio" in line]
+    if not ratios or max(ratios) < STILL or max(ratios) * planned < NEVER * (planned > 0):
+        return False
+    return fmean(ratios) * (lines[-1]["step"] - lines[0]["step"] + 1) < enough
+
+
+def falls_steadily(losses: list[float]) -> bool:
+    """Whether the slope of a straight line through them is below 0, by ``SURE`` standard errors."""
+    if len(losses) < 3:
+        return False
+    slope, begin = linear_regression(range(len(losses)), losses)
+    left = sum((loss - begin - slope * at) ** 2 for at, loss in enumerate(losses))
+    spread = len(losses) * (len(losses) ** 2 - 1) / 12
+    return slope < -SURE * sqrt(left / (len(losses) - 2) / spread)
 
 
 def _fall(early: list[float], late: list[float]) -> tuple[float, float]:

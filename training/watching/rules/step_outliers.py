@@ -2,8 +2,10 @@
 
 Debugger counts steps beyond three standard deviations, ten of them; but outliers widen the very
 deviation. Here it is times the median, and what they cost counts besides: of outliers that cost
-nothing nobody need hear. Saving a checkpoint is not counted, and a step of longer samples may take
-longer in proportion: what is usual is for its units.
+nothing nobody need hear. Outliers in lines that follow each other are one moment, in which the
+machine was busy with something else; a fault of the training or of its machine comes again and
+again, so moments are counted, and wanted in each part of the window. Saving a checkpoint is not
+counted, and a step of longer samples may take longer in proportion: what is usual is for its units.
 """
 
 from itertools import pairwise
@@ -19,6 +21,9 @@ LINES = 100
 LEAST = 20
 """Without which it is not known what is usual."""
 
+PARTS = 4
+"""Equal parts of those lines, each of which has to have an outlier."""
+
 
 class StepOutliers(RuleSettings):
     """Single steps take many times as long as the others, and cost time."""
@@ -28,7 +33,8 @@ class StepOutliers(RuleSettings):
     more units than is usual, so many times the more."""
 
     count: int = Field(default=10, ge=1)
-    """Outliers among the last 100 lines. (Debugger's n_outliers is 10, too.)"""
+    """Outliers among the last 100 lines; of those that follow each other one counts. (Debugger's
+    n_outliers is 10, too.)"""
 
     share: FiniteFloat = Field(default=0.2, gt=0, lt=1)
     """Share of the time that they cost in all."""
@@ -51,13 +57,17 @@ def check(history: History, settings: StepOutliers, plan: Plan) -> Finding | Non
     if len(taken) < LEAST:
         return None
     usual, units = median(step for step, _, _ in taken), median(units for _, _, units in taken)
-    over = [
-        (step - usual * more) * steps
-        for step, steps, held in taken
-        if step > settings.times * usual * (more := max(1.0, held / units) if units else 1.0)
-    ]
+    over: list[float] = []
+    where: list[int] = []
+    for at, (step, steps, held) in enumerate(taken):
+        more = max(1.0, held / units) if units else 1.0
+        if step > settings.times * usual * more:
+            over.append((step - usual * more) * steps)
+            where.append(at)
     share = sum(over) / (sum(step * steps for step, steps, _ in taken) or 1.0)
-    if len(over) < settings.count or share < settings.share or sum(over) < settings.seconds:
+    if share < settings.share or sum(over) < settings.seconds:
+        return None
+    if moments(where) < settings.count or not throughout(where, len(taken)):
         return None
     return Finding(
         share,
@@ -67,6 +77,16 @@ def check(history: History, settings: StepOutliers, plan: Plan) -> Finding | Non
         "see which part of a step it is (data_seconds, communication_seconds, …), and look at what "
         "else runs on the machines; profile_steps records a trace",
     )
+
+
+def moments(where: list[int]) -> int:
+    """How many runs of consecutive places there are in these, which rise."""
+    return sum(1 for at, place in enumerate(where) if not at or place > where[at - 1] + 1)
+
+
+def throughout(where: list[int], lines: int) -> bool:
+    """Whether each of the ``PARTS`` of so many lines has one of these places."""
+    return len({place * PARTS // lines for place in where}) == PARTS
 
 
 RULE = Rule(StepOutliers, check)
