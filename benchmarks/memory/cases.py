@@ -145,21 +145,6 @@ PUBLISHED = (
         note="compiled and with asynchronous TP there, simulated as eager",
     ),
     Case(
-        shape="405B",
-        world=512,
-        accumulation=32,
-        settings={
-            "micro_batch": 1,
-            "tensor_parallel": 8,
-            "pipeline_parallel": 8,
-            **FULL,
-            **FLOAT8,
-        },
-        published=82.5,
-        source=TORCHTITAN,
-        note="compiled and with asynchronous TP there, simulated as eager",
-    ),
-    Case(
         shape="8B",
         world=32,
         settings={"micro_batch": 1, **SELECTIVE},
@@ -172,9 +157,7 @@ PUBLISHED = (
 """The rows of published memory whose features run here."""
 
 ELSEWHERE = {
-    "torchtitan 405B, 32,768 tokens and more": (
-        "nothing; each takes half an hour of a processor, and nobody has spent it"
-    ),
+    "torchtitan 405B, all rows": "nothing: each takes half an hour of a processor, not spent yet",
     "SimuMax B200, 70b and 405b with layers cut": (
         "16-bit weights beside float32 masters, and ZeRO-1's sharded optimizer under TP"
     ),
