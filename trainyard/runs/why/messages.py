@@ -13,7 +13,7 @@ graph's node before it."""
 
 _OPENS = re.compile(r"(?:^|:)\s*$")
 _NO_MESSAGE = re.compile(
-    r"^\W*$|^File \"|^\d+ root error|^Detected at node|^Traceback|^\W*$|^(?:return|raise|await) "
+    r"^\W*$|^File \"|^\d+ root error|^Detected at node|^Traceback|^(?:return|raise|await) "
     r"|^\[\[\{\{node"
 )
 """Lines of a message that tell nothing: rules, frames, headings."""
