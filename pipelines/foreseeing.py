@@ -267,6 +267,7 @@ def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
         "tensor": loop.tensor_parallel,
         "sequence_parallel": loop.sequence_parallel and loop.tensor_parallel > 1,
         "async_tp": loop.async_tensor_parallel,
+        "float8_gather": loop.float8_all_gather,
         "pipeline": loop.pipeline_parallel,
         "interleave": loop.stages // loop.pipeline_parallel,
         "context": loop.context_parallel,

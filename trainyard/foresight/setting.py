@@ -103,6 +103,10 @@ class Setting(BaseModel):
     precision: Literal["fp32", "bf16", "fp16", "fp8"] = "bf16"
     """Of the matrix products; also "bfloat16", "float8" …"""
 
+    float8_gather: bool = False
+    """Whether FSDP gathers the blocks' weights in 8 bits (torchao's float8 all-gather). It is of
+    precision fp8 with shard full, and changes nothing elsewhere."""
+
     gradient_dtype: Literal["fp32", "bf16", "fp16"] | None = None
     """In which gradients are kept. Left out: float32, or 16 bits with weights that are kept in
     nothing else."""

@@ -103,7 +103,11 @@ def data(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
     full = setting.shard == "full"
     shared = setting.sharded_over
     times = 1 if setting.pipeline > 1 else setting.accumulation
-    volume = (held * (1 + full) + trained) * width * times
+    sent = held * width
+    if full and setting.float8_gather and setting.precision == "fp8":
+        blocks = block.parameters * block.count / (setting.tensor * setting.pipeline)
+        sent -= (width - 1) * blocks  # norms, a ten-thousandth of them, stay in 16 bits
+    volume = (sent * (1 + full) + trained * width) * times
     hops = (2 + full) * block.count / setting.pipeline * times * (shared - 1)
     between = _between(setting, 2 * trained * width / shared, ranks // shared)
     return DataTraffic(_ring(setting, volume, shared), between, hops)

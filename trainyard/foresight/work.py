@@ -120,7 +120,7 @@ class Work:
     """Logarithm of how many there are."""
 
     flops: float = 0.0
-    """Of a token, by 6N + 12·L·h·s: for MFU."""
+    """Of a token, by 6N + 12·L·h·s, without the gradients that frozen weights have not: for MFU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def of(setting: Setting, shapes: Shapes | None = None) -> Work:
     tokens = setting.micro_batch * model.sequence / setting.context
     passes = path.blocks * (3 + again)
     work = Work(
-        flops=3 * model.matmul_flops + 3 * model.attention_flops,
+        flops=_needed(model),
         few=1000 / tokens,
         passes=passes,
         messages=2 * passes if setting.tensor > 1 else 0.0,
@@ -166,6 +166,17 @@ def of(setting: Setting, shapes: Shapes | None = None) -> Work:
     _communicate(work, setting, model, block, path.blocks * tokens)
     _update(work, setting, model)
     return work
+
+
+def _needed(model: Shapes) -> float:
+    """Operations of a token: a frozen weight is multiplied forward and for its input's gradient,
+    and not for its own."""
+    frozen = sum(
+        unit.matmul_flops * unit.count * (1 - unit.trained / unit.parameters)
+        for unit in model.units
+        if unit.parameters
+    )
+    return 3 * model.matmul_flops + 3 * model.attention_flops - frozen
 
 
 def _again(setting: Setting) -> float:
