@@ -97,6 +97,8 @@ LINES = {
     "dataloader's workers are out of shared memory.": "memory/shm",
     "OSError: [Errno 28] No space left on device: '/opt/ml/checkpoints/step-100'": "memory/disk",
     "OSError: [Errno 24] Too many open files": "memory/too-many-files",
+    "Exception No valid triton configs. OutOfMemoryError: out of resource: triton_mm Required: "
+    "114688 Hardware limit:101376": "program/compile",
     "RuntimeError: CUDA error: device-side assert triggered": "hardware/assert",
     "RuntimeError: CUDA error: uncorrectable ECC error encountered": "hardware/ecc",
     "ModuleNotFoundError: No module named 'flash_attn'": "program/module",
