@@ -88,7 +88,8 @@ def search(first: Candidate, region: str, sagemaker: Any = None) -> Search:
         else:
             why = f"there are none of {name}; there are of {', '.join(sorted(known))}"
     except ServiceError as error:
-        why = f"{error} (it takes the permission sagemaker:{OPERATION} on *)"
+        denied = "AccessDenied" in str(error)
+        why = f"{error}" + (f"; allow sagemaker:{OPERATION} on *" if denied else "")
     plans.sort(key=lambda one: float("inf") if one.fee is None else one.fee)
     return Search(
         instance_type=name,
