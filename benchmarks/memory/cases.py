@@ -76,73 +76,51 @@ SELECTIVE = {"activation_checkpointing": "selective"}
 FULL = {"activation_checkpointing": "full"}
 FLOAT8 = {"float8": "tensorwise", "float8_all_gather": True}
 
-TORCHTITAN = "torchtitan, benchmarks/*.md, H100 96 GB; the reserved maximum over the ranks"
+
+def _torchtitan(shape: str, world: int, published: float, note: str = "", **given: Any) -> Case:
+    """A row of torchtitan's tables; ``note``: how it ran there, where that is not so here."""
+    return Case(
+        shape=shape,
+        world=world,
+        published=published,
+        source="torchtitan, benchmarks/*.md, H100 96 GB; the reserved maximum over the ranks",
+        note=note and f"{note} there, simulated as eager",
+        **given,
+    )
+
 
 PUBLISHED = (
-    Case(
-        shape="8B",
-        world=8,
-        settings={"micro_batch": 2, **SELECTIVE},
-        published=82.4,
-        source=TORCHTITAN,
+    _torchtitan("8B", 8, 82.4, settings={"micro_batch": 2, **SELECTIVE}),
+    _torchtitan(
+        "8B", 8, 77.0, "compiled", settings={"micro_batch": 2, **SELECTIVE, "compile": True}
     ),
-    Case(
-        shape="8B",
-        world=8,
-        settings={"micro_batch": 2, **SELECTIVE, "compile": True},
-        published=77.0,
-        source=TORCHTITAN,
-        note="compiled there, simulated as eager",
+    _torchtitan(
+        "8B", 128, 62.0, "compiled", settings={"micro_batch": 2, **SELECTIVE, "compile": True}
     ),
-    Case(
-        shape="8B",
-        world=128,
-        settings={"micro_batch": 2, **SELECTIVE, "compile": True},
-        published=62.0,
-        source=TORCHTITAN,
-        note="compiled there, simulated as eager",
-    ),
-    Case(
-        shape="8B",
-        world=8,
-        settings={"micro_batch": 2, **SELECTIVE, **FLOAT8},
-        published=76.8,
-        source=TORCHTITAN,
-        note="compiled there, simulated as eager",
-    ),
-    Case(
-        shape="8B",
-        world=8,
+    _torchtitan("8B", 8, 76.8, "compiled", settings={"micro_batch": 2, **SELECTIVE, **FLOAT8}),
+    _torchtitan(
+        "8B",
+        8,
+        84.2,
+        "compiled",
         settings={"micro_batch": 1, "context_parallel": 2, **FULL, **FLOAT8},
         model={"context_length": 65536},
-        published=84.2,
-        source=TORCHTITAN,
-        note="compiled there, simulated as eager",
     ),
-    Case(
-        shape="8B",
-        world=8,
+    _torchtitan(
+        "8B",
+        8,
+        84.0,
+        "compiled",
         settings={"micro_batch": 1, "context_parallel": 4, **FULL, **FLOAT8},
         model={"context_length": 131072},
-        published=84.0,
-        source=TORCHTITAN,
-        note="compiled there, simulated as eager",
     ),
-    Case(
-        shape="8B",
-        world=128,
-        settings={"micro_batch": 2, **SELECTIVE, **FLOAT8},
-        published=61.8,
-        source=TORCHTITAN,
-        note="compiled there, simulated as eager",
-    ),
-    Case(
-        shape="70B",
-        world=256,
+    _torchtitan("8B", 128, 61.8, "compiled", settings={"micro_batch": 2, **SELECTIVE, **FLOAT8}),
+    _torchtitan(
+        "70B",
+        256,
+        67.6,
+        "compiled and with asynchronous TP",
         settings={"micro_batch": 16, "tensor_parallel": 8, **FULL, **FLOAT8},
-        published=67.6,
-        source=TORCHTITAN,
-        note="compiled and with asynchronous TP there, simulated as eager",
     ),
     Case(
         shape="8B",

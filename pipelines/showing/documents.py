@@ -39,8 +39,9 @@ def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
         return {}
     values: dict[str, list[float]] = {one.name: [] for one in known}
     for line in execution.all_lines(steps["Train"]):
-        for name, value in (one.values if (one := found(known, line)) else {}).items():
-            values[name].append(value)
+        if one := found(known, line):
+            for name, value in one.values.items():
+                values[name].append(value)
     return {name: some for name, some in values.items() if some}
 
 

@@ -9,10 +9,12 @@ Exit status 0: a cause is named; 2: nothing that is known says why; 1: an error,
 """
 
 import json
+import os
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -26,6 +28,9 @@ from trainyard.runs.why.showing import print_cause
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline
 
 UNKNOWN = 2
+
+LONGEST = 16 << 20
+"""Bytes of a text that are looked at, from its end: a first cause is not far from it."""
 
 
 def main(
@@ -58,8 +63,28 @@ def _is_known(cause: Cause) -> bool:
 
 
 def _read(path: Path) -> str:
+    """The file's text; of a long one its end, which is said on standard error."""
     try:
-        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
+            end, skipped = _end(file)
     except OSError as error:
         raise TrainyardError(f"--text {path}: {error.strerror}") from None
-    return raw.decode("utf-8", "backslashreplace")
+    if skipped:
+        first, newline, rest = end.partition(b"\n")
+        end = rest if newline else first
+        print(f"--text {path}: only its last {LONGEST >> 20} MiB are looked at", file=sys.stderr)
+    return end.decode("utf-8", "backslashreplace")
+
+
+def _end(file: BinaryIO) -> tuple[bytes, bool]:
+    """(the last ``LONGEST`` bytes, whether there are others before them)."""
+    if file.seekable():
+        before = max(0, file.seek(0, os.SEEK_END) - LONGEST)
+        file.seek(before)
+        return file.read(), before > 0
+    kept = b""
+    skipped = False
+    while read := file.read(LONGEST):
+        skipped = skipped or len(kept) + len(read) > LONGEST
+        kept = (kept + read)[-LONGEST:]
+    return kept, skipped

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from rich.console import RenderableType
 
 from trainyard.common.errors import RecipeError, TrainyardError
 from trainyard.common.nearest import nearest
@@ -158,18 +157,20 @@ def tell(advice: Advice, as_text: bool, plot: Path | None, plans: bool) -> None:
     """
     if plot is not None:
         _draw(advice, plot)
-    told = as_json(advice)
-    parts: list[RenderableType] = [picture(advice)]
+    found = None
     if plans and advice.ranked:
         from trainyard.foresight import training_plans  # loads boto3
 
         found = training_plans.search(advice.ranked[0], advice.question.region)
-        told["training_plans"] = training_plans.as_json(found)
-        parts += training_plans.picture(found)
     if as_text:
+        told = as_json(advice)
+        if found is not None:
+            told["training_plans"] = training_plans.as_json(found)
         print(json.dumps(told, indent=1))
-    else:
-        for part in parts:
+        return
+    console.print(picture(advice), highlight=False, markup=False)
+    if found is not None:
+        for part in training_plans.picture(found):
             console.print(part, highlight=False, markup=False)
 
 

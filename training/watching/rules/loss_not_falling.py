@@ -135,7 +135,7 @@ def _not_fallen(lines: list[Line], settings: LossNotFalling, plan: Plan) -> Find
 def underway(lines: list[Line], enough: float, planned: int) -> bool:
     """Whether the weights move, and are not yet where the loss should show it."""
     ratios = [line["update_ratio"] for line in lines if "update_ratio" in line]
-    if not ratios or max(ratios) < STILL or max(ratios) * planned < NEVER * (planned > 0):
+    if not ratios or max(ratios) < STILL or planned and max(ratios) * planned < NEVER:
         return False
     return fmean(ratios) * (lines[-1]["step"] - lines[0]["step"] + 1) < enough
 

@@ -57,23 +57,22 @@ def check(history: History, settings: StepOutliers, plan: Plan) -> Finding | Non
     if len(taken) < LEAST:
         return None
     usual, units = median(step for step, _, _ in taken), median(units for _, _, units in taken)
-    over: list[float] = []
-    where: list[int] = []
+    over: dict[int, float] = {}
     for at, (step, steps, held) in enumerate(taken):
         more = max(1.0, held / units) if units else 1.0
         if step > settings.times * usual * more:
-            over.append((step - usual * more) * steps)
-            where.append(at)
-    share = sum(over) / (sum(step * steps for step, steps, _ in taken) or 1.0)
-    if share < settings.share or sum(over) < settings.seconds:
+            over[at] = (step - usual * more) * steps
+    cost = sum(over.values())
+    share = cost / (sum(step * steps for step, steps, _ in taken) or 1.0)
+    if share < settings.share or cost < settings.seconds:
         return None
-    if moments(where) < settings.count or not throughout(where, len(taken)):
+    if moments([*over]) < settings.count or not throughout([*over], len(taken)):
         return None
     return Finding(
         share,
         settings.share,
         f"{len(over)} of the last {len(taken)} lines have steps of more than {settings.times:g} "
-        f"times the usual {usual:.3g} s; {sum(over):.3g} s, {share:.0%} of the time, go there",
+        f"times the usual {usual:.3g} s; {cost:.3g} s, {share:.0%} of the time, go there",
         "see which part of a step it is (data_seconds, communication_seconds, …), and look at what "
         "else runs on the machines; profile_steps records a trace",
     )
