@@ -138,6 +138,8 @@ def _first_error(evidence: Evidence) -> Cause | None:
         what = "the first line that states a failure"
         return _said(evidence, line, f"{what}: {line.bare.strip()}", "likely")
     what = "no known cause; the first line that speaks of a failure"
+    if len(evidence.lines) == 1 and not telling:
+        what, telling = "no known cause; all that is said", [*evidence.lines]
     line = next(iter(telling), None)
     return _said(evidence, line, f"{what}: {line.bare.strip()}", "unknown") if line else None
 

@@ -11,7 +11,7 @@ NAMED = re.compile(
     r"(?:^|[\s|\]\"'])(?P<kind>(?:\w+\.)*(?:[A-Z]\w*(?:Errors?|Exceptions?|Expired|Timeout"
     r"|NotFound|Denied|Failure|Exceeded|Refused|Unavailable)|Exception)"
     r"|(?:(?<=^)|(?<=ERROR ))(?:[a-z_]\w*\.)+[A-Z][A-Za-z]*[a-z]\w*)"
-    r"(?: \(see above for traceback\))?: {1,2}(?P<message>\S.*)$"
+    r"(?: \(see above for traceback\))?(?:: {1,2}|(?<=Error):)(?P<message>\S.*)$"
 )
 _BARE = re.compile(
     r"^(?:(?:Exception|Error)(?: type| class| has occurred)?: +)?"

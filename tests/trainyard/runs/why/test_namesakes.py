@@ -1,0 +1,71 @@
+"""Texts that look like a cause's and have another: of thousands of messages that libraries raise
+(torch, transformers, DeepSpeed, NCCL, …), those that a signature took for its own."""
+
+import pytest
+
+from trainyard.runs.why.diagnosis import diagnose
+from trainyard.runs.why.evidence import of_text
+
+NAMESAKES = {
+    "io.UnsupportedOperation: not readable": "aws/zone",
+    "NoSuchEntityException: Policy arn:aws:iam::1:policy/p does not exist": "aws/role",
+    "requests.exceptions.InvalidHeader: Header value must be str or bytes": "program/damaged",
+    "_pickle.UnpicklingError: Unsupported operand 149": "program/damaged",
+    "premature.ParserError: premature end-of-expression in 'x +'": "program/damaged",
+    "IsADirectoryError: Expected file but found directory at 'out'": "program/file",
+    "PermissionError: Missing SageMaker permissions: sagemaker:DescribeCluster required": (
+        "program/permission-of-file"
+    ),
+    "huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach x: offline mode is enabled.": (
+        "program/network"
+    ),
+    "ValueError: FSDP2 mapping failed (missing: lm_head.weight)": "aws/ping",
+    "ValueError: At least one input sequence is required.": "program/channel",
+    "ValueError: Invalid token nesting": "program/hub",
+    "ValueError: Cannot write manifest for table version: 3": "aws/image",
+    "ImportError: import error in used: m": "ranks/port",
+    "jmespath.exceptions.UnknownFunctionError: Unknown function: x()": "aws/function",
+    "RuntimeError: NET/OFI Failed to read device property file 7": "aws/property",
+    "RuntimeError: Mismatched NCCL version detected : rank 0 version 22703": "ranks/mismatch",
+    "ValueError: Default process group has not been initialized": "ranks/rendezvous",
+}
+
+
+@pytest.mark.parametrize(("text", "other"), NAMESAKES.items(), ids=NAMESAKES.values())
+def test_what_another_cause_is_called_by_is_not_taken_for_it(text: str, other: str):
+    frames = (
+        'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    run()\n'
+    )
+    assert diagnose(of_text(frames + text)).name != other
+    assert diagnose(of_text(text)).name != other
+
+
+def test_the_file_that_a_program_misses_is_named_in_its_own_words():
+    told = diagnose(of_text("FileNotFoundError: YAML file not found: prod.yaml"))
+    assert "YAML file not found: prod.yaml" in told.sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "says"),
+    [
+        ("ValueError:the outputs are NaN, stopping", "program/not-finite", "not finite"),
+        ("The /scratch directory has run out of space.", "memory/disk", "disk"),
+        ("IndexError: index 0 is out of bounds for axis 0 with size 0", "exception", "size 0"),
+        ("io.UnsupportedOperation: not readable", "exception", "not readable"),
+        ("a:1:2 [0] NCCL WARN NCCL version mismatch with rank 3", "ranks/nccl-versions", "NCCL"),
+        (
+            "libfabric:7:1::efa:cq:open():9<warn> Unable to open: Cannot allocate memory",
+            "ranks/efa",
+            "EFA",
+        ),
+        ("ConnectionError:hub is away", "exception", "hub is away"),
+        ("The docker daemon is gone for good.", "error", "daemon is gone"),
+    ],
+)
+def test_what_a_short_text_says_is_told(text: str, name: str, says: str):
+    frames = (
+        'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    run()\n'
+    )
+    is_raised = name in ("exception", "program/not-finite")
+    told = diagnose(of_text(frames + text if is_raised else text))
+    assert (told.name, says in told.sentence) == (name, True), told.sentence
