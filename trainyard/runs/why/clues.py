@@ -143,7 +143,8 @@ def known(
         is_code = who in frames and line.bare.startswith("    ")
         (frames.add if _FRAME.match(line.bare) else frames.discard)(who)
         if not is_code and who not in frames and not HARMLESS.search(line.text):
-            if found := recognised(line.stated):
+            one = exceptions.get(number)
+            if found := recognised(line.stated, one.within if one else ""):
                 yield _clue(number, line, found, exceptions)
 
 

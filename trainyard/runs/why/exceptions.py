@@ -100,6 +100,9 @@ class Raised:
     place: str
     """``train.py:42``, the innermost line that is no library's; empty where there is none."""
 
+    within: str = ""
+    """The innermost frame: its file and, behind a colon, its line of code."""
+
     is_of_a_library: bool = False
     """Whether its innermost frame is a library's, which says so in words of its own."""
 
@@ -175,6 +178,9 @@ class _Reading:
     innermost: str = ""
     """What the innermost frame is of: ``library``, ``own``, or empty where there is none."""
 
+    file: str = ""
+    """The innermost frame's."""
+
     code: str = ""
     """The innermost frame's line of code."""
 
@@ -233,7 +239,7 @@ def raised(lines: Sequence[Line]) -> Iterator[Raised]:
 
 def _begin(reading: _Reading, text: str) -> None:
     """A traceback begins."""
-    reading.place = reading.innermost = reading.code = ""
+    reading.place = reading.innermost = reading.file = reading.code = ""
     reading.is_piece = False
     reading.before = text[: text.index(_BEGIN)]
     reading.is_ignored = _IGNORED.search(reading.last) is not None
@@ -254,6 +260,7 @@ def _enter(reading: _Reading, place: re.Match[str]) -> None:
     """One frame deeper."""
     is_library = _LIBRARY.search(place["file"]) is not None
     reading.innermost, reading.code = ("library" if is_library else "own"), ""
+    reading.file = place["file"]
     reading.is_waiting = _WAITING.search(place["file"]) is not None
     if not is_library:
         reading.place = f"{place['file'].rpartition('/')[2]}:{place['number']}"
@@ -269,6 +276,7 @@ def _ended(number: int, line: Line, end: re.Match[str], reading: _Reading) -> Ra
         end["kind"],
         end["message"] or "",
         reading.place or "",
+        f"{reading.file}: {reading.code.strip()}",
         is_of_a_library=reading.innermost == "library",
         is_own_word=is_own,
         is_handed_on=reading.is_waiting,

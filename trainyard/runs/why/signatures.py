@@ -34,6 +34,10 @@ class Signature:
 
     pattern: re.Pattern[str]
     wording: re.Pattern[str] | None = None
+    raised: re.Pattern[str] | None = None
+    """Of an exception the innermost frame, ``file: code``, and in the next line its own: where
+    words that mostly have another cause have this one."""
+
     cause: str
     """A sentence."""
 
@@ -74,6 +78,7 @@ def _signature(family: str, name: str, entry: Mapping[str, str]) -> Signature:
         level=entry["level"],  # type: ignore[arg-type]  # a test reads each
         pattern=re.compile(entry["pattern"]),
         wording=re.compile(entry["wording"]) if "wording" in entry else None,
+        raised=re.compile(entry["raised"]) if "raised" in entry else None,
         cause=entry["cause"],
         fix=entry["fix"],
         source=entry["source"],
@@ -84,15 +89,19 @@ SIGNATURES: Iterable[Signature] = _read(FOLDER)
 """In the order of the families' names, and of a family's file."""
 
 _CAUSES = [one for one in SIGNATURES if one.level != "consequence"]
+_RAISED = [one for one in _CAUSES if one.raised]
 _CONSEQUENCES = [one for one in SIGNATURES if one.level == "consequence"]
 
 
-def recognised(text: str) -> tuple[Signature, re.Match[str], bool] | None:
+def recognised(text: str, within: str = "") -> tuple[Signature, re.Match[str], bool] | None:
     """What of the text is known first, and whether by its very words.
 
     Those of one signature count more than a wording of another, and either more than what follows
-    from a cause.
+    from a cause. ``within`` is the innermost frame of the exception whose line the text is.
     """
+    for signature in _RAISED if within else ():
+        if found := signature.raised.search(f"{within}\n{text}"):  # type: ignore[union-attr]
+            return signature, found, True
     for signature in _CAUSES:
         if found := signature.pattern.search(text):
             return signature, found, True

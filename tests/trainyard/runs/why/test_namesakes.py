@@ -69,3 +69,31 @@ def test_what_a_short_text_says_is_told(text: str, name: str, says: str):
     is_raised = name in ("exception", "program/not-finite")
     told = diagnose(of_text(frames + text if is_raised else text))
     assert (told.name, says in told.sentence) == (name, True), told.sentence
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("/usr/lib/python3.11/multiprocessing/synchronize.py", "memory/shm"),
+        ("/usr/lib/python3.11/tarfile.py", "memory/disk"),
+    ],
+)
+def test_where_it_was_raised_tells_which_space_was_full(file: str, name: str):
+    log = (
+        "Traceback (most recent call last):\n"
+        f'  File "{file}", line 57, in __init__\n    sl = made(\n'
+        "OSError: [Errno 28] No space left on device"
+    )
+    told = diagnose(of_text(log))
+    assert (told.name, told.certainty) == (name, "certain")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Spot instances were interrupted and MaxWaitTimeInSeconds exceeded.", "aws/wait-limit"),
+        ("ClientError: the subnet needs a route to an S3 VPC endpoint", "aws/s3-unreachable"),
+    ],
+)
+def test_what_the_service_says_of_two_things_is_the_one_that_ended_it(text: str, name: str):
+    assert diagnose(of_text(text)).name == name
