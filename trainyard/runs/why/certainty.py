@@ -26,7 +26,7 @@ AT_ONCE = 3
 _CLAIMS = ("service", "cause", "hint")
 _HEDGED = re.compile(
     r"(?i)\b(?:may|might|maybe|possibl[ey]|perhaps|probably|likely|could be|for example|such as"
-    r"|make sure|ensure|check (?:if|that|whether))\b"
+    r"|make sure|ensure|either|check (?:if|that|whether))\b"
 )
 """Words after which a message supposes, or advises, and states no longer."""
 

@@ -12,6 +12,9 @@ FOLLOWING = 30
 graph's node before it."""
 
 _OPENS = re.compile(r"(?:^|:)\s*$")
+_FIELD = re.compile(r"^\d+ validation errors? for \S+$")
+"""How pydantic opens a message: a line has the field's name, and the next what is wrong with it."""
+
 _NO_MESSAGE = re.compile(
     r"^\W*$|^File \"|^\d+ root error|^Detected at node|^Traceback|^(?:return|raise|await) "
     r"|^\[\[\{\{node"
@@ -23,15 +26,15 @@ _NUMBERED = re.compile(r"^\(\d+\)\s+")
 
 
 def completed(one: Raised, lines: Sequence[Line]) -> Raised:
-    """The exception with the first line that tells something, where its own only opens its message;
+    """The exception with the first lines that tell something, where its own only opens its message;
     else as it is. Lines of other machines and ranks are passed over."""
     if (
         one.is_of_a_launcher
-        or not _OPENS.search(one.message)
+        or not (_OPENS.search(one.message) or _FIELD.match(one.message))
         or one.line.text.rstrip().endswith(one.kind)
     ):
         return one
-    deep = False
+    deep, told = False, [one.message]
     for each in lines[one.number + 1 : one.number + 1 + FOLLOWING]:
         if (each.host, each.rank) != (one.line.host, one.line.rank):
             continue
@@ -40,6 +43,7 @@ def completed(one: Raised, lines: Sequence[Line]) -> Raised:
             break
         is_code, deep = deep, text.startswith('File "')
         if not is_code and not _NO_MESSAGE.search(text):
-            more = _NUMBERED.sub("", text)
-            return replace(one, message=f"{one.message} {more}".strip(), is_opened=True)
-    return one
+            told.append(_NUMBERED.sub("", text))
+            if len(told) > (2 if _FIELD.match(one.message) else 1):
+                break
+    return replace(one, message=" ".join(told).strip(), is_opened=True) if told[1:] else one

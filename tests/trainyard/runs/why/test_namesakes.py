@@ -27,6 +27,9 @@ NAMESAKES = {
     "jmespath.exceptions.UnknownFunctionError: Unknown function: x()": "aws/function",
     "RuntimeError: NET/OFI Failed to read device property file 7": "aws/property",
     "RuntimeError: Mismatched NCCL version detected : rank 0 version 22703": "ranks/mismatch",
+    "RuntimeError: Failed to initialize NVML: Driver/library version mismatch": "hardware/driver",
+    "OSError: [Errno 28] inotify watch limit reached": "memory/disk",
+    "_pickle.UnpicklingError: invalid load key, 'v'.": "program/damaged",
     "ValueError: Default process group has not been initialized": "ranks/rendezvous",
 }
 
@@ -57,6 +60,24 @@ def test_the_file_that_a_program_misses_is_named_in_its_own_words():
             "libfabric:7:1::efa:cq:open():9<warn> Unable to open: Cannot allocate memory",
             "ranks/efa",
             "EFA",
+        ),
+        ("bash: ./train.sh: Permission denied", "program/permission-of-file", "program's user"),
+        (
+            "/bin/bash^M: bad interpreter: No such file or directory",
+            "program/entry-point",
+            "command",
+        ),
+        ("srun: error: node17: task 3: Out Of Memory", "memory/host", "memory was full"),
+        ("ClientError: Data size exceeds available disk space", "memory/disk", "disk"),
+        (
+            "Reason: Request to service failed. If failure persists after retry",
+            "aws/request",
+            "no more",
+        ),
+        (
+            "pydantic.ValidationError: 1 validation error for Config\nlr\n  Input is no number",
+            "exception",
+            "lr Input is no number",
         ),
         ("ConnectionError:hub is away", "exception", "hub is away"),
         ("The docker daemon is gone for good.", "error", "daemon is gone"),
