@@ -23,6 +23,9 @@ FURTHER = 5
 NEARBY = 2
 """Lines before and after the one that names the cause that are shown with it."""
 
+_REFUSED = ("aws/kms", "aws/permission", "aws/pass-role", "aws/explicit-deny", "aws/s3-denied")
+"""What says more of a refusal by AWS than that there was one."""
+
 _SAYS_NOTHING = re.compile(
     r"^$|ExecuteUserScriptError|CalledProcessError|non-zero exit|[Ss]ee (?:job )?logs"
     r"|^(?:Algorithm|Client)Error:?$|^Please |^(?i:framework error|exit code)\b"
@@ -120,7 +123,9 @@ def _before(first: Clue, lines: Sequence[Line]) -> Line | None:
 
 def _fullest(first: Clue, clues: list[Clue]) -> Clue:
     """The first one, or of the lines around it that say the same the first that says more of it."""
-    near = (one for one in clues if abs(one.number - first.number) <= FURTHER)
+    near = [one for one in clues if abs(one.number - first.number) <= FURTHER]
+    if first.name == "aws/denied":  # what it was that AWS refused may stand in the next line
+        first = next((one for one in near if one.name in _REFUSED), first)
     same = (one for one in near if one.name == first.name and one.level != "consequence")
     more = (one for one in same if one.says and (one.is_exact or not first.is_exact))
     return first if first.says else next(more, first)

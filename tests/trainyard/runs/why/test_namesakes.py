@@ -79,6 +79,23 @@ def test_the_file_that_a_program_misses_is_named_in_its_own_words():
             "exception",
             "lr Input is no number",
         ),
+        ("Reason: No training job succeeded after 3 attempts.", "aws/trainings", "Every training"),
+        ("AccessDeniedException:\n  The use of KMS is not allowed", "aws/kms", "KMS key"),
+        (
+            "ClientError: SubnetId subnet-1 has no free IP addresses",
+            "aws/subnet",
+            "VPC",
+        ),
+        (
+            "The job was stopped because it ran for longer than 60 seconds",
+            "aws/time-limit",
+            "stopped",
+        ),
+        (
+            "Command '['which', 'c++']' returned non-zero exit status 1.",
+            "program/build",
+            "compiler",
+        ),
         ("ConnectionError:hub is away", "exception", "hub is away"),
         ("The docker daemon is gone for good.", "error", "daemon is gone"),
     ],
