@@ -72,9 +72,12 @@ def faults(scratch: Path, place: Path) -> list[dict[str, Any]]:
 def healthy(chosen: list[Case], scratch: Path, place: Path) -> dict[str, Any]:
     """How often each rule speaks of them; it should not."""
     told, lines = [], 0
+    learned = Counter[bool | None]()
     for case in track(chosen, "healthy", transient=True):
         processes = _lines(case, scratch, place)
         lines += sum(map(len, processes))
+        if not case.tuned:  # a base has learned what there is
+            learned[trial.learned(processes)] += 1
         told += [(case.name, event) for event in trial.judged(case, processes)]
     spoke = Counter(event.rule for _, event in told)
     table = Table("rule", f"spoke in {len(chosen)} healthy trainings, {lines} lines")
@@ -83,8 +86,13 @@ def healthy(chosen: list[Case], scratch: Path, place: Path) -> dict[str, Any]:
     Console(width=150).print(table)
     for name, event in told:
         print(name, event.line)
+    print(
+        f"held-out loss of the {learned.total()} from fresh weights: {learned[True]} end below "
+        f"their first, {learned[False]} do not, {learned[None]} were looked at once"
+    )
     false = sorted({name for name, _ in told})
-    return {"trainings": len(chosen), "lines": lines, "spoke": dict(spoke), "false": false}
+    return {"trainings": len(chosen), "lines": lines, "spoke": dict(spoke), "false": false,
+            "learned": learned[True], "not_learned": learned[False]}  # fmt: skip
 
 
 def _lines(case: Case, scratch: Path, place: Path, rank: Any = run_rank) -> list[trial.Lines]:
