@@ -129,6 +129,10 @@ class Overview:
         chosen = self.snapshot.described.get("SelectiveExecutionConfig", {})
         return [step.get("StepName", "") for step in chosen.get("SelectedSteps", ())]
 
+    def is_left_out(self, node: Node) -> bool:
+        """Whether a selective execution was told to run others and not this step."""
+        return node.step is None and bool(self.selected) and node.name not in self.selected
+
     @property
     def source(self) -> dict[str, str] | None:
         """The execution whose results a selective one takes."""

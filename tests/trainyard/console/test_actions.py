@@ -221,6 +221,17 @@ def test_again_from_a_step_reuses_what_it_needs(pipelines: Cloud, client):
     assert "SelectiveExecutionResult" in pipelines.steps(arn)["First"]
 
 
+def test_a_step_that_was_not_chosen_is_told_from_one_that_has_not_begun(pipelines: Cloud, client):
+    done = pipelines.start("typed", {"Who": "me"})
+    pipelines.ended(done)
+    chosen = {"SourcePipelineExecutionArn": done, "SelectedSteps": [{"StepName": "First"}]}
+    arn = pipelines.start("typed", {"Who": "me"}, SelectiveExecutionConfig=chosen)
+    assert pipelines.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+    run = f"/runs/typed/{arn.rpartition('/')[2]}"
+    assert client.get(run).text.count("not among the steps that were chosen") == 1
+    assert ">not run<" in client.get(f"{run}/Second").text
+
+
 def test_a_callback_is_answered_and_a_second_answer_refused(pipelines: Cloud, client):
     arn = pipelines.start("asks")
     until(lambda: is_asking(pipelines, arn))

@@ -25,6 +25,7 @@ from trainyard.console.step.phases import phases, shares
 from trainyard.console.step.places import places
 from trainyard.console.step.shown import Shown
 from trainyard.console.step.trials import trials
+from trainyard.console.step.violations import violations
 from trainyard.language.evaluation import told_by
 from trainyard.plan.cost import all_of
 from trainyard.plan.prices import load
@@ -148,6 +149,12 @@ def _trials(shown: Shown) -> Mapping[str, Any]:
     return {"trials": trials(shown.here, shown.made.name) if shown.made and is_tuning else None}
 
 
+def _violations(shown: Shown) -> Mapping[str, Any]:
+    step = shown.step
+    found = violations(shown.here, step.metadata, step.status, GOOD) if step else None
+    return {"violations": found}
+
+
 def _time(shown: Shown) -> Mapping[str, Any]:
     """What it takes and costs, beside what earlier executions and its limits let expect."""
     kind = shown.made.kind if shown.made else ""
@@ -209,6 +216,7 @@ PARTS: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
     "time": _time,
     "attempts": _attempts,
     "trials": _trials,
+    "violations": _violations,
     "cache": _cache,
     "places": _places,
     "arguments": _arguments,
