@@ -1,6 +1,7 @@
 """Ask `trainyard why` for the causes of failures that are known.
 
 python -m benchmarks.why [--quoted] [--json FILE]
+python -m benchmarks.why --texts FILE     # texts of your own, in the form of benchmarks/why/texts/
 
 Steps that really fail on an emulator, and texts quoted from public threads of what cannot fail here
 (GPUs, NCCL, EFA, IAM, ECR), are counted apart. Exit status 1: less than 90 % of either have the
@@ -27,10 +28,12 @@ WANTED = 0.9
 def main(
     only_quoted: Annotated[bool, typer.Option("--quoted", help="No job is run.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
+    texts: Annotated[Path | None, typer.Option(help="These texts alone.")] = None,
 ) -> None:
     """Exit status 1 where `why` is not good enough."""
-    found = {f"quoted, {file.stem} draw": list(quoted(file)) for file in sorted(TEXTS.iterdir())}
-    if not only_quoted:
+    files = [texts] if texts else sorted(TEXTS.iterdir())
+    found = {f"quoted, {file.stem} draw": list(quoted(file)) for file in files}
+    if not only_quoted and texts is None:
         with tempfile.TemporaryDirectory(prefix="why-") as state:
             found = {"really failing": list(run(Path(state)))} | found
     for title, all_judged in found.items():

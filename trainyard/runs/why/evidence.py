@@ -135,6 +135,7 @@ class Evidence:
 
 def of_text(text: str) -> Evidence:
     """A log, or a failure reason, that somebody has as text."""
+    text = unpacking.undressed(text)
     if written := _WRITTEN.search(_ADJACENT.sub("", text)):
         text = written["reason"]
         if written["quote"]:

@@ -7,6 +7,7 @@ message, a page escapes it, and a FailureReason has a whole traceback between tw
 import html
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 
 _ESCAPED = re.compile(r"&(?:quot|lt|gt|amp|apos|#\d{1,4}|#x[0-9a-fA-F]{1,4});|<br ?/?>")
@@ -21,6 +22,14 @@ _END = re.compile(
 )
 """Where an exception's name, or what joins two of them, stands behind other words."""
 
+_BEFORE = (
+    re.compile(r"^\s*>+(?: |$)"),
+    re.compile(
+        r"^\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)"
+    ),
+)
+"""Of a pasted thread, and of a log as CloudWatch and ``kubectl logs --timestamps`` write it."""
+
 LONGEST_OBJECT = 1 << 16
 """Characters of a line that is read as JSON."""
 
@@ -30,6 +39,16 @@ _MESSAGE = (
 )
 _TRACE = ("exc_info", "exception", "stack", "stack_trace", "stacktrace", "stack_info", "traceback")
 _LEVEL = ("level", "levelname", "severity", "lvl", "@level", "log_level")
+
+
+def undressed(text: str) -> str:
+    """The text without what stands before each of its lines: a mark of quotation, a time, an
+    indentation."""
+    for before in _BEFORE:
+        found = [(before.match(row), row) for row in text.splitlines() if row.strip()]
+        if len(found) > 1 and all(match for match, _ in found):
+            text = "\n".join(before.sub("", row, count=1) for row in text.splitlines())
+    return textwrap.dedent(text)
 
 
 def rows(text: str) -> list[str]:
