@@ -135,3 +135,16 @@ def test_where_it_was_raised_tells_which_space_was_full(file: str, name: str):
 )
 def test_what_the_service_says_of_two_things_is_the_one_that_ended_it(text: str, name: str):
     assert diagnose(of_text(text)).name == name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [algo-1]:29500 "
+        "(errno: 97 - Address family not supported by protocol).",
+        "algo-1:7:7 [0] NCCL INFO NET/OFI Setting FI_EFA_FORK_SAFE environment variable to 1",
+    ],
+)
+def test_of_what_healthy_jobs_log_nothing_is_said(line: str):
+    end = "sagemaker-training-toolkit ERROR    Reporting training FAILURE\nExitCode 1"
+    assert diagnose(of_text(f"{line}\nstep 1 loss 2.3\n{end}")).certainty == "unknown"
