@@ -40,8 +40,8 @@ HARMLESS = re.compile(
     r"|failed call to cuInit|cuda drivers on your machine"
     r"|Could not (?:find TensorRT|load dynamic library)|[Ee]rrors?[ =:]+0\b"
     r"|resource_tracker: |Running pip as the 'root' user|TF-TRT Warning|^SM_\w+=|No GPUs detected"
-    r"|socket\.cpp.{0,200}\(errno: 97 "
-    r"|NCCL INFO (?:NCCL_\w+ set |NET/OFI Setting |Bootstrap ?: ?Using|NET/\w+ ?: (?:Using|dlerror=))"
+    r"|socket\.cpp.{0,200}\(errno: 97 |NCCL INFO NET/OFI Setting "
+    r"|NCCL INFO (?:NCCL_\w+ set |Bootstrap ?: ?Using|NET/\w+ ?: (?:Using|dlerror=))"
 )
 """What healthy jobs log, too."""
 
