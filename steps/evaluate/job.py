@@ -35,6 +35,7 @@ from training.start import BASE, BASE_MODEL
 from training.workloads import Workload, spec
 from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256, lines_sha256
+from trainyard.common.uncollected import uncollected
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -206,4 +207,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    with uncollected():  # nor what is imported above
+        import torch._dynamo  # noqa: F401 (the first model that is built imports it)
     main()

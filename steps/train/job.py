@@ -5,6 +5,7 @@ torchrun --nproc_per_node 2 steps/train/job.py --workload language_model --workl
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import sys
@@ -24,6 +25,7 @@ from training.watching.settings import read_watching
 from training.watching.watcher import Watcher
 from training.workloads import read_settings
 from trainyard.common.errors import DataError, LostRankError, TrainingError, TrainyardError
+from trainyard.common.uncollected import uncollected
 
 if TYPE_CHECKING:
     from training.data.dataset import Dataset
@@ -76,19 +78,23 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     tuning = _tuning(options.tuning, start, config)
     watching = read_watching(options.watch)
 
-    from training import artifact, base_model, begin, held, lora
-    from training.checkpoint import Checkpoints
-    from training.data.mixture import inputs
-    from training.health import recorder
-    from training.health.check import check
-    from training.lineage import Lineage
-    from training.loop import Loop, fresh
-    from training.microbatches import settings_by_batch
-    from training.reports import Reports
-    from training.strategies import started
-    from training.trackers import trackers
-    from training.watchdog import Watch
-    from training.workloads import load
+    # Once a process: what a test, or a notebook, has of its own stays to be collected.
+    with contextlib.nullcontext() if "torch" in sys.modules else uncollected():
+        import torch._inductor.config  # noqa: F401 (with _dynamo: use_deterministic_algorithms' own)
+
+        from training import artifact, base_model, begin, held, lora
+        from training.checkpoint import Checkpoints
+        from training.data.mixture import inputs
+        from training.health import recorder
+        from training.health.check import check
+        from training.lineage import Lineage
+        from training.loop import Loop, fresh
+        from training.microbatches import settings_by_batch
+        from training.reports import Reports
+        from training.strategies import started
+        from training.trackers import trackers
+        from training.watchdog import Watch
+        from training.workloads import load
 
     timeout = config.collective_timeout_seconds
     workload = load(options.workload, settings, root / "input/data/train")

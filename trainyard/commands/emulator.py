@@ -8,7 +8,6 @@ command.
 """
 
 import contextlib
-import gc
 import logging
 import os
 import shlex
@@ -23,6 +22,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from trainyard.common.uncollected import uncollected
 from trainyard.emulator.environment import foreign
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.prune import bound
@@ -117,7 +117,9 @@ def serving(
 
     scarce = no_capacity or ()
     with contextlib.ExitStack() as stack:
-        with _uncollected():
+        # A state of 10,000 executions is a million objects. Looked through again and again they
+        # would make the start longer by half, and hold up a request for half a second at times.
+        with uncollected():
             endpoint = stack.enter_context(
                 serve(
                     state,
@@ -129,19 +131,3 @@ def serving(
                 )
             )
         yield endpoint
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """What is made in the block is not looked through for garbage, neither now nor later.
-
-    A state of 10,000 executions is a million objects that stay. Looked through again and again they
-    would make the start longer by half, and then hold up every request for half a second now and
-    then.
-    """
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        gc.enable()
