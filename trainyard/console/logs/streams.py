@@ -1,4 +1,4 @@
-"""The log streams of a step's job: one for each instance, of each attempt."""
+"""The log streams of a step's job, one an instance and attempt; of a tuning, its trainings'."""
 
 import re
 from collections import Counter
@@ -53,13 +53,22 @@ def streams(account: Account, step: Step) -> list[Stream]:
     Raises:
         ServiceError: CloudWatch refuses.
     """
-    if step.job is None:
-        return []
-    kind, job = step.job
     seconds = 2.0 if step.ended is None else 60.0
+    if step.job is None:
+        tuning = tuning_of(step)
+        key = ("streams of a tuning", tuning)
+        return (
+            account.lately(key, lambda: _of_trainings(account, tuning), seconds) if tuning else []
+        )
+    kind, job = step.job
     return account.lately(
         ("streams", job), lambda: _streams(account, LOG_GROUPS[kind], job), seconds
     )
+
+
+def tuning_of(step: Step) -> str:
+    """The name of the step's tuning job, which has no log but those of its trainings; or empty."""
+    return str((step.metadata.get("TuningJob") or {}).get("Arn", "")).rpartition("/")[2]
 
 
 def of_job(account: Account, group: str, job: str) -> list[Stream]:
@@ -95,8 +104,11 @@ def chosen(found: Sequence[Stream], host: str, job: str) -> Stream | None:
     raise ServiceError(f"no log of host {host!r} of job {job or found[0].job!r}: there are {known}")
 
 
-def labels(found: Sequence[Stream]) -> list[tuple[Stream, str]]:
-    """How each is called beside the others: its host; where there were several attempts, which."""
+def labels(found: Sequence[Stream], tuning: str = "") -> list[tuple[Stream, str]]:
+    """How each is called beside the others: its host; where there were several attempts, which; of
+    a tuning job, of which training."""
+    if tuning:
+        return [(one, f"{one.job.removeprefix(tuning)[1:]}, {one.own}") for one in found]
     jobs = list(dict.fromkeys(one.job for one in found))[::-1]
     several = Counter((one.job, one.host) for one in found)
     return [
@@ -122,6 +134,13 @@ def _streams(account: Account, group: str, job: str) -> list[Stream]:
     ]
     begun = {one.job: min(o.created for o in found if o.job == one.job) for one in found}
     return sorted(found, key=lambda one: (-begun[one.job], one.job, _number(one), -one.created))
+
+
+def _of_trainings(account: Account, tuning: str) -> list[Stream]:
+    """Those of a tuning job's trainings, whose names begin with its own, in their order."""
+    group = LOG_GROUPS["TrainingJob"]
+    found = [_stream(group, one) for one in _described(account, group, f"{tuning}-")]
+    return sorted(found, key=lambda one: (one.job, _number(one), -one.created))
 
 
 def _stream(group: str, one: dict[str, Any]) -> Stream:

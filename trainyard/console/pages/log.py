@@ -13,7 +13,7 @@ from trainyard.console.account import Account, account
 from trainyard.console.logs import lines
 from trainyard.console.logs.html import Rows
 from trainyard.console.logs.search import Query, search
-from trainyard.console.logs.streams import Stream, chosen, labels, streams
+from trainyard.console.logs.streams import Stream, chosen, labels, streams, tuning_of
 from trainyard.console.logs.tail import KEPT, polled, tail
 from trainyard.runs.execution import Step
 
@@ -62,7 +62,12 @@ def log(pipeline: str, execution: str, step: str) -> live.Fragments:
     asked, args = _asked(pipeline, execution, step), request.args
     query = Query(args.get("q", "").strip(), args.get("level", ""))
     row = Rows(asked.where, asked.stream, args.get("wrap", "")) if asked.stream else None
-    told = {"asked": asked, "labels": labels(asked.streams), "row": row, "query": query}
+    told = {
+        "asked": asked,
+        "labels": labels(asked.streams, tuning_of(asked.step)),
+        "row": row,
+        "query": query,
+    }
     head = render_template("log/head.html.j2", **told, wrap=args.get("wrap", ""))
     if asked.stream is None or row is None:
         return {"head": head, "about": "", "lines": live.Growing("", ())}

@@ -129,7 +129,9 @@ def _panels_key(shown: Shown) -> Hashable:
 
 
 def _log(shown: Shown) -> Mapping[str, Any]:
-    found = last_lines(shown.here, shown.address, shown.step) if shown.step else ""
+    found = (
+        last_lines(shown.here, shown.address, shown.step) if shown.step and shown.step.job else ""
+    )
     return {"lines": found}
 
 
