@@ -21,6 +21,7 @@ from trainyard.console.app import create
 from trainyard.console.lineage.entities import producer
 from trainyard.console.lineage.graph import Lineage, Node, trace
 from trainyard.console.lineage.jobs import is_of
+from trainyard.console.lineage.maker import trained
 from trainyard.console.lineage.picture import drawn
 
 MODEL = {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"}
@@ -117,6 +118,21 @@ def test_without_its_run_the_model_leads_to_its_training_job_alone(cloud: Cloud,
     kinds = {node.kind for node in found.nodes.values()}
     assert "training job" in kinds and "processing job" not in kinds
     assert "cannot be known" not in kinds
+
+
+def test_a_run_that_no_metadata_name_is_found_by_its_training_job(cloud: Cloud, arn: str, client):
+    package = cloud.sm.describe_model_package(ModelPackageName=arn)
+    run = package["CustomerMetadataProperties"]["run"].rpartition("/")[2]
+    model = package["InferenceSpecification"]["Containers"][0]["ModelDataUrl"]
+    cloud.sm.create_model_package(ModelPackageName="stranger", InferenceSpecification=spec(model))
+    assert f'href="/runs/line/{run}">line {run}</a>' in client.get("/models/-/stranger").text
+    account = Account(may_write=False)
+    other = account.sagemaker.describe_model_package(ModelPackageName="stranger")
+    assert trained(account, other) == ("line", run)
+    assert ("Prepare", "train", "Train") in named(traced(cloud, "stranger", ("line", run)))
+    cloud.put(f"x/pipelines-{run}-Train-nobodysjob/output/model.tar.gz", "m")
+    spoofed = spec(f"s3://bkt/x/pipelines-{run}-Train-nobodysjob/output/model.tar.gz")
+    assert trained(account, {"InferenceSpecification": spoofed}) is None
 
 
 def test_a_model_that_nobody_says_to_have_written_is_not_guessed(cloud: Cloud, client):

@@ -13,6 +13,7 @@ from trainyard.console.application import application
 from trainyard.console.card import blocks
 from trainyard.console.champions import picture
 from trainyard.console.lineage.graph import trace
+from trainyard.console.lineage.maker import named, trained
 from trainyard.console.lineage.picture import drawn
 from trainyard.console.panels import of_packages, read_panels
 from trainyard.console.registry import (
@@ -126,7 +127,7 @@ def version(group: str, version: str) -> live.Fragments:
     here = account()
     package = described(here, arn_of(here, group, version))
     served, unknown = _serving(here)
-    in_group, execution = package.get("ModelPackageGroupName"), _execution(package)
+    in_group, execution = package.get("ModelPackageGroupName"), named(package)
     told = {
         "package": package,
         "group": group,
@@ -136,6 +137,7 @@ def version(group: str, version: str) -> live.Fragments:
         "unknown": unknown,
         "decided": decided(package),
         "execution": execution,
+        "trained": None if execution else trained(here, package),
     }
     return {
         "head": render_template("models/version-head.html.j2", **told),
@@ -158,7 +160,7 @@ def lineage(group: str, version: str) -> str:
     """Where the package came from, and where it is served, as a graph."""
     here = account()
     package = described(here, arn_of(here, group, version))
-    found = trace(here, package, _execution(package))
+    found = trace(here, package, named(package) or trained(here, package))
     return render_template(
         "models/lineage.html.j2",
         group=group,
@@ -224,20 +226,6 @@ def _compared(measured: Sequence[Mapping[str, float]]) -> list[str]:
         return len(set(counts[name])) < 2, name.count("."), -len(counts[name])
 
     return sorted(counts, key=order)
-
-
-def _execution(package: Mapping[str, Any]) -> tuple[str, str] | None:
-    """(pipeline, id) of the execution that the package's metadata name."""
-    told = [
-        (package.get("MetadataProperties") or {}).get("GeneratedBy"),
-        *(package.get("CustomerMetadataProperties") or {}).values(),
-    ]
-    for arn in told:
-        if isinstance(arn, str) and ":pipeline/" in arn and "/execution/" in arn:
-            name, _, execution = arn.partition(":pipeline/")[2].partition("/execution/")
-            if name and execution and "/" not in execution:
-                return name, execution
-    return None
 
 
 def _card(package: Mapping[str, Any]) -> dict[str, Any]:
