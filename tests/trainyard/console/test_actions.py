@@ -181,6 +181,7 @@ def test_a_start_keeps_what_was_typed_and_shows_what_follows_from_it(pipelines: 
     typed = {"p.Steps": "four", "p.Rate": "0.5", "p.Mode": "slow", "p.Who": "me"}
     assert form.send(**typed).status_code == 422
     assert "'four' is no Integer" in form.text and 'value="four"' in form.text
+    assert re.findall(r'name="([^"]+)"[^>]* autofocus', form.text) == ["p.Steps"]
     typed["p.Steps"] = "4"
     shown = form.send(**typed)
     assert shown.status_code == 200 and "Nothing was done yet" in form.text

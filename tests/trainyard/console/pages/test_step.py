@@ -185,5 +185,7 @@ def test_in_a_browser(page, console: str, runs, objects):
     page.goto(f"{address}/runs/shown/{runs[0]}/Train")
     page.locator("#curves svg").first.wait_for()
     assert faults(page) == []
+    page.goto(f"{address}/compare?run=shown/{runs[0]}")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
     page.goto(f"{address}/object?uri={objects['picture.png']}")
     until(lambda: page.evaluate("document.images[0].naturalWidth"))
