@@ -20,11 +20,23 @@ from trainyard.runs.why.untraced import deepest, untraced
 FURTHER = 5
 """Lines after the first within which the same cause may be told in more words."""
 
+SOON = 30
+"""Lines after the first within which what was behind it may be told: another traceback, mostly."""
+
 NEARBY = 2
 """Lines before and after the one that names the cause that are shown with it."""
 
-_REFUSED = ("aws/kms", "aws/permission", "aws/pass-role", "aws/explicit-deny", "aws/s3-denied")
-"""What says more of a refusal by AWS than that there was one."""
+_RATHER = {
+    "aws/denied": {
+        "aws/kms",
+        "aws/permission",
+        "aws/pass-role",
+        "aws/explicit-deny",
+        "aws/s3-denied",
+    },
+    "memory/shm": {"memory/too-many-files"},
+}
+"""A cause → those that say what was behind it, where a line soon after names one."""
 
 _SAYS_NOTHING = re.compile(
     r"^$|ExecuteUserScriptError|CalledProcessError|non-zero exit|[Ss]ee (?:job )?logs"
@@ -123,9 +135,10 @@ def _before(first: Clue, lines: Sequence[Line]) -> Line | None:
 
 def _fullest(first: Clue, clues: list[Clue]) -> Clue:
     """The first one, or of the lines around it that say the same the first that says more of it."""
+    rather = _RATHER.get(first.name, ())
+    soon = (one for one in clues if 0 <= one.number - first.number <= SOON)
+    first = next((one for one in soon if one.name in rather), first)
     near = [one for one in clues if abs(one.number - first.number) <= FURTHER]
-    if first.name == "aws/denied":  # what it was that AWS refused may stand in the next line
-        first = next((one for one in near if one.name in _REFUSED), first)
     same = (one for one in near if one.name == first.name and one.level != "consequence")
     more = (one for one in same if one.says and (one.is_exact or not first.is_exact))
     return first if first.says else next(more, first)

@@ -96,6 +96,29 @@ def test_the_file_that_a_program_misses_is_named_in_its_own_words():
             "program/build",
             "compiler",
         ),
+        ("There are not enough free addresses in subnet 'subnet-1'.", "aws/subnet", "VPC"),
+        (
+            "/x/evaluate.py: line 5: import: command not found",
+            "program/entry-point",
+            "/x/evaluate.py",
+        ),
+        (
+            "error: external filter failed\nfatal: a.bin: smudge filter lfs failed",
+            "program/git",
+            "git",
+        ),
+        (
+            "std::bad_alloc: out_of_memory: CUDA error at: rmm/mr/cuda_memory_resource.hpp",
+            "memory/gpu",
+            "GPU's memory",
+        ),
+        ("std::bad_alloc", "memory/host", "machine's own memory"),
+        (
+            "RuntimeError: unable to open shared memory object </torch_1> in read-write mode\n"
+            "Traceback (most recent call last):\nOSError: [Errno 24] Too many open files",
+            "memory/too-many-files",
+            "too many files",
+        ),
         ("ConnectionError:hub is away", "exception", "hub is away"),
         ("The docker daemon is gone for good.", "error", "daemon is gone"),
     ],
