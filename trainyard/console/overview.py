@@ -17,7 +17,7 @@ from trainyard.console.timeline import Timeline, timeline
 from trainyard.plan.cost import all_of
 from trainyard.plan.prices import Prices
 from trainyard.plan.usual import Usual
-from trainyard.runs.execution import Step
+from trainyard.runs.execution import CHECKS, Step
 from trainyard.runs.phases import had_machines
 from trainyard.runs.spent import Spent, spent
 from trainyard.runs.summary import model_package
@@ -132,6 +132,12 @@ class Overview:
     def is_left_out(self, node: Node) -> bool:
         """Whether a selective execution was told to run others and not this step."""
         return node.step is None and bool(self.selected) and node.name not in self.selected
+
+    @staticmethod
+    def found_violations(step: Step) -> bool:
+        """Whether a check found any; AWS tells of a report only then."""
+        told = (step.metadata.get(check) or {} for check in CHECKS)
+        return any(one.get("ViolationReport") for one in told)
 
     @property
     def source(self) -> dict[str, str] | None:

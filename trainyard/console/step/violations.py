@@ -7,9 +7,7 @@ from typing import Any
 
 from trainyard.console.account import Account
 from trainyard.console.objects.reading import beginning
-
-CHECKS = ("QualityCheck", "ClarifyCheck")
-"""Members of the Metadata of steps that check."""
+from trainyard.runs.execution import CHECKS
 
 MOST = 200
 """Violations that are shown; the others are in the report."""

@@ -28,6 +28,7 @@ def test_a_check_that_succeeds_in_spite_of_violations_says_which(cloud: Cloud, c
     page = client.get(f"/runs/checked/{run}/Check").text
     assert "Violations: 2" in page and "FailOnViolation is off" in page
     assert "missing_column_check" in page and "extra_column_check" in page
+    assert "it found violations" in client.get(f"/runs/checked/{run}").text
     assert HOSTILE not in page and "<script>alert" not in page
     assert html.escape(HOSTILE[:-1]) in page
 
