@@ -17,13 +17,7 @@ from torch.distributed import TCPStore
 from tests.training.trainings import CHECKOUT, TOYS, arguments
 
 SECONDS = 240  # pytest ends a test after 300; a busy machine is no defect
-PRELOADED = [
-    *("steps.train.job", "training.loop", "training.artifact", "training.strategies.mesh"),
-    *("training.workloads.language_model.workload", "torch.distributed.pipelining"),
-    "torch.distributed.checkpoint",  # FSDP2 imports it when it shards
-    *("training.begin", "training.metrics_page", "training.reports", "training.trackers"),
-    *("training.watchdog", "training.workloads.simple", "pyarrow.compute", "mimetypes"),
-]
+PRELOADED = ["tests.training.preloaded"]
 """What the ranks would import one by one: seconds of a processor for each of them."""
 
 
