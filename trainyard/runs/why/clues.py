@@ -92,7 +92,8 @@ def logged(lines: Sequence[Line]) -> list[Clue]:
             if one.is_opened and (found := _named(one.message)):
                 clues[number] = _clue(number, one.line, found, exceptions)
                 continue
-            level: Level = "consequence" if one.is_ignored else "cause"
+            level: Level = "likely" if one.is_summary else "cause"
+            level = "consequence" if one.is_ignored else level
             clues[number] = Clue(number, one.line, level, one, raised=one)
     for one in every:
         if one.is_handling and one.follows in clues:

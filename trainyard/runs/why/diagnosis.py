@@ -35,6 +35,7 @@ _RATHER = {
         "aws/s3-denied",
     },
     "memory/shm": {"memory/too-many-files"},
+    "ranks/rendezvous": {"aws/capacity", "aws/quota"},
 }
 """A cause → those that say what was behind it, where a line soon after names one."""
 

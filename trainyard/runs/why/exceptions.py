@@ -74,7 +74,7 @@ _SUMMARY = re.compile(
     r"\b(?:above|below|logs?|output|stderr|details|traceback|message)\b"
     r"|\bfailed(?: with| due to| because of) (?:an? |the )?(?:\w+ )?(?:errors?|exceptions?)\b"
     r"|\b(?:was|were) (?:an? )?(?:errors?|exceptions?|failures?) (?:in|during|while)\b"
-    r"|^(?:\S+ ){0,4}(?:failed|error|crashed|aborted)\W*$"
+    r"|^(?:\S+ ){0,4}(?:failed|error|crashed|aborted)\W*$|^The following operation failed in\b"
 )
 """What a message says that tells of a failure elsewhere, and not what failed."""
 

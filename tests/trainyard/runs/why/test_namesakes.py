@@ -119,6 +119,30 @@ def test_the_file_that_a_program_misses_is_named_in_its_own_words():
             "memory/too-many-files",
             "too many files",
         ),
+        (
+            "a:1:1 [6] NCCL WARN Connect to 10.0.0.4<5> returned 113(No route to host)",
+            "ranks/nccl-system",
+            "NCCL",
+        ),
+        ("slurmstepd: error: Exceeded job memory limit", "memory/host", "memory"),
+        ("Spot ITN received. The instance will be interrupted.", "aws/spot", "taken back"),
+        (
+            "ssh: connect to host a port 22: Connection timed out\nAttempt failed with An error "
+            "occurred (InsufficientInstanceCapacity) when calling RunInstances, retrying.",
+            "aws/capacity",
+            "no instances",
+        ),
+        (
+            "ERROR NRT:nrt_init  Unable to determine the driver\n"
+            "RuntimeError: The following operation failed in the TorchScript interpreter.",
+            "hardware/neuron",
+            "Neuron",
+        ),
+        (
+            "Some NCCL operations have failed or timed out: ncclRemoteError",
+            "ranks/nccl-remote",
+            "rank",
+        ),
         ("ConnectionError:hub is away", "exception", "hub is away"),
         ("The docker daemon is gone for good.", "error", "daemon is gone"),
     ],
