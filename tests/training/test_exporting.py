@@ -157,6 +157,7 @@ def test_every_layout_writes_the_bytes_of_one_process(tmp_path):
     stores = [TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) for _ in range(6)]
     ports = [store.port for store in stores]
     context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(worlds.PRELOADED)
     processes = [context.Process(target=_rank, args=(tmp_path, ports, n)) for n in range(2)]
     for process in processes:
         process.start()
