@@ -19,6 +19,8 @@ NAMESAKES = {
     "huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach x: offline mode is enabled.": (
         "program/network"
     ),
+    "PermissionError: Cannot open file, access denied: s3://bucket/x": "program/permission-of-file",
+    "FloatingPointError: The system is too ill-conditioned for this solver": "program/not-finite",
     "ValueError: FSDP2 mapping failed (missing: lm_head.weight)": "aws/ping",
     "ValueError: At least one input sequence is required.": "program/channel",
     "ValueError: Invalid token nesting": "program/hub",
