@@ -1,7 +1,8 @@
 """When a cause is certain, and not merely likely.
 
 All of three have to hold. It is *specific*: named by the very words that AWS gives as its reason,
-or that the exception has which ended the program, and these words are no wording of somebody's own.
+or that the exception has which ended the program, and these words are no wording of somebody's own,
+nor another service's where AWS is meant.
 It is the *first*: no error stands before it that it does not explain, and nothing else after it
 claims to be a cause. And it *ended* the program: what printed it did not go on as before.
 """
@@ -30,6 +31,27 @@ _HEDGED = re.compile(
 )
 """Words after which a message supposes, or advises, and states no longer."""
 
+_HANDLED = re.compile(
+    r"(?i)\b(?:ignor(?:ed|ing)|skipp(?:ed|ing)|left out|falling back|trying \d|attempt \d+ of"
+    r"|continuing|using (?:the )?default)\b"
+)
+"""Words by which a program says that it lives on."""
+
+_OF_AWS = ("aws/", "kubernetes/")
+_AWS = re.compile(
+    r"An error occurred \(|\bAWS\b|\bAmazon|[Ss]age[Mm]aker|\bS3\b|s3://|arn:aws|amazonaws|\bEC[2R]\b"
+    r"|\b(?:[Bb]oto|com\.amazon|software\.amazon)"
+)
+_FOREIGN = re.compile(
+    r"(?!(?:aio)?boto|sagemaker|s3transfer|awscli|com\.amazon|software\.amazon|kubernetes|[a-z]+$)[a-z]\w*\."
+    r"|(?:Import|ModuleNotFound|FileNotFound|Key|Value|Type|Index|Attribute|Runtime|OS|Overflow)Error$"
+)
+"""Exceptions of other packages, and Python's own: other services have Throttled, Denied and
+InternalServerError, too."""
+
+_DEATH = ("memory/killed", "ranks/watchdog", "hardware/segfault")
+"""What ends a process without a word of its own, and may be why another one failed."""
+
 _FATAL = re.compile(
     r"(?i)^\W*(?:\S+ ){0,6}(?:error|fatal|panic)\b|kernel|NVRM|NCCL WARN|An error occurred \("
 )
@@ -50,10 +72,12 @@ def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Cert
     if first.level == "consequence" or isinstance(first.what, Raised) and first.what.is_cut:
         return "unknown"
     sure = _is_specific(first) and not _rivals(first, clues)
-    if first.line.is_said and first.level == "service":  # AWS names its own reason
-        return "certain" if sure else "likely"
-    if first.line.is_said and _is_left_behind(first, lines):
-        return "likely"
+    if first.line.is_said:
+        is_own = first.level == "service"  # AWS names its own reason, a watch rule its own
+        if (first.name.startswith(_OF_AWS) or not is_own) and _is_left_behind(first, lines):
+            return "likely"
+        if is_own:
+            return "certain" if sure else "likely"
     sure = sure and not _earlier(first, lines) and _ended(first, lines)
     return "certain" if sure else "likely"
 
@@ -70,10 +94,13 @@ def _is_specific(first: Clue) -> bool:
         one = first.what
         is_vague = one.is_survivable or one.is_handed_on or one.is_summary or one.is_opened
         return not (is_vague or one.is_of_nothing or first.is_handled)
-    if _HEDGED.search(first.line.text[: first.what[1].start()]):
-        return False
-    word = first.raised or next(untraced([first.line]), None)
     line = first.line
+    if _HEDGED.search(line.text[: first.what[1].start()]) or _HANDLED.search(line.text):
+        return False
+    word = first.raised or next(untraced([line]), None)
+    if word and first.name.startswith(_OF_AWS) and not _AWS.search(line.text):
+        if _FOREIGN.match(word.kind):
+            return False
     if word is None and not (line.is_said or line.error or _FATAL.search(line.text)):
         return False
     is_own = word is not None and (word.is_mere_word or word.is_survivable or word.is_opened)
@@ -82,8 +109,12 @@ def _is_specific(first: Clue) -> bool:
 
 
 def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
-    """Whether something else claims to be the cause, too."""
-    return any(one.level in _CLAIMS and one.name != first.name for one in clues)
+    """Whether something else claims to be the cause, too, or a process died without a word: of
+    the program's own death the lines follow at once."""
+    others = [one for one in clues if one.name != first.name]
+    near = range(first.number, first.number + AT_ONCE)
+    died = any(one.name in _DEATH and one.number not in near for one in others)
+    return died or any(one.level in _CLAIMS for one in others)
 
 
 def _earlier(first: Clue, lines: Sequence[Line]) -> bool:

@@ -40,7 +40,8 @@ _EXCEPTIONAL = re.compile(
 )
 _OWN_WORD = re.compile(r"^\s*(?:raise|assert)\b")
 _IGNORED = re.compile(
-    r"Exception ignored (?:in|on)|Error in (?:atexit|sys\.excepthook)|Exception in callback\b"
+    r"Exception ignored (?:in|on)|--- Logging error ---"
+    r"|Error in (?:atexit|sys\.excepthook)|Exception in callback\b"
 )
 """Python, or its event loop, prints these tracebacks and goes on."""
 
