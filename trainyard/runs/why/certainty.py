@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from trainyard.runs.why.clues import HARMLESS, SURVIVED, Clue, is_work
+from trainyard.runs.why.clues import HARMLESS, OF_AWS, SURVIVED, Clue, is_work
 from trainyard.runs.why.evidence import Line
 from trainyard.runs.why.exceptions import Raised
 from trainyard.runs.why.untraced import untraced
@@ -36,18 +36,6 @@ _HANDLED = re.compile(
     r"|continuing|using (?:the )?default)\b"
 )
 """Words by which a program says that it lives on."""
-
-_OF_AWS = ("aws/", "kubernetes/")
-_AWS = re.compile(
-    r"An error occurred \(|\bAWS\b|\bAmazon|[Ss]age[Mm]aker|\bS3\b|s3://|arn:aws|amazonaws|\bEC[2R]\b"
-    r"|\b(?:[Bb]oto|com\.amazon|software\.amazon)"
-)
-_FOREIGN = re.compile(
-    r"(?!(?:aio)?boto|sagemaker|s3transfer|awscli|com\.amazon|software\.amazon|kubernetes|[a-z]+$)[a-z]\w*\."
-    r"|(?:Import|ModuleNotFound|FileNotFound|Key|Value|Type|Index|Attribute|Runtime|OS|Overflow)Error$"
-)
-"""Exceptions of other packages, and Python's own: other services have Throttled, Denied and
-InternalServerError, too."""
 
 _DEATH = ("memory/killed", "ranks/watchdog", "hardware/segfault")
 """What ends a process without a word of its own, and may be why another one failed."""
@@ -74,7 +62,7 @@ def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Cert
     sure = _is_specific(first) and not _rivals(first, clues)
     if first.line.is_said:
         is_own = first.level == "service"  # AWS names its own reason, a watch rule its own
-        if (first.name.startswith(_OF_AWS) or not is_own) and _is_left_behind(first, lines):
+        if (first.name.startswith(OF_AWS) or not is_own) and _is_left_behind(first, lines):
             return "likely"
         if is_own:
             return "certain" if sure else "likely"
@@ -98,9 +86,6 @@ def _is_specific(first: Clue) -> bool:
     if _HEDGED.search(line.text[: first.what[1].start()]) or _HANDLED.search(line.text):
         return False
     word = first.raised or next(untraced([line]), None)
-    if word and first.name.startswith(_OF_AWS) and not _AWS.search(line.text):
-        if _FOREIGN.match(word.kind):
-            return False
     if word is None and not (line.is_said or line.error or _FATAL.search(line.text)):
         return False
     is_own = word is not None and (word.is_mere_word or word.is_survivable or word.is_opened)

@@ -45,6 +45,18 @@ HARMLESS = re.compile(
 )
 """What healthy jobs log, too."""
 
+OF_AWS = ("aws/", "kubernetes/")
+_AWS = re.compile(
+    r"An error occurred \(|\bAWS\b|\bAmazon|[Ss]age[Mm]aker|\bS3\b|s3://|arn:aws|amazonaws|\bEC[2R]\b"
+    r"|\b(?:[Bb]oto|com\.amazon|software\.amazon)"
+)
+_FOREIGN = re.compile(
+    r"(?!(?:aio)?boto|sagemaker|s3transfer|awscli|com\.amazon|software\.amazon|kubernetes|[a-z]+$)[a-z]\w*\."
+    r"|(?:Import|ModuleNotFound|FileNotFound|Key|Value|Type|Index|Attribute|Runtime|OS|Overflow)Error$"
+)
+"""Exceptions of other packages, and Python's own: other services have Throttled, Denied and
+InternalServerError, too."""
+
 _FRAME = re.compile(r'^\s*(?:File "[^"]*", line \d+|line \d+, in \w+$)')
 
 
@@ -146,8 +158,19 @@ def known(
         (frames.add if _FRAME.match(line.bare) else frames.discard)(who)
         if not is_code and who not in frames and not HARMLESS.search(line.text):
             one = exceptions.get(number)
-            if found := recognised(line.stated, one.within if one else ""):
+            found = recognised(line.stated, one.within if one else "")
+            if found and not _is_foreign(line, found[0], one):
                 yield _clue(number, line, found, exceptions)
+
+
+def _is_foreign(line: Line, signature: Signature, one: Raised | None) -> bool:
+    """Whether an exception that is none of AWS's has words by which AWS's are known. What a lost
+    file system says is Linux's."""
+    is_of_aws = signature.name.startswith(OF_AWS) and signature.name != "aws/file-system"
+    if not is_of_aws or _AWS.search(line.text):
+        return False
+    word = one or next(untraced([line]), None)
+    return word is not None and _FOREIGN.match(word.kind) is not None
 
 
 def _clue(

@@ -15,6 +15,9 @@ from typing import Literal
 
 _NOTHING = "\0"
 _GROUPS = re.compile(r"(?<!\{)(?:\{\w+\})+")
+_NAMES = re.compile(r"ModuleNotFoundError|cannot import name|unrecognized arguments:")
+"""Before names that a program gave, which may be those of any cause."""
+
 FOLDER = Path(__file__).with_name("signatures")
 Level = Literal["service", "cause", "hint", "likely", "consequence"]
 
@@ -89,6 +92,7 @@ SIGNATURES: Iterable[Signature] = _read(FOLDER)
 """In the order of the families' names, and of a family's file."""
 
 _CAUSES = [one for one in SIGNATURES if one.level != "consequence"]
+_PROGRAMS = [one for one in _CAUSES if one.name.startswith("program/")]
 _RAISED = [one for one in _CAUSES if one.raised]
 _CONSEQUENCES = [one for one in SIGNATURES if one.level == "consequence"]
 
@@ -102,10 +106,11 @@ def recognised(text: str, within: str = "") -> tuple[Signature, re.Match[str], b
     for signature in _RAISED if within else ():
         if found := signature.raised.search(f"{within}\n{text}"):  # type: ignore[union-attr]
             return signature, found, True
-    for signature in _CAUSES:
+    causes = _PROGRAMS if _NAMES.search(text) else _CAUSES
+    for signature in causes:
         if found := signature.pattern.search(text):
             return signature, found, True
-    for signature in _CAUSES:
+    for signature in causes:
         if signature.wording and (found := signature.wording.search(text)):
             return signature, found, False
     for signature in _CONSEQUENCES:

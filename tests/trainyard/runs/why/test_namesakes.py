@@ -21,6 +21,21 @@ NAMESAKES = {
     ),
     "PermissionError: Cannot open file, access denied: s3://bucket/x": "program/permission-of-file",
     "FloatingPointError: The system is too ill-conditioned for this solver": "program/not-finite",
+    "ModuleNotFoundError: No module named 'segfault_handler'": "hardware/segfault",
+    "ImportError: cannot import name 'NoCredentialsError' from 'boto3.x'": "aws/credentials",
+    "openai.InternalServerError: Error code: 500": "aws/internal",
+    "OperationalError: [Error 8024] All circuits are in use": "hardware/nvlink",
+    "RuntimeError: GPU 3: Thermal Throttling for clock rate": "aws/throttled",
+    "MemoryError: std::bad_alloc: out_of_memory: RMM failure": "memory/host",
+    "java.lang.OutOfMemoryError: unable to create new native thread": "memory/host",
+    "OSError: cgroup: mkdir: no space left on device": "memory/disk",
+    "BlockingIOError: [Errno 11] Resource temporarily unavailable": "memory/threads",
+    "ModuleNotFoundError: No module named 'numpy._core'": "program/module",
+    "DistNetworkError: cannot reach algo-2: Name or service not known": "program/network",
+    "URLError: <urlopen error unknown url type: s3>": "program/network",
+    "SafetensorError: File does not contain tensor lm_head.weight": "program/damaged",
+    "RuntimeError: cache and output must be on the same device": "program/devices",
+    "PermissionError: Forbidden": "program/permission-of-file",
     "ValueError: FSDP2 mapping failed (missing: lm_head.weight)": "aws/ping",
     "ValueError: At least one input sequence is required.": "program/channel",
     "ValueError: Invalid token nesting": "program/hub",
@@ -197,3 +212,21 @@ def test_what_the_service_says_of_two_things_is_the_one_that_ended_it(text: str,
 def test_of_what_healthy_jobs_log_nothing_is_said(line: str):
     end = "sagemaker-training-toolkit ERROR    Reporting training FAILURE\nExitCode 1"
     assert diagnose(of_text(f"{line}\nstep 1 loss 2.3\n{end}")).certainty == "unknown"
+
+
+DISK = "OSError: [Errno 28] No space left on device: 'x'"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        f"/x/run.sh: line 3:  47 Killed   python build.py\nready\n\n\n\n{DISK}",
+        f"ERROR, ignored: {DISK}",
+        f"--- Logging error ---\n{DISK}\nstep 1 loss 2.3\nstep 2 loss 2.1",
+        "AlgorithmError: openai.RateLimitError: ThrottlingException: Rate exceeded",
+        "google.api_core.exceptions.TooManyRequests: 429 ThrottlingException: Rate exceeded",
+    ],
+    ids=["a death before", "words of handling", "a logger's own", "quoted", "another service"],
+)
+def test_none_of_these_is_certain(log: str):
+    assert diagnose(of_text(log)).certainty != "certain"
