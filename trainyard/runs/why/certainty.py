@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from trainyard.runs.why.clues import HARMLESS, OF_AWS, SURVIVED, Clue, is_work
+from trainyard.runs.why.clues import HARMLESS, LIVES_ON, OF_AWS, SURVIVED, Clue, is_work
 from trainyard.runs.why.evidence import Line
 from trainyard.runs.why.exceptions import Raised
 from trainyard.runs.why.untraced import untraced
@@ -30,12 +30,6 @@ _HEDGED = re.compile(
     r"|make sure|ensure|either|check (?:if|that|whether))\b"
 )
 """Words after which a message supposes, or advises, and states no longer."""
-
-_HANDLED = re.compile(
-    r"(?i)\b(?:ignor(?:ed|ing)|skipp(?:ed|ing)|left out|falling back|trying \d|attempt \d+ of"
-    r"|continuing|using (?:the )?default)\b"
-)
-"""Words by which a program says that it lives on."""
 
 _DEATH = ("memory/killed", "ranks/watchdog", "hardware/segfault")
 """What ends a process without a word of its own, and may be why another one failed."""
@@ -83,7 +77,7 @@ def _is_specific(first: Clue) -> bool:
         is_vague = one.is_survivable or one.is_handed_on or one.is_summary or one.is_opened
         return not (is_vague or one.is_of_nothing or first.is_handled)
     line = first.line
-    if _HEDGED.search(line.text[: first.what[1].start()]) or _HANDLED.search(line.text):
+    if _HEDGED.search(line.text[: first.what[1].start()]) or LIVES_ON.search(line.text):
         return False
     word = first.raised or next(untraced([line]), None)
     if word is None and not (line.is_said or line.error or _FATAL.search(line.text)):

@@ -51,11 +51,18 @@ _AWS = re.compile(
     r"|\b(?:[Bb]oto|com\.amazon|software\.amazon)"
 )
 _FOREIGN = re.compile(
-    r"(?!(?:aio)?boto|sagemaker|s3transfer|awscli|com\.amazon|software\.amazon|kubernetes|[a-z]+$)[a-z]\w*\."
+    r"(?!(?:aio)?boto|sagemaker|s3transfer|awscli|com\.amazon|software\.amazon|kubernetes)[a-z]\w*\."
     r"|(?:Import|ModuleNotFound|FileNotFound|Key|Value|Type|Index|Attribute|Runtime|OS|Overflow)Error$"
 )
 """Exceptions of other packages, and Python's own: other services have Throttled, Denied and
 InternalServerError, too."""
+
+LIVES_ON = re.compile(
+    r"(?i)\b(?:(?:using|with|by|to) (?:the )?defaults?|will be (?:ignored|skipped|initiali[sz]ed)"
+    r"|ignor(?:ed|ing)|skipp(?:ed|ing)|left out|falling back|instead|disabled|optional|continuing"
+    r"|starting (?:from scratch|fresh)|trying \d|attempt \d+ of)\b"
+)
+"""Words by which a line says that the program has dealt with it."""
 
 _FRAME = re.compile(r'^\s*(?:File "[^"]*", line \d+|line \d+, in \w+$)')
 

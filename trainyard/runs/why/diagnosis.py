@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainyard.runs.why.certainty import Certainty, certainty
-from trainyard.runs.why.clues import FAILING, HARMLESS, SURVIVED, Clue, known, logged
+from trainyard.runs.why.clues import FAILING, HARMLESS, LIVES_ON, SURVIVED, Clue, known, logged
 from trainyard.runs.why.evidence import Evidence, Line
 from trainyard.runs.why.exceptions import Raised, tells
 from trainyard.runs.why.signatures import Level
@@ -59,12 +59,6 @@ _STATES = re.compile(
     r"|only supported|supported only)\b(?! (?:if|when|unless)\b)"
 )
 """Words by which a line states what failed, and does not merely speak of it."""
-
-_HANDLED = re.compile(
-    r"(?i)\b(?:(?:using|with|by|to) (?:the )?defaults?|will be (?:ignored|skipped|initiali[sz]ed)"
-    r"|ignoring|skipping|falling back|instead|disabled|optional|starting (?:from scratch|fresh))\b"
-)
-"""Words by which a line says that the program has dealt with it."""
 
 _PREFIX = re.compile(r"^(?:Algorithm|Client|InternalServer)Error: ?")
 """What SageMaker writes before what a job left behind, its program or the container around it."""
@@ -166,7 +160,7 @@ def _first_error(evidence: Evidence) -> Cause | None:
 def _stating(lines: list[Line]) -> Line | None:
     """The first line that states what failed; the next one where that gives a reason and it does
     not."""
-    stating = [_STATES.search(one.text) and not _HANDLED.search(one.text) for one in lines]
+    stating = [_STATES.search(one.text) and not LIVES_ON.search(one.text) for one in lines]
     number = next((n for n, states in enumerate(stating) if states), None)
     if number is None:
         return None
