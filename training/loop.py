@@ -112,6 +112,8 @@ class Loop:
             if self.step < last:
                 self._save()
                 self.checkpoints.finish()  # saved before it is said
+                # Where rank 0 keeps the store (mpirun), it must not go before all know of the save.
+                self.ranks.gather(None)
                 who, _, why = stop.reason.partition(": ")
                 raise TrainingError(
                     f"stopped by {who} after step {self.step}{why and f': {why}'}; a checkpoint is "

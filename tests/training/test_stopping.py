@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -110,10 +111,19 @@ def test_a_rank_that_died_holds_nobody_for_ever(moves, died, when):
         assert ranks.ended[rank] or (stuck_in_a_step and ranks.begun[rank] <= last)
 
 
+def _late(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
+    """A rank that hears late that the last checkpoint is whole; rank 0, which knows it first, keeps
+    the store that it asks."""
+    from training.checkpoints import meeting
+
+    meeting.SOON = meeting.LATER = 2.0 * rank or meeting.SOON
+    worlds.run_rank(given, environment, root, rank)
+
+
 @pytest.mark.slow
 def test_sigterm_at_one_rank_stops_both_after_one_step_that_is_saved(root):
     given = {"max_steps": 10**6, "checkpoint_interval": 10**6, "validation_interval": 10**6}
-    ranks = worlds.start(root, 2, micro_batch=4, log_interval=50, **given)
+    ranks = worlds.start(root, 2, target=_late, micro_batch=4, log_interval=50, **given)
     worlds.until_printed(root, "step=50 ", ranks)
     asked = time.time()
     os.kill(ranks[1].pid, signal.SIGTERM)
