@@ -35,6 +35,7 @@ def completed(one: Raised, lines: Sequence[Line]) -> Raised:
     ):
         return one
     deep, told = False, [one.message]
+    wanted = 3 if _FIELD.match(one.message) else 2
     for each in lines[one.number + 1 : one.number + 1 + FOLLOWING]:
         if (each.host, each.rank) != (one.line.host, one.line.rank):
             continue
@@ -44,6 +45,6 @@ def completed(one: Raised, lines: Sequence[Line]) -> Raised:
         is_code, deep = deep, text.startswith('File "')
         if not is_code and not _NO_MESSAGE.search(text):
             told.append(_NUMBERED.sub("", text))
-            if len(told) > (2 if _FIELD.match(one.message) else 1):
+            if len(told) == wanted:
                 break
     return replace(one, message=" ".join(told).strip(), is_opened=True) if told[1:] else one

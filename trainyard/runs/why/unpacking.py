@@ -45,8 +45,8 @@ def undressed(text: str) -> str:
     """The text without what stands before each of its lines: a mark of quotation, a time, an
     indentation."""
     for before in _BEFORE:
-        found = [(before.match(row), row) for row in text.splitlines() if row.strip()]
-        if len(found) > 1 and all(match for match, _ in found):
+        found = [row for row in text.splitlines() if row.strip()]
+        if len(found) > 1 and all(map(before.match, found)):
             text = "\n".join(before.sub("", row, count=1) for row in text.splitlines())
     return textwrap.dedent(text)
 
