@@ -77,7 +77,7 @@ def _curve(name: str, metrics: Sequence[Metrics | None]) -> Curve:
     samples = [one.samples.get(name.partition(".")[2]) if one else None for one in metrics]
     return Curve(
         name,
-        samples=tuple(one if one and one.all else None for one in samples),
+        samples=tuple(one if one and one.count else None for one in samples),
         sources=tuple(one.source if one else "" for one in metrics),
         counters=tuple(one.counter if one else "" for one in metrics),
         slow=tuple(tuple(one.slow) if one else () for one in metrics),
@@ -129,7 +129,7 @@ def plot(number: int, curve: Curve, axis: str) -> Markup:
     such as rounds, and ``step`` where they count different things.
     """
     series: list[Series] = [
-        (f"run {run + 1}", [_point(samples, i, one, axis) for i, one in enumerate(samples.all)])
+        (f"run {run + 1}", [_point(samples, i, one, axis) for i, one in samples.numbered])
         for run, samples in enumerate(curve.samples)
         if samples
     ]
@@ -152,7 +152,8 @@ def _point(samples: Samples, i: int, one: Sample, axis: str) -> tuple[float, flo
         return (float(i) if one.step is None else one.step), one.value
     if axis == "time":
         return one.at / 1000, one.value
-    return (one.at - samples.all[0].at) / 1000, one.value
+    begin = samples.first.at if samples.first else one.at
+    return (one.at - begin) / 1000, one.value
 
 
 def _in_units(series: Sequence[Series], since: str) -> tuple[str, list[Series]]:

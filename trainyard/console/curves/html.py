@@ -81,7 +81,7 @@ def lines(metrics: Metrics, names: Sequence[str]) -> tuple[str, list[Series]]:
 
     Across is what the job counts where every value stands beside it, and else the time.
     """
-    every = [(name, list(metrics.samples[name].all)) for name in names]
+    every = [(name, metrics.samples[name].all) for name in names]
     return _across(metrics, every)
 
 
@@ -93,7 +93,7 @@ def _across(
         return metrics.counter, [
             (name, [(one.step or 0.0, one.value) for one in some]) for name, some in every
         ]
-    begin = min((some.all[0].at for some in list(metrics.samples.values()) if some.all), default=0)
+    begin = min((first.at for first in _firsts(metrics)), default=0)
     end = max((one.at for one in samples), default=begin)
     unit, length = _unit((end - begin) / 1000)
     return f"{unit} since the first value", [
@@ -111,7 +111,7 @@ def _unit(seconds: float) -> tuple[str, int]:
 def _parts(metrics: Metrics, group: Group) -> tuple[str, list[Series]]:
     """The parts at the moments that all of them have, and what is left of the whole."""
     known = {
-        name: {(one.at, one.step or 0.0): one for one in list(metrics.samples[name].all)}
+        name: {(one.at, one.step or 0.0): one for one in metrics.samples[name].all}
         for name in (group.whole, *group.names)
     }
     moments = sorted(set.intersection(*(set(one) for one in known.values())))
@@ -126,7 +126,7 @@ def _parts(metrics: Metrics, group: Group) -> tuple[str, list[Series]]:
 
 
 def _ranks(metrics: Metrics, i: int, name: str, ranks: Mapping[int, Samples]) -> Markup:
-    every = [(f"rank {rank}", list(one.all)) for rank, one in sorted(ranks.items())]
+    every = [(f"rank {rank}", one.all) for rank, one in sorted(ranks.items())]
     x, series = _across(metrics, every)
     return line_chart(f"ranks-{i}", f"{name} of each rank", series, x=x, size=SIZE)
 
@@ -137,5 +137,10 @@ def at(metrics: Metrics, sample: Sample | None) -> str:
         return ""
     if sample.step is not None and metrics.counter:
         return f"at {metrics.counter} {sample.step:g}"
-    begin = min(some.all[0].at for some in list(metrics.samples.values()) if some.all)
+    begin = min(first.at for first in _firsts(metrics))
     return f"after {duration((sample.at - begin) / 1000)}"
+
+
+def _firsts(metrics: Metrics) -> list[Sample]:
+    """List the first value of each metric that has one."""
+    return [some.first for some in list(metrics.samples.values()) if some.first]

@@ -61,3 +61,11 @@ def test_the_axis_says_what_the_runs_count(counters: tuple[str, ...], axis: str)
 def test_a_curve_without_any_value_is_said_to_have_none():
     curve = plots.Curve("Train.logloss", (None, None), ("log", "log"), ("", ""), ((), ()))
     assert plots.notes([curve]) == ["No run has a value of Train.logloss."]
+
+
+def test_values_without_a_step_are_drawn_at_their_place_in_the_log():
+    samples = Samples()
+    for i in range(50_000):
+        samples.add(Sample(float(i), None, float(i)))
+    curve = plots.Curve("Train.loss", (samples,), ("log",), ("",), ((),))
+    assert "highest 49,999 at value 49,999." in plots.plot(0, curve, "step")
