@@ -20,6 +20,8 @@ from trainyard.common.whole_file import begin
 log = logging.getLogger(__name__)
 
 FOLDER = "damaged"
+_OF_A_FOLDER = ("pipeline.json", "execution.json", "function.json")
+"""Documents without which nothing tells what the other files of their folder are."""
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, FileNotFoundError)
 
 
@@ -49,6 +51,17 @@ def set_aside(state: Path) -> None:
         _set_aside(root)
 
 
+def refuse_pruning(state: Path) -> None:
+    """Raise EmulatorError while documents are set aside: what they refer to cannot be known."""
+    for folder in [state / FOLDER, *sorted(state.glob(f"regions/*/{FOLDER}"))]:
+        if found := [path for path in folder.rglob("*") if path.is_file()]:
+            raise EmulatorError(
+                f"{folder} holds {len(found)} files that could not be read, and what they refer to "
+                "may still be wanted, so nothing is pruned: put them right and back in their "
+                "places, or move that folder away"
+            )
+
+
 def _set_aside(state: Path) -> None:
     for pattern, what, check in _KINDS:
         for path in sorted(state.glob(pattern)):
@@ -65,7 +78,7 @@ def _one_each(pattern: str) -> bool:
 
 
 def _move(state: Path, path: Path, what: str, damage: Exception) -> None:
-    whole = path.parent if path.name in ("pipeline.json", "execution.json") else path
+    whole = path.parent if path.name in _OF_A_FOLDER else path
     target = state / FOLDER / whole.relative_to(state)
     while target.exists():
         target = target.with_name(f"{target.name}~")

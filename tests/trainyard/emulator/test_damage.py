@@ -122,6 +122,17 @@ def test_a_damaged_index_of_s3_stops_the_start_and_loses_nothing(state: Path, tm
     assert sorted(path.name for path in (copy / "s3/data").glob("*/*")) == before
 
 
+def test_a_damaged_function_takes_its_code_along(tmp_path: Path):
+    """Another of its name would delete what no record names."""
+    code = tmp_path / "functions/f/code-1/main.py"
+    code.parent.mkdir(parents=True)
+    code.write_text("pass")
+    (tmp_path / "functions/f/function.json").write_text("{")
+    damage.set_aside(tmp_path)
+    assert (tmp_path / "damaged/functions/f/code-1/main.py").read_text() == "pass"
+    assert not (tmp_path / "functions/f").exists()
+
+
 def test_a_place_that_cannot_be_written_is_a_message():
     with pytest.raises(EmulatorError, match="cannot keep the emulator's state.*--state"):
         damage.check_writable(Path("/proc/trainyard"))
