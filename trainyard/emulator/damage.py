@@ -26,9 +26,15 @@ _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, FileNotF
 
 
 def check_writable(state: Path) -> None:
-    """Raises :class:`EmulatorError` where nothing can be kept: a read-only or a full disk."""
+    """Make the state directory, or close it to other users: it holds secrets and all objects.
+
+    Raises:
+        EmulatorError: nothing can be kept there: a read-only or a full disk.
+    """
     try:
         state.mkdir(parents=True, exist_ok=True)
+        if state.stat().st_mode & 0o077:
+            state.chmod(0o700)
         begin(state / "writable", b"x").discard()
     except OSError as failure:
         fix = "make room there" if full(failure) else "make it writable"

@@ -29,7 +29,7 @@ from trainyard.emulator import damage, pretended
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.cloudwatch import prometheus
-from trainyard.emulator.environment import environment, sdk_settings
+from trainyard.emulator.environment import environment
 from trainyard.emulator.http import Server
 from trainyard.emulator.keys import Keys
 from trainyard.emulator.logs import LogStore
@@ -88,7 +88,7 @@ class App:
     def __init__(self, state: Path, objects: ObjectStore, make_sagemaker: MakeSageMaker) -> None:
         self.objects = objects
         self.keys = Keys(state)
-        self.aws = Aws(self.keys, sdk_settings(state))
+        self.aws = Aws(self.keys)
         self._s3 = S3(self.objects)
         self._moto = Moto()
         self.worlds = Worlds(state, self.objects, self.aws, make_sagemaker)

@@ -133,6 +133,34 @@ def test_a_damaged_function_takes_its_code_along(tmp_path: Path):
     assert not (tmp_path / "functions/f").exists()
 
 
+@pytest.mark.parametrize("before", [None, 0o755, 0o700])
+def test_nobody_else_reads_the_state(tmp_path: Path, before: int | None):
+    """Also in one that an earlier release has made: what lies in a closed folder is closed."""
+    state = tmp_path / "aws"
+    if before:
+        state.mkdir()
+        state.chmod(before)
+    with serve(state):
+        assert state.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\xff", '{"AccessKeyId": "a"}',
+                                  '{"AccessKeyId": "a", "SecretAccessKey": 1}'])  # fmt: skip
+def test_damaged_credentials_are_a_message(tmp_path: Path, text: str):
+    with serve(tmp_path):
+        pass
+    path = tmp_path / "credentials.json"
+    path.write_bytes(text.encode("latin-1"))
+    with (
+        pytest.raises(EmulatorError, match=r"credentials.json cannot be read.*Remove it"),
+        serve(tmp_path),
+    ):
+        pass
+    path.unlink()
+    with serve(tmp_path) as endpoint:
+        assert endpoint.app.keys.own
+
+
 def test_a_place_that_cannot_be_written_is_a_message():
     with pytest.raises(EmulatorError, match="cannot keep the emulator's state.*--state"):
         damage.check_writable(Path("/proc/trainyard"))
