@@ -122,6 +122,11 @@ def refuse(state: Path, python: Path = OWN, internet: bool = False) -> None:
     isolation = choose()
     if internet and isolation.loopback:
         way()
+    if python.parent.is_relative_to(state) and not isolation.notice:
+        raise EmulatorError(
+            f"{python} lies in the state directory {state}, which no job sees: name another "
+            "--python, or another --state"
+        )
     wrong = [path for path in (state, python.parent.parent) if unfit(path)]
     if wrong and isolation.notice:
         raise EmulatorError(

@@ -99,6 +99,12 @@ def test_without_namespaces_such_a_path_is_refused_at_once(
 
 
 @needs_namespaces
+def test_an_interpreter_that_no_job_would_see_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EmulatorError, match="python3 lies in the state directory"):
+        refuse(tmp_path, tmp_path / "env/bin/python3")
+
+
+@needs_namespaces
 def test_with_namespaces_no_path_is_refused(tmp_path: Path) -> None:
     refuse(tmp_path / "a state")
 
