@@ -11,6 +11,7 @@ class Work:
     something."""
 
     def __init__(self, services: Services) -> None:
+        self.experiments = services.experiments
         self._runners = {name: make(services, name) for name, make in RUNNERS.items()}
         self._by_key = {STEP_TYPES[name].metadata_key: r for name, r in self._runners.items()}
 
