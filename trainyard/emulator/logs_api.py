@@ -24,7 +24,7 @@ _BYTES = 1 << 20  # and their size: AWS returns up to 1 MB
 
 _SETTINGS = ("kmsKeyId", "logGroupClass", "tags")
 """What CreateLogGroup may set."""
-_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096)
+_DAYS: tuple[int, ...] = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096)
 _DAYS += (1827, 2192, 2557, 2922, 3288, 3653)  # the API reference's list
 
 
