@@ -153,7 +153,7 @@ def _looked_at(
     recipe = recorded_recipe(s3, definition)
     if recipe is None:  # a pipeline of somebody else's
         return {}
-    ahead = spending.ahead(sagemaker, definition, pipeline, parameters)
+    ahead = spending.ahead(sagemaker, definition, pipeline, parameters, s3=s3)
     for each in overwritten(s3, ahead.document, ahead.outcomes, NEW_DATA):
         console.print(f"! {each}", style="bold magenta", highlight=False, markup=False)
     found = spending.verdict(ahead, spending.budget_in(recipe))

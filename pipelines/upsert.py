@@ -105,7 +105,8 @@ def _refuse_over_budget(
     if definition.budget.usd_per_run is None:
         return
     told = champion_parameters(sagemaker, wanted.document, {}, None)
-    run = spending.ahead(sagemaker, wanted.document, wanted.name, told, exists=exists)
+    s3 = client("s3", sagemaker.meta.region_name)
+    run = spending.ahead(sagemaker, wanted.document, wanted.name, told, exists=exists, s3=s3)
     found = spending.verdict(run, definition.budget)
     if not found.holds:
         raise PlanError(f"pipeline {wanted.name}: budget: {found.text}. Nothing was changed")

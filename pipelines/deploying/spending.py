@@ -39,14 +39,18 @@ def ahead(
     given: Mapping[str, str],
     *,
     exists: bool = True,
+    s3: Any = None,
 ) -> Ahead:
     """What a run of ``document`` with the parameters ``given`` would do.
+
+    Args:
+        s3: looks whether the results that the cache would answer with are still there.
 
     Raises:
         ClientError: AWS refused.
     """
     run = started_with(document, given)
-    history = History(sagemaker, pipeline if exists else None)
+    history = History(sagemaker, pipeline if exists else None, s3=s3)
     outcomes = predict(run, pipeline, history, datetime.now(UTC))
     return Ahead(run, given, history, outcomes, sagemaker.meta.region_name)
 

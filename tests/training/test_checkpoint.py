@@ -223,6 +223,15 @@ def test_the_best_one_is_kept_too(tmp_path: Path):
     assert names(tmp_path / "run") == ["step-00000005"]
 
 
+def test_a_damaged_marker_costs_no_whole_checkpoint(tmp_path: Path):
+    target = checkpoints(tmp_path, keep=2)
+    for step in (1, 2, 3):
+        save(target, step)
+    (folder(tmp_path, 3) / "complete.json").write_bytes(b"{")
+    save(target, 4)
+    assert names(tmp_path / "run") == [f"step-0000000{step}" for step in (2, 3, 4)]
+
+
 def test_another_training_is_left_alone(tmp_path: Path, saved: Checkpoints):
     other = checkpoints(tmp_path, "other", keep=1)
     assert resumed(other) is None

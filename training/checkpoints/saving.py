@@ -164,12 +164,15 @@ def _marker(said: Marker, table: Table, written: Sequence[Any]) -> str:
 
 
 def prune(folder: Path, keep: int) -> None:
-    """Keep the newest ``keep`` complete checkpoints, and the best one."""
-    steps = marker.steps(folder)
-    said = {step: marker.read(marker.folder_of(folder, step)) for step in steps}
-    scored = {n: m.validation_loss for n, m in said.items() if m and m.validation_loss is not None}
-    kept = {*steps[-keep:], *([min(scored, key=scored.__getitem__)] if scored else [])}
-    for step in {*steps} - kept:
+    """Keep the newest ``keep`` complete checkpoints, and the best one.
+
+    One whose marker is damaged is neither counted nor deleted: what it was worth is not known.
+    """
+    found = {n: marker.read(marker.folder_of(folder, n)) for n in marker.steps(folder)}
+    said = {step: read for step, read in found.items() if read}
+    scored = {n: m.validation_loss for n, m in said.items() if m.validation_loss is not None}
+    kept = {*[*said][-keep:], *([min(scored, key=scored.__getitem__)] if scored else [])}
+    for step in {*said} - kept:
         old = marker.folder_of(folder, step)
         # First: half deleted must not look complete. Machines that share a folder (FSx, a claim of
         # Kubernetes) all look after it: what one has deleted, the other does not find.

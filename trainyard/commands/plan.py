@@ -62,7 +62,7 @@ def _made(body: str, name: str, region: str | None, *, is_known: bool) -> Plan:
         sagemaker, s3 = client("sagemaker", region), client("s3", region)
         there = deployed.describe(sagemaker, name) if is_known else None
         wanted = replace(there.state, definition=body) if there else State(name, body)
-        history = History(sagemaker, name if there else None)
+        history = History(sagemaker, name if there else None, s3=s3)
         plan = complete(wanted, there, history, load(sagemaker.meta.region_name))
         found = overwritten(s3, wanted.document, plan.outcomes)
         return replace(plan, overwritten=tuple(found))

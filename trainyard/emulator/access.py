@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from trainyard.emulator.aws import Aws
-from trainyard.emulator.environment import REDIRECT
+from trainyard.emulator.environment import REDIRECT, SDK
 from trainyard.emulator.keys import Loan
 from trainyard.emulator.runtime.doors import Route
 from trainyard.emulator.runtime.internet import way
@@ -31,7 +31,7 @@ class Access:
         credentials = {f"AWS_CONTAINER_CREDENTIALS_{name}": value for name, value in uri.items()}
         found = {"AWS_ENDPOINT_URL": url, "PYTHONPATH": REDIRECT}
         pip = online() if self._aws.internet else {}
-        return found | credentials | self._aws.sdk | pip
+        return found | credentials | SDK | pip
 
 
 @contextlib.contextmanager

@@ -23,11 +23,10 @@ _NOTHING_OF_THE_USERS = {
 class Aws:
     """Clients of this very emulator, with its own keys. From any thread, once it serves."""
 
-    def __init__(self, keys: Keys, sdk: dict[str, str]) -> None:
-        """``sdk``: variables that the SageMaker SDK needs to work with an emulator."""
+    def __init__(self, keys: Keys) -> None:
         self.url = ""
         """Where the endpoint is; empty until it serves."""
-        self.keys, self.sdk = keys, sdk
+        self.keys = keys
         self.internet = False
         """Whether jobs may go out to it."""
         self.without_capacity: frozenset[str] = frozenset()

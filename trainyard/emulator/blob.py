@@ -7,6 +7,8 @@ import uuid
 from pathlib import Path
 from typing import BinaryIO, Self
 
+TRANSIT = ".transit"
+"""The end of a file's name while no row needs its bytes: before a put is done, and in a delete."""
 CHUNK = 1 << 20  # bytes copied at a time: memory stays flat whatever an object's size
 
 
@@ -18,7 +20,7 @@ class Blob:
 
     def __init__(self, data: Path) -> None:
         self.name = uuid.uuid4().hex
-        self.path = data / self.name[:2] / self.name
+        self.path = data / self.name[:2] / f"{self.name}{TRANSIT}"
         self.size = 0
         self.committed = False
         self._md5 = hashlib.md5(usedforsecurity=False)
@@ -51,6 +53,11 @@ class Blob:
             if sync:
                 os.fsync(self._file.fileno())
             self._file.close()
+
+    def settle(self) -> None:
+        """Give the bytes their name: a row has it."""
+        self.committed = True  # first: whatever happens now, the bytes must not be discarded
+        self.path = self.path.rename(self.path.with_name(self.name))
 
     def discard(self) -> None:
         self._file.close()

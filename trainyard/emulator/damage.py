@@ -20,13 +20,21 @@ from trainyard.common.whole_file import begin
 log = logging.getLogger(__name__)
 
 FOLDER = "damaged"
+_OF_A_FOLDER = ("pipeline.json", "execution.json", "function.json")
+"""Documents without which nothing tells what the other files of their folder are."""
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, FileNotFoundError)
 
 
 def check_writable(state: Path) -> None:
-    """Raises :class:`EmulatorError` where nothing can be kept: a read-only or a full disk."""
+    """Make the state directory, or close it to other users: it holds secrets and all objects.
+
+    Raises:
+        EmulatorError: nothing can be kept there: a read-only or a full disk.
+    """
     try:
         state.mkdir(parents=True, exist_ok=True)
+        if state.stat().st_mode & 0o077:
+            state.chmod(0o700)
         begin(state / "writable", b"x").discard()
     except OSError as failure:
         fix = "make room there" if full(failure) else "make it writable"
@@ -49,6 +57,17 @@ def set_aside(state: Path) -> None:
         _set_aside(root)
 
 
+def refuse_pruning(state: Path) -> None:
+    """Raise EmulatorError while documents are set aside: what they refer to cannot be known."""
+    for folder in [state / FOLDER, *sorted(state.glob(f"regions/*/{FOLDER}"))]:
+        if found := [path for path in folder.rglob("*") if path.is_file()]:
+            raise EmulatorError(
+                f"{folder} holds {len(found)} files that could not be read, and what they refer to "
+                "may still be wanted, so nothing is pruned: put them right and back in their "
+                "places, or move that folder away"
+            )
+
+
 def _set_aside(state: Path) -> None:
     for pattern, what, check in _KINDS:
         for path in sorted(state.glob(pattern)):
@@ -65,7 +84,7 @@ def _one_each(pattern: str) -> bool:
 
 
 def _move(state: Path, path: Path, what: str, damage: Exception) -> None:
-    whole = path.parent if path.name in ("pipeline.json", "execution.json") else path
+    whole = path.parent if path.name in _OF_A_FOLDER else path
     target = state / FOLDER / whole.relative_to(state)
     while target.exists():
         target = target.with_name(f"{target.name}~")

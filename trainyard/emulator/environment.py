@@ -1,7 +1,6 @@
 """The environment that makes an ordinary AWS client take the emulator for AWS."""
 
 import contextlib
-import json
 import os
 import re
 import urllib.request
@@ -17,6 +16,14 @@ its Python's version."""
 
 REDIRECT = str(Path(__file__).parent / "redirect")
 """First on PYTHONPATH it leads clients that were given an address of AWS to AWS_ENDPOINT_URL."""
+
+_CONFIG = str(Path(__file__).with_name("sagemaker-sdk.yaml"))
+SDK = {
+    "SAGEMAKER_VALIDATE_ROLE": "false",  # its check needs iam:SimulatePrincipalPolicy
+    "SAGEMAKER_USER_CONFIG_OVERRIDE": _CONFIG,
+    "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": _CONFIG,
+}
+"""Variables that the SageMaker SDK needs to work with an emulator, for a client or a job."""
 
 _HARMLESS = re.compile(
     "AWS_(CA_BUNDLE|PAGER|DEFAULT_OUTPUT|CLI_.*|MAX_ATTEMPTS|RETRY_MODE|DEFAULTS_MODE|EXECUTION_ENV"
@@ -45,7 +52,7 @@ def environment(url: str, state: Path, keys: tuple[str, str]) -> dict[str, str]:
         "AWS_CONFIG_FILE": _empty(state / "aws-config"),
         "AWS_SHARED_CREDENTIALS_FILE": _empty(state / "aws-credentials"),
         "SAGEMAKER_INTERNAL_IMAGE_URI": STUDIO,
-        **sdk_settings(state),
+        **SDK,
     }
     values["PYTHONPATH"] = os.pathsep.join(filter(None, [REDIRECT, os.environ.get("PYTHONPATH")]))
     if urllib.request.getproxies():  # a proxy cannot reach this machine's loopback
@@ -80,19 +87,3 @@ def applied(ours: Mapping[str, str]) -> Iterator[None]:
 def _empty(path: Path) -> str:
     whole_file.write(path, b"")
     return str(path)
-
-
-def sdk_settings(state: Path) -> dict[str, str]:
-    """Variables for the SageMaker SDK; writes the file that they name into ``state``.
-
-    It is the SDK's defaults config: no telemetry, for which there is no variable. No default
-    bucket: the SDK creates ``sagemaker-<region>-<account>`` only where nobody named one."""
-    modules = {"TelemetryOptOut": True}
-    config = {"SchemaVersion": "1.0", "SageMaker": {"PythonSDK": {"Modules": modules}}}
-    path = state / "sagemaker-sdk.yaml"  # JSON is YAML
-    whole_file.write(path, json.dumps(config))
-    return {
-        "SAGEMAKER_VALIDATE_ROLE": "false",  # its check needs iam:SimulatePrincipalPolicy
-        "SAGEMAKER_USER_CONFIG_OVERRIDE": str(path),
-        "SAGEMAKER_ADMIN_CONFIG_OVERRIDE": str(path),
-    }

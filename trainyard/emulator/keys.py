@@ -148,11 +148,21 @@ def _make(path: Path) -> tuple[str, str]:
 
 
 def _read(path: Path) -> tuple[str, str]:
-    """Raises EmulatorError where others could have read it: it is no secret then."""
+    """Raise EmulatorError for a damaged file, or one that others could have read."""
     if path.stat().st_mode & 0o077:
         raise EmulatorError(
             f"{path} is open to others (mode {path.stat().st_mode & 0o777:o}), and holds the "
             "secret that lets its owner run code here: remove it, and a new one is made"
         )
-    kept = json.loads(path.read_text())
-    return kept["AccessKeyId"], kept["SecretAccessKey"]
+    try:
+        kept = json.loads(path.read_bytes())
+        own = kept["AccessKeyId"], kept["SecretAccessKey"]
+        if not all(isinstance(value, str) and value for value in own):
+            raise ValueError("AccessKeyId and SecretAccessKey must be texts")
+    except (ValueError, KeyError, TypeError) as damage:
+        raise EmulatorError(
+            f"{path} cannot be read ({type(damage).__name__}): expected a JSON object with "
+            "AccessKeyId and SecretAccessKey. Remove it, and a new one is made: clients then need "
+            "the new values"
+        ) from None
+    return own

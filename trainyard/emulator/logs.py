@@ -1,6 +1,7 @@
 """CloudWatch Logs: one append-only file of JSON lines per stream.
 
     <root>/<group>.group/<stream>.jsonl     names percent-encoded
+    <root>/<group>.group/settings.json      retentionInDays, tags, …; missing where nothing is set
 
 The first line describes the stream, each later one is an event. A token is a byte offset into
 the file, so a poll reads only what is new. Events come back in the order in which they were
@@ -13,18 +14,21 @@ import contextlib
 import json
 import mmap
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import quote, unquote
 
 from trainyard.common import whole_file
 from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.documents import read_json, write_json
 
 _GROUP, _STREAM, _UNORDERED = ".group", ".jsonl", ".unordered"
+_SETTINGS = "settings.json"
 _LONGEST = 255  # bytes of a file name
 
 
@@ -94,7 +98,8 @@ class LogStore:
                 _end_torn_line(file)
                 file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
 
-    def create_group(self, group: str) -> None:
+    def create_group(self, group: str, settings: dict[str, Any] | None = None) -> None:
+        """``settings``: what :meth:`settings` answers from now on."""
         with self._lock:
             folder = self._folder(group)
             if folder.exists():
@@ -102,6 +107,32 @@ class LogStore:
                     "ResourceAlreadyExistsException", f"The specified log group {group} exists."
                 )
             folder.mkdir(parents=True)
+        if settings:
+            self.change(group, settings)
+
+    def delete_group(self, group: str) -> None:
+        with self._lock:
+            self._need_group(group)
+            shutil.rmtree(self._folder(group))
+
+    def delete_stream(self, group: str, stream: str) -> None:
+        path = self.stream(group, stream).path
+        with self._lock:
+            path.with_suffix(_UNORDERED).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+
+    def settings(self, group: str) -> dict[str, Any]:
+        """What was set of the group: retentionInDays, tags, …"""
+        self._need_group(group)
+        path = self._folder(group) / _SETTINGS
+        return read_json(path) if path.exists() else {}
+
+    def change(self, group: str, settings: dict[str, Any]) -> None:
+        """Set some of them; None takes one away."""
+        with self._lock:
+            found = self.settings(group) | settings
+            kept = {name: value for name, value in found.items() if value is not None}
+            write_json(self._folder(group) / _SETTINGS, kept)
 
     def create_stream(self, group: str, stream: str) -> None:
         with self._lock:

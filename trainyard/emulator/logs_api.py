@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +22,11 @@ _PAGE = 50  # groups or streams a page, at most (AWS's limit and default)
 _EVENTS = 10_000  # events a page, at most (AWS's limit and default)
 _BYTES = 1 << 20  # and their size: AWS returns up to 1 MB
 
+_SETTINGS = ("kmsKeyId", "logGroupClass", "tags")
+"""What CreateLogGroup may set."""
+_DAYS: tuple[int, ...] = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096)
+_DAYS += (1827, 2192, 2557, 2922, 3288, 3653)  # the API reference's list
+
 
 class Logs:
     """``OPERATIONS`` maps an operation's name to its method; ``handle`` calls one.
@@ -35,9 +41,19 @@ class Logs:
             "CreateLogStream": self._create_stream,
             "DescribeLogGroups": self._describe_groups,
             "DescribeLogStreams": self._describe_streams,
+            "DeleteLogGroup": self._delete_group,
+            "DeleteLogStream": self._delete_stream,
+            "DeleteRetentionPolicy": lambda request: self._retain(request, None),
             "FilterLogEvents": self._filter,
             "GetLogEvents": self._get,
+            "ListTagsForResource": self._tags,
+            "ListTagsLogGroup": self._tags,
             "PutLogEvents": self._put,
+            "PutRetentionPolicy": lambda request: self._retain(request, _days(request)),
+            "TagLogGroup": self._tag,
+            "TagResource": self._tag,
+            "UntagLogGroup": self._untag,
+            "UntagResource": self._untag,
         }
 
     def handle(self, operation: str, request: dict) -> dict:
@@ -48,8 +64,48 @@ class Logs:
         return answer(request)
 
     def _create_group(self, request: dict) -> dict:
-        self._store.create_group(_need(request, "logGroupName"))
+        if request.get("deletionProtectionEnabled"):
+            message = "The emulator does not implement deletionProtectionEnabled of a log group."
+            raise ApiError("InvalidParameterException", message)
+        kept = {key: request[key] for key in _SETTINGS if request.get(key)}
+        self._store.create_group(_need(request, "logGroupName"), kept)
         return {}
+
+    def _delete_group(self, request: dict) -> dict:
+        self._store.delete_group(_group(request))
+        return {}
+
+    def _delete_stream(self, request: dict) -> dict:
+        self._store.delete_stream(_group(request), _need(request, "logStreamName"))
+        return {}
+
+    def _retain(self, request: dict, days: int | None) -> dict:
+        self._store.change(_group(request), {"retentionInDays": days})
+        return {}
+
+    def _tags(self, request: dict) -> dict:
+        return {"tags": self._store.settings(_group(request)).get("tags", {})}
+
+    def _tag(self, request: dict) -> dict:
+        tags = self._tags(request)["tags"] | _need(request, "tags")
+        self._store.change(_group(request), {"tags": tags})
+        return {}
+
+    def _untag(self, request: dict) -> dict:
+        gone = request.get("tagKeys") or request.get("tags") or []
+        tags = self._tags(request)["tags"]
+        self._store.change(
+            _group(request), {"tags": {k: v for k, v in tags.items() if k not in gone}}
+        )
+        return {}
+
+    def _unexpired(self, request: dict) -> dict:
+        """The request, which asks for no event that the group's retention has ended."""
+        days = self._store.settings(_group(request)).get("retentionInDays")
+        if days is None:
+            return request
+        oldest = int((time.time() - days * 86400) * 1000)
+        return request | {"startTime": max(request.get("startTime") or 0, oldest)}
 
     def _create_stream(self, request: dict) -> dict:
         self._store.create_stream(_group(request), _need(request, "logStreamName"))
@@ -75,6 +131,7 @@ class Logs:
                 "metricFilterCount": 0,
                 "storedBytes": 0,
                 "logGroupClass": "STANDARD",
+                **{k: v for k, v in self._store.settings(name).items() if k != "tags"},
             }
             for name, created in self._store.groups()
             if name.startswith(prefix) and part.lower() in name.lower()
@@ -96,6 +153,7 @@ class Logs:
 
     def _get(self, request: dict) -> dict:
         stream = self._store.stream(_group(request), _need(request, "logStreamName"))
+        request = self._unexpired(request)
         limit = min(request.get("limit") or _EVENTS, _EVENTS)
         forward, offset = _start(request)
         with mapped(stream.path) as data:
@@ -123,6 +181,7 @@ class Logs:
         else:
             streams = self._store.streams(group, request.get("logStreamNamePrefix", ""))
         limit = min(request.get("limit") or _EVENTS, _EVENTS)
+        request = self._unexpired(request)
         found, token = search(streams, pattern, request, limit, _BYTES)
         events = [
             {"logStreamName": s.name, "eventId": f"{s.created}{e.start:020d}", **_event(e)}
@@ -201,10 +260,19 @@ def _skip(request: dict) -> int:
 
 def _group(request: dict) -> str:
     """By name, or by ARN as newer clients send it."""
-    named = request.get("logGroupName") or request.get("logGroupIdentifier")
+    members = ("logGroupName", "logGroupIdentifier", "resourceArn")
+    named = next((request[name] for name in members if request.get(name)), None)
     if not named:
         raise ApiError("InvalidParameterException", "logGroupName is missing.")
-    return re.sub(r"^arn:aws:logs:[^:]*:\d+:log-group:", "", named).removesuffix(":*")
+    return re.sub(r"^arn:[^:]*:logs:[^:]*:\d+:log-group:", "", named).removesuffix(":*")
+
+
+def _days(request: dict) -> int:
+    days = request.get("retentionInDays")
+    if days not in _DAYS:
+        message = f"Invalid retention value {days!r}. Valid values are: {list(_DAYS)}"
+        raise ApiError("InvalidParameterException", message)
+    return days
 
 
 def _need(request: dict, name: str) -> Any:

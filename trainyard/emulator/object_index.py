@@ -7,8 +7,10 @@ in ``objects``, so that a reader of ``objects`` alone sees what S3 shows.
 
 import contextlib
 import json
+import re
 import sqlite3
 import threading
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from trainyard.emulator.ballast import Ballast
 
+INDEX = "index.sqlite"
 PAGE = 1000  # rows read at a time while listing
 NULL = "null"
 """The id of a version that was written while its bucket kept none."""
@@ -89,6 +92,19 @@ class Index:
     def close(self) -> None:
         with self.lock:
             self._db.close()
+
+    @property
+    def format(self) -> int:
+        """0 until somebody sets it."""
+        return self.run("PRAGMA user_version")[0][0]
+
+    @format.setter
+    def format(self, number: int) -> None:
+        self.run(f"PRAGMA user_version = {number:d}")
+
+    @property
+    def has_buckets(self) -> bool:
+        return bool(self.run("SELECT 1 FROM buckets LIMIT 1"))
 
     def run(self, sql: str, *values: object) -> list[tuple]:
         with self.lock:
@@ -186,6 +202,23 @@ class Index:
         """The names of all bytes that a row has."""
         sql = "SELECT blob FROM objects UNION SELECT blob FROM versions"
         return {name for (name,) in self.run(sql)}
+
+    def keys_of(self, blobs: list[str]) -> list[str]:
+        """``s3://bucket/key`` of the objects and versions that these bytes are of."""
+        where = f"WHERE blob IN ({','.join('?' * len(blobs))})"
+        sql = f"SELECT bucket, key FROM objects {where} UNION "
+        sql += f"SELECT bucket, key FROM versions {where}"
+        return [f"s3://{bucket}/{key.decode()}" for bucket, key in self.run(sql, *blobs, *blobs)]
+
+
+def version_id(seq: int) -> str:
+    """Names its place among the key's versions, for a listing that goes on after it is gone."""
+    return f"{seq:016x}{uuid.uuid4().hex[:16]}"
+
+
+def seq_of(version: str) -> int | None:
+    """None for an id that does not tell."""
+    return int(version[:16], 16) if re.fullmatch("[0-9a-f]{32}", version) else None
 
 
 def info_of(row: tuple) -> ObjectInfo:

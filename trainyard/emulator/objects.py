@@ -2,30 +2,31 @@
 
     <root>/index.sqlite        one row per bucket and per version of an object: the commit point
     <root>/data/ab/ab12...     the bytes of one version, under a name that is never reused
+    <root>/interrupted/        bytes of puts and deletes that a kill cut short
     <root>/lock                held while a store is open: one process owns a directory
 
 A key never becomes a file name, so ``a`` and ``a/b`` live side by side, and a put is complete
 exactly when its row is: bytes are written and fsynced first, then one SQLite transaction makes
-them the object. Bytes without a row (a put that was killed) are swept at the next start.
+them the object. Until then, and while they are deleted, their name ends with ``.transit``
+(``object_folder`` says what a start does about files without a row).
 """
 
-import fcntl
+import contextlib
 import json
 import os
 import re
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
 
-from trainyard.common.errors import EmulatorError
 from trainyard.common.whole_file import sync
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.blob import Blob
-from trainyard.emulator.object_index import NULL, Index, ObjectInfo
+from trainyard.emulator.blob import TRANSIT, Blob
+from trainyard.emulator.object_folder import need_index, own, settle
+from trainyard.emulator.object_index import INDEX, NULL, Index, ObjectInfo, version_id
 
 __all__ = ["Deleted", "ObjectInfo", "ObjectStore", "S3Error", "check_key", "successor"]
 
@@ -36,6 +37,7 @@ VERSIONING = "versioning"
 
 Check = Callable[[ObjectInfo | None], None]
 """Gets what a write would replace, or a delete remove; raises :class:`ApiError` to prevent it."""
+Leave = Callable[[ObjectInfo | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,16 @@ class ObjectStore:
         self.root = root
         self._data = root / "data"
         self._data.mkdir(parents=True, exist_ok=True)
-        self._owner = _own(root)
+        self._owner = own(root)
         self.missed: dict[tuple[str, str], None] = {}
         """(bucket, key or prefix) of what was read in a bucket that did not exist, in order."""
-        self.index = Index(root / "index.sqlite")
-        self._sweep()
+        with contextlib.ExitStack() as undone:
+            undone.callback(os.close, self._owner)
+            need_index(root)
+            self.index = Index(root / INDEX)
+            undone.callback(self.index.close)
+            settle(root, self.index)
+            undone.pop_all()
 
     def close(self) -> None:
         self.index.close()
@@ -193,12 +200,12 @@ class ObjectStore:
         check_key(key)
         blob.close()
         sync(blob.path.parent)
-        with self.index.transaction():
+        with self._writing(blob) as leave:
             keeps = self.setting(bucket, VERSIONING)
             old = self.index.current(bucket, key)
             if check:
                 check(old)
-            gone = self._step_back(bucket, key, old, keeps)
+            leave(self._step_back(bucket, key, old, keeps))
             seq = self._next_seq(bucket, key, old) if keeps else 0
             self.index.insert(
                 "objects",
@@ -211,15 +218,13 @@ class ObjectStore:
                     time.time(),
                     json.dumps(headers or {}),
                     json.dumps(metadata or {}),
-                    _version_id(seq) if keeps == "Enabled" else NULL,
+                    version_id(seq) if keeps == "Enabled" else NULL,
                     seq,
                     json.dumps(parts),
                     upload,
                 ),
             )
             new = self.head(bucket, key)
-        blob.committed = True
-        self._unlink(gone)
         return new
 
     def put_bytes(self, bucket: str, key: str, data: bytes) -> ObjectInfo:
@@ -250,25 +255,46 @@ class ObjectStore:
 
         Without a version, a bucket that keeps versions gets a delete marker.
         """
-        with self.index.transaction(freeing=True):
+        with self._writing(freeing=True) as leave:
             keeps = self.setting(bucket, VERSIONING)
             old = self.index.current(bucket, key)
             found = old if version is None else self._version(bucket, key, version)
             if check:
                 check(found)
             if version is None and keeps:
-                gone = self._step_back(bucket, key, old, keeps)
+                leave(self._step_back(bucket, key, old, keeps))
                 done = self._mark(bucket, key, old, keeps)
             elif found:
                 self.index.remove(bucket, key, found)
                 self._promote(bucket, key)
-                gone, done = found, Deleted(version or "", found.marker)
+                leave(found)
+                done = Deleted(version or "", found.marker)
             else:
-                gone, done = None, Deleted(version or "")
-        self._unlink(gone)
+                done = Deleted(version or "")
         return done
 
     # inside
+
+    @contextlib.contextmanager
+    def _writing(self, blob: Blob | None = None, *, freeing: bool = False) -> Iterator[Leave]:
+        """A transaction that makes ``blob`` an object; what it yields takes whose bytes go."""
+        leaving: list[ObjectInfo | None] = []
+        moved: list[Path] = []
+        with self.index.lock:
+            try:
+                with self.index.transaction(freeing=freeing):
+                    yield leaving.append
+                    for path in (self._path(info.blob) for info in leaving if info and info.blob):
+                        with contextlib.suppress(FileNotFoundError):
+                            moved.append(path.rename(path.with_name(path.name + TRANSIT)))
+            except BaseException:
+                for path in moved:
+                    path.rename(path.with_suffix(""))
+                raise
+            if blob:
+                blob.settle()
+        for path in moved:
+            path.unlink(missing_ok=True)
 
     def _step_back(
         self, bucket: str, key: str, old: ObjectInfo | None, keeps: str | None
@@ -288,7 +314,7 @@ class ObjectStore:
 
     def _mark(self, bucket: str, key: str, old: ObjectInfo | None, keeps: str) -> Deleted:
         seq = self._next_seq(bucket, key, old)
-        version = _version_id(seq) if keeps == "Enabled" else NULL
+        version = version_id(seq) if keeps == "Enabled" else NULL
         row = (bucket, key.encode(), "", 0, "", time.time(), "{}", "{}", version, seq, "[]", "")
         self.index.insert("versions", row)
         return Deleted(version, marker=True)
@@ -320,27 +346,6 @@ class ObjectStore:
 
     def _path(self, name: str) -> Path:
         return self._data / name[:2] / name
-
-    def _unlink(self, gone: ObjectInfo | None) -> None:
-        if gone and gone.blob:
-            self._path(gone.blob).unlink(missing_ok=True)
-
-    def _sweep(self) -> None:
-        """Removes bytes that no row names: puts that a kill or a power cut interrupted."""
-        named = self.index.blobs()
-        for path in self._data.glob("*/*"):
-            if path.name not in named:
-                path.unlink()
-
-
-def _version_id(seq: int) -> str:
-    """Names its place among the key's versions, for a listing that goes on after it is gone."""
-    return f"{seq:016x}{uuid.uuid4().hex[:16]}"
-
-
-def seq_of(version: str) -> int | None:
-    """None for an id that does not tell."""
-    return int(version[:16], 16) if re.fullmatch("[0-9a-f]{32}", version) else None
 
 
 def _marker_headers(marker: ObjectInfo) -> dict[str, str]:
@@ -383,15 +388,3 @@ def check_key(key: str) -> None:
         raise ApiError("InvalidArgument", "An object key must not be empty.")
     if len(key.encode()) > 1024:
         raise ApiError("KeyTooLongError", f"Your key is too long: {key[:60]}...")
-
-
-def _own(root: Path) -> int:
-    fd = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise EmulatorError(
-            f"{root} is in use by another emulator: stop that one, or name another --state"
-        ) from None
-    return fd

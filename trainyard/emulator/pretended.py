@@ -24,6 +24,10 @@ DOES = frozenset(
 )
 """Services, by the name that requests are signed for, whose verbs moto, or a room here, keeps."""
 MAKES: dict[str, tuple[str, str]] = {
+    "application-autoscaling": (
+        "RegisterScalableTarget PutScalingPolicy PutScheduledAction",
+        "instances that come and go with the load",
+    ),
     "autoscaling": ("CreateAutoScalingGroup", _MACHINES),
     "batch": ("CreateComputeEnvironment", _MACHINES),
     "cloudtrail": ("CreateTrail", "a record of every call"),

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator.damage import refuse_pruning
 from trainyard.emulator.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.references import References, Unit
@@ -52,10 +54,14 @@ def choose(
 
     ``store``: of that state. ``cached``: also what the step cache may answer from. ``inputs``: also
     what was uploaded for jobs that go, and that nothing else reads.
+
+    Raises:
+        EmulatorError: records that could not be read are set aside: they may name what would go.
     """
     size = size_of(state)
     if seconds is None and (limit is None or size <= limit):
         return Pruned(size)
+    refuse_pruning(state)
     references = References(state)
     elsewhere = _elsewhere(state)
     free = [u for u in references.units if not u.registered and (cached or not u.cached)]
@@ -89,7 +95,10 @@ def remove(found: Pruned, state: Path, store: ObjectStore) -> None:
 
 def bound(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
     """Keep the state within ``keep_gb`` as far as nothing that may be needed goes; what to say."""
-    found = choose(state, store, None, int(keep_gb * GB))
+    try:
+        found = choose(state, store, None, int(keep_gb * GB))
+    except EmulatorError as set_aside:
+        return [str(set_aside)]
     remove(found, state, store)
     said = [found.told("that nothing needs removed")] if found.units else []
     if (left := found.size - found.freed) > keep_gb * GB:

@@ -82,10 +82,11 @@ class Registry:
             return ":model-package" in str(request.get("ResourceArn", ""))
         return operation in self._operations
 
-    def handle(self, operation: str, request: dict) -> dict:
+    def handle(self, operation: str, request: dict, own: dict | None = None) -> dict:
+        """``own``: members of what is created that no client sets."""
         check(operation, request)
         with self._lock:
-            return self._operations[operation](request)
+            return self._operations[operation](request | (own or {}))
 
     # groups
 

@@ -17,6 +17,7 @@ from trainyard.emulator.dag.pipelines import Pipelines
 from trainyard.emulator.dag.work import Work
 from trainyard.emulator.events import events
 from trainyard.emulator.events.events import Events
+from trainyard.emulator.experiments import Experiments
 from trainyard.emulator.functions.functions import Functions
 from trainyard.emulator.functions.sources import Sources
 from trainyard.emulator.jobs.job import KINDS, STOP_GRACE, Place
@@ -59,7 +60,7 @@ class SageMaker:
         objects: ObjectStore,
         logs: LogStore,
         aws: Aws,
-        forward: Callable[[str, dict], dict],
+        forward: Callable[..., dict],
         stop_grace: float = STOP_GRACE,
         python: Path = OWN,
     ) -> None:
@@ -69,6 +70,12 @@ class SageMaker:
         metrics, alarms = self._cloudwatch.metrics, self._cloudwatch.alarms
         self._events = Events(state / "events", aws)
         changes = self._events.changes
+        self._experiments = Experiments(forward)
+
+        def changed(kind: str, record: dict) -> None:
+            changes.of_job(kind, record)
+            self._experiments.of_job(kind, record)
+
         place = Place(
             state / "jobs",
             objects,
@@ -78,7 +85,7 @@ class SageMaker:
             metrics,
             stop_grace,
             python,
-            changes.of_job,
+            changed,
         )
         self._configs = EndpointConfigs(state / "endpoint-configs", self._models)
         self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs, alarms)
@@ -98,6 +105,7 @@ class SageMaker:
             objects=objects,
             logs=logs,
             aws=aws,
+            experiments=self._experiments,
             forward=self._answer,
         )
         work = Work(services)
@@ -191,7 +199,11 @@ class SageMaker:
 
     def _job_table(self, kind: str) -> dict[str, Operation]:
         jobs, key, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
-        create = self._tagged(lambda request: {key: jobs.create(kind, request).arn}, key)
+
+        def made(request: dict) -> dict:
+            return {key: jobs.create(kind, self._experiments.check(kind, request)).arn}
+
+        create = self._tagged(made, key)
         return {
             f"Create{kind}Job": create,
             f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),

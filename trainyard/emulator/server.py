@@ -29,7 +29,7 @@ from trainyard.emulator import damage, pretended
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.cloudwatch import prometheus
-from trainyard.emulator.environment import environment, sdk_settings
+from trainyard.emulator.environment import environment
 from trainyard.emulator.http import Server
 from trainyard.emulator.keys import Keys
 from trainyard.emulator.logs import LogStore
@@ -88,7 +88,7 @@ class App:
     def __init__(self, state: Path, objects: ObjectStore, make_sagemaker: MakeSageMaker) -> None:
         self.objects = objects
         self.keys = Keys(state)
-        self.aws = Aws(self.keys, sdk_settings(state))
+        self.aws = Aws(self.keys)
         self._s3 = S3(self.objects)
         self._moto = Moto()
         self.worlds = Worlds(state, self.objects, self.aws, make_sagemaker)
@@ -259,10 +259,11 @@ def _unauthorized(request: Request, why: Refused) -> Response:
     named = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
     scope = _SCOPE.search(named)
     form = request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded")
-    if form or "Action" in request.args:
+    named_s3 = scope is not None and scope["service"].lower() == "s3"
+    if not named_s3 and (form or "Action" in request.args):
         failure = why.error(1)
         return query_error(failure.code, failure.message, failure.status)
-    s3 = scope["service"].lower() == "s3" if scope else "X-Amz-Target" not in request.headers
+    s3 = named_s3 or (not scope and "X-Amz-Target" not in request.headers)
     return xml.error(why.error(0), request.path) if s3 else _error(why.error(2))
 
 

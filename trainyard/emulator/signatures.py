@@ -29,6 +29,7 @@ from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.keys import Keys
+from trainyard.emulator.objects import S3Error
 from trainyard.emulator.regions import REGION
 from trainyard.emulator.s3.app import virtual_bucket
 
@@ -43,6 +44,7 @@ _LIFETIME = re.compile("[1-9][0-9]{0,6}")
 _TARGET = re.compile(r"^https?://[^/]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _TOKEN = "x-amz-security-token"
+_PAYLOAD = "x-amz-content-sha256"
 _EMPTY = hashlib.sha256(b"").hexdigest()
 
 CODES = {
@@ -57,21 +59,24 @@ CODES = {
     "expired": ("AccessDenied", "RequestExpired", "InvalidSignatureException"),
     "ended": ("ExpiredToken", "ExpiredToken", "ExpiredTokenException"),
     "token": ("InvalidToken", "InvalidClientTokenId", "UnrecognizedClientException"),
+    "unsigned": ("AccessDenied", "IncompleteSignature", "IncompleteSignatureException"),
     "malformed": ("InvalidRequest", "IncompleteSignature", "IncompleteSignatureException"),
 }
 """What is wrong → AWS's code for it in S3, in the query protocol, and in the JSON protocols."""
 
 
 class Refused(Exception):
-    """``why`` is one of CODES; the message is for a person."""
+    """``why`` is one of CODES; the message is for a person, ``fields`` go into S3's answer."""
 
-    def __init__(self, why: str, message: str) -> None:
+    def __init__(self, why: str, message: str, fields: dict[str, str] | None = None) -> None:
         super().__init__(message)
         self.why = why
+        self.fields = fields
 
     def error(self, form: int) -> ApiError:
         """As the service answers: 0 S3, 1 the query protocol, 2 the JSON protocols."""
-        return ApiError(CODES[self.why][form], str(self), 400 if self.why == "malformed" else 403)
+        status = 400 if self.why == "malformed" else 403
+        return S3Error(CODES[self.why][form], str(self), status, fields=self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +172,11 @@ def _same(
     """Computes the signature again from what has arrived. Raises :class:`Refused`."""
     credentials = _credentials(scope["key"], secret)
     signed = names.split(";")
-    needed = {"host", *(["x-amz-target"] if "X-Amz-Target" in request.headers else [])}
-    if not needed <= set(signed) or date[:8] != scope["day"]:
-        raise Refused(
-            "malformed", f"{', '.join(sorted(needed))} must be signed, on the scope's day"
-        )
+    if "host" not in signed or date[:8] != scope["day"]:
+        raise Refused("malformed", "host must be signed, on the scope's day")
+    if bare := ", ".join(sorted(_commands(request) - set(signed))):
+        message = "There were headers present in the request which were not signed"
+        raise Refused("unsigned", f"{message}: {bare}", {"HeadersNotSigned": bare})
     presigned, s3 = "X-Amz-Signature" in request.args, scope["service"].lower() == "s3"
     arrived = AWSRequest(
         request.method,
@@ -189,11 +194,17 @@ def _same(
     return Signed(scope["service"].lower(), scope["key"], scope["region"], signature, auth, arrived)
 
 
+def _commands(request: Request) -> set[str]:
+    """The headers that say what is to be done, and so have to be signed."""
+    names = {name.lower() for name in request.headers.keys()}
+    return {name for name in names if name.startswith("x-amz-")} - {_PAYLOAD}
+
+
 def _check_payload(request: Request, signed: list[str], *, s3: bool, presigned: bool) -> None:
     """What was signed for a body is the body's hash; S3 looks itself, as the body arrives."""
-    claimed = request.headers.get("x-amz-content-sha256", "")
-    if s3 and not presigned and (not claimed or "x-amz-content-sha256" not in signed):
-        raise Refused("malformed", "the header x-amz-content-sha256 must be there, and signed")
+    claimed = request.headers.get(_PAYLOAD, "")
+    if s3 and not presigned and (not claimed or _PAYLOAD not in signed):
+        raise Refused("malformed", f"the header {_PAYLOAD} must be there, and signed")
     if not s3 and _DIGEST.fullmatch(claimed):
         if hashlib.sha256(request.get_data()).hexdigest() != claimed:
             raise _wrong()

@@ -20,7 +20,7 @@ from trainyard.emulator.stored import Stored, refusal
 
 REGIONS = "regions"
 """The folder of a state directory where the worlds of other regions are."""
-Forward = Callable[[str, dict], dict]
+Forward = Callable[..., dict]
 
 
 class SageMaker(Protocol):
@@ -60,11 +60,14 @@ class World:
     def _package_changed(self, package: dict) -> None:
         self.sagemaker.package_changed(package)
 
-    def forward(self, operation: str, request: dict) -> dict:
-        """A SageMaker operation that does not run anything. Raises :class:`ApiError`."""
+    def forward(self, operation: str, request: dict, own: dict | None = None) -> dict:
+        """A SageMaker operation that does not run anything. Raises :class:`ApiError`.
+
+        ``own``: members of what is created that only SageMaker itself sets.
+        """
         for room in self._kept:
             if room.owns(operation, request):
-                return room.handle(operation, request)
+                return room.handle(operation, request, own)
         raise refusal(operation, request)
 
 

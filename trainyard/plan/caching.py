@@ -22,6 +22,7 @@ from trainyard.plan.fields import CODE, Fields, flat, steps
 from trainyard.plan.history import LIMIT, History, Run
 from trainyard.plan.keys import Keys
 from trainyard.plan.resolving import STANDS, Next
+from trainyard.plan.results import gone
 
 LINE = 44  # characters of the reasons in one line
 WIDTH = 36  # characters of old → new in a reason
@@ -116,9 +117,13 @@ class _Question:
         new = any(unknowns(wanted))
         same = [] if new else [(r, made) for r, made, key in earlier if _text(key) == _text(wanted)]
         fresh = [(run, made) for run, made in same if self._now - made.ended <= self._lasts()]
-        if fresh:
-            run, _ = max(fresh, key=lambda each: each[1].ended)
-            return Outcome(**runs | {"answer": "cached"}, why=f"as in run {run.id}", source=run)
+        lost = ""
+        for run, made in sorted(fresh, key=lambda each: each[1].ended, reverse=True):
+            if not (missing := gone(self._history, self._name, run, made)):
+                return Outcome(**runs | {"answer": "cached"}, why=f"as in run {run.id}", source=run)
+            lost = lost or f"its result is gone: nothing is left in {missing}"
+        if lost:
+            return Outcome(**runs, why=lost)
         return Outcome(**runs, why=self._why(wanted, earlier, same))
 
     def _lasts(self) -> timedelta:

@@ -60,13 +60,18 @@ class Run:
 class History:
     """The executions of one pipeline; ``pipeline`` None: it does not exist, and has none.
 
-    ``before``: only those that began earlier; else all.
+    ``before``: only those that began earlier; else all. ``s3``: looks whether results are still
+    there; None where nobody wants to know.
     """
 
     def __init__(
-        self, sagemaker: Any, pipeline: str | None, before: datetime | None = None
+        self,
+        sagemaker: Any,
+        pipeline: str | None,
+        before: datetime | None = None,
+        s3: Any = None,
     ) -> None:
-        self._sagemaker = sagemaker
+        self._sagemaker, self.s3 = sagemaker, s3
         self._before = before
         self._by_arn: dict[str, Run] = {}
         self._batches = self._read(pipeline) if pipeline else iter(())

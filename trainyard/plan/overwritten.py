@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -19,10 +18,8 @@ from trainyard.language.parameters import values
 from trainyard.plan.caching import Outcome
 from trainyard.plan.fields import CODE, steps
 from trainyard.plan.history import Run
+from trainyard.plan.listing import MOST, listed
 from trainyard.service import error_code
-
-MOST = 10_000
-"""Objects of one prefix that are looked at."""
 
 FIX = "put new data under a new prefix, or turn the step's cache off"
 
@@ -95,22 +92,6 @@ def _inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[st
             continue
         if isinstance(uri, str) and uri.startswith("s3://") and not CODE.match(uri):
             yield uri
-
-
-def listed(s3: Any, uri: str, most: int = MOST) -> list[dict[str, Any]]:
-    """The first objects in the folder at ``uri``, or else those whose keys begin with it.
-
-    Raises:
-        ClientError: S3 refused.
-    """
-    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-    folder = f"{prefix.rstrip('/')}/" if prefix else ""
-    return _under(s3, bucket, folder, most) or _under(s3, bucket, prefix, most)
-
-
-def _under(s3: Any, bucket: str, prefix: str, most: int) -> list[dict[str, Any]]:
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    return list(islice((item for page in pages for item in page.get("Contents", ())), most))
 
 
 def _look(s3: Any, step: str, run: Run, uri: str, fix: str) -> Overwritten:

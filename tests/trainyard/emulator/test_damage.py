@@ -122,6 +122,45 @@ def test_a_damaged_index_of_s3_stops_the_start_and_loses_nothing(state: Path, tm
     assert sorted(path.name for path in (copy / "s3/data").glob("*/*")) == before
 
 
+def test_a_damaged_function_takes_its_code_along(tmp_path: Path):
+    """Another of its name would delete what no record names."""
+    code = tmp_path / "functions/f/code-1/main.py"
+    code.parent.mkdir(parents=True)
+    code.write_text("pass")
+    (tmp_path / "functions/f/function.json").write_text("{")
+    damage.set_aside(tmp_path)
+    assert (tmp_path / "damaged/functions/f/code-1/main.py").read_text() == "pass"
+    assert not (tmp_path / "functions/f").exists()
+
+
+@pytest.mark.parametrize("before", [None, 0o755, 0o700])
+def test_nobody_else_reads_the_state(tmp_path: Path, before: int | None):
+    """Also in one that an earlier release has made: what lies in a closed folder is closed."""
+    state = tmp_path / "aws"
+    if before:
+        state.mkdir()
+        state.chmod(before)
+    with serve(state):
+        assert state.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\xff", '{"AccessKeyId": "a"}',
+                                  '{"AccessKeyId": "a", "SecretAccessKey": 1}'])  # fmt: skip
+def test_damaged_credentials_are_a_message(tmp_path: Path, text: str):
+    with serve(tmp_path):
+        pass
+    path = tmp_path / "credentials.json"
+    path.write_bytes(text.encode("latin-1"))
+    with (
+        pytest.raises(EmulatorError, match=r"credentials.json cannot be read.*Remove it"),
+        serve(tmp_path),
+    ):
+        pass
+    path.unlink()
+    with serve(tmp_path) as endpoint:
+        assert endpoint.app.keys.own
+
+
 def test_a_place_that_cannot_be_written_is_a_message():
     with pytest.raises(EmulatorError, match="cannot keep the emulator's state.*--state"):
         damage.check_writable(Path("/proc/trainyard"))

@@ -11,6 +11,7 @@ from pathlib import Path
 import boto3.session
 import botocore
 import pytest
+import yaml
 from botocore import credentials, session, utils
 from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
 
@@ -22,7 +23,7 @@ from trainyard.emulator.server import serve
 
 def test_the_sdks_defaults_turn_telemetry_off(tmp_path: Path):
     values = environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
-    config = json.loads(Path(values["SAGEMAKER_ADMIN_CONFIG_OVERRIDE"]).read_text())
+    config = yaml.safe_load(Path(values["SAGEMAKER_ADMIN_CONFIG_OVERRIDE"]).read_text())
     assert config["SageMaker"]["PythonSDK"]["Modules"]["TelemetryOptOut"] is True
 
 

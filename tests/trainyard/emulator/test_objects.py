@@ -1,10 +1,14 @@
 """The object store: a dictionary that survives, whatever the keys and whenever it is killed."""
 
+import contextlib
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -132,4 +136,116 @@ def test_a_put_that_is_killed_leaves_the_old_object_and_nothing_else(tmp_path: P
     assert store.path("bucket", "key").read_bytes() == b"old"
     assert [info.key for info in store.list("bucket")] == ["key"]
     assert len(list((tmp_path / "data").glob("*/*"))) == 1
+    [half] = (tmp_path / "interrupted").iterdir()
+    assert half.read_bytes() == b"n" * 5_000_000
     store.close()
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / "data").glob("*/*")}
+
+
+@pytest.fixture
+def thirty(tmp_path: Path) -> Path:
+    """The directory of a store with 30 objects, and ``older.sqlite``: its index after 10."""
+    store = ObjectStore(tmp_path / "s3")
+    store.create_bucket("bucket")
+    for number in range(30):
+        store.put_bytes("bucket", f"{number}", b"%d" % number)
+        if number == 9:
+            with contextlib.closing(sqlite3.connect(tmp_path / "older.sqlite")) as older:
+                store.index._db.backup(older)
+    store.close()
+    return tmp_path / "s3"
+
+
+def without_rows(index: Path) -> None:
+    with contextlib.closing(sqlite3.connect(index)) as db:
+        db.executescript("DELETE FROM objects; DELETE FROM buckets")
+
+
+LOST = {
+    "missing": (lambda index: index.unlink(), "missing.*holds 30 files.*restore it"),
+    "empty": (lambda index: index.write_bytes(b""), "empty.*holds 30 files.*restore it"),
+    "without rows": (without_rows, "does not name 30 of the 30 files"),
+    "an older copy": (
+        lambda index: shutil.copy(index.parents[1] / "older.sqlite", index),
+        "does not name 20 of the 30 files.*restore the newest copy",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage, said", LOST.values(), ids=LOST)
+def test_an_index_that_has_lost_rows_stops_the_start_and_loses_nothing(
+    thirty: Path, tmp_path: Path, damage: Callable[[Path], object], said: str
+):
+    before, whole = files(thirty), tmp_path / "whole.sqlite"
+    shutil.copy(thirty / "index.sqlite", whole)
+    damage(thirty / "index.sqlite")
+    for _ in range(2):  # the second finds the lock free, and what the first has left
+        with pytest.raises(EmulatorError, match=said):
+            ObjectStore(thirty)
+    assert files(thirty) == before
+    shutil.copy(whole, thirty / "index.sqlite")
+    store = ObjectStore(thirty)
+    assert store.path("bucket", "29").read_bytes() == b"29"
+    store.close()
+
+
+def test_an_empty_folder_lets_an_older_index_be_used(thirty: Path, tmp_path: Path):
+    before = files(thirty)
+    shutil.copy(tmp_path / "older.sqlite", thirty / "index.sqlite")
+    (thirty / "unknown").mkdir()
+    ObjectStore(thirty).close()
+    aside = {path.name: path.read_bytes() for path in (thirty / "unknown").iterdir()}
+    assert len(aside) == 20 and aside | files(thirty) == before
+
+
+def test_what_an_earlier_release_left_of_a_killed_put_is_set_aside(thirty: Path):
+    with contextlib.closing(sqlite3.connect(thirty / "index.sqlite")) as db:
+        db.execute("PRAGMA user_version = 0")
+    (thirty / "data/ab").mkdir(exist_ok=True)
+    (thirty / "data/ab/ab12").write_bytes(b"half")
+    ObjectStore(thirty).close()
+    assert (thirty / "unknown/ab12").read_bytes() == b"half" and len(files(thirty)) == 30
+
+
+@pytest.mark.parametrize("where", ["rename", "unlink"])
+def test_a_write_that_is_killed_after_its_row_is_finished_by_the_next_start(tmp_path, where: str):
+    script = textwrap.dedent(f"""
+        import os, signal, sys
+        from pathlib import Path
+        from trainyard.emulator.objects import ObjectStore
+        store = ObjectStore(Path(sys.argv[1]))
+        store.create_bucket("bucket")
+        store.put_bytes("bucket", "key", b"old")
+        def kill(*_, **__):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "{where}" == "rename":
+            store.blob().__class__.settle = kill
+        else:
+            Path.unlink = kill
+        store.put_bytes("bucket", "key", b"new")
+    """)
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    store = ObjectStore(tmp_path)
+    assert store.path("bucket", "key").read_bytes() == b"new" and len(files(tmp_path)) == 1
+    assert b"old" in [path.read_bytes() for path in (tmp_path / "interrupted").iterdir()]
+    store.close()
+
+
+def test_a_write_that_fails_leaves_the_old_bytes_under_their_name(store: ObjectStore):
+    store.put_bytes("bucket", "key", b"old")
+    with pytest.raises(RuntimeError), store._writing() as leave:
+        leave(store.head("bucket", "key"))
+        leave(None)
+        raise RuntimeError
+    assert store.path("bucket", "key").read_bytes() == b"old"
+
+
+def test_an_object_whose_bytes_are_lost_is_named(thirty: Path, caplog: pytest.LogCaptureFixture):
+    next((thirty / "data").glob("*/*")).unlink()
+    ObjectStore(thirty).close()
+    assert "names 1 objects whose bytes are not in" in caplog.text
+    assert "s3://bucket/" in caplog.text

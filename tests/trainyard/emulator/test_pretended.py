@@ -38,6 +38,7 @@ SERVICES = {  # the name that requests are signed for → botocore's service
     "elasticloadbalancing": "elbv2",
     "es": "opensearch",
     "kinesisanalytics": "kinesisanalyticsv2",
+    "application-autoscaling": "application-autoscaling",
     "tagging": "resourcegroupstaggingapi",
 }
 

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from tests.conftest import CHECKOUT
 from tests.trainyard.emulator.harness import IMAGE, Cloud, cloud, process_step, processing, s3_input
+from trainyard.common.errors import EmulatorError
+from trainyard.emulator import damage
 from trainyard.emulator.objects import ObjectStore
-from trainyard.emulator.prune import Pruned, choose, remove, size_of
+from trainyard.emulator.prune import Pruned, bound, choose, remove, size_of
 
 CACHE = {"Enabled": True, "ExpireAfter": "P30D"}
 RUN = {"Get": "Execution.PipelineExecutionId"}
@@ -189,6 +191,19 @@ def test_what_is_left_works(state: Path, made):
         assert aws.get(f"{folder.removeprefix('s3://bkt/')}/file") == b"rawregistered\n"
         again = aws.steps(ran(aws, "plain", "cached"))["Make"]
         assert again["CacheHitResult"]["SourcePipelineExecutionArn"].endswith(numbers["cached"])
+
+
+def test_nothing_goes_while_a_record_that_may_name_it_is_set_aside(state: Path, made):
+    """A package's record is damaged: nothing else says that its execution is needed."""
+    record = next(state.glob("registry/packages/*/*.json"))
+    record.write_bytes(record.read_bytes()[:50])
+    damage.set_aside(state)
+    before = content(state)
+    with pytest.raises(EmulatorError, match="damaged holds 1 files.*nothing is pruned"):
+        chosen(state, made[1], 30)
+    with store_of(state) as store:  # as the start of an emulator does
+        [said] = bound(state, store, 0)
+    assert "nothing is pruned" in said and content(state) == before
 
 
 def test_inputs_go_with_their_last_reader_and_not_while_a_pipeline_names_them(state: Path):

@@ -134,6 +134,45 @@ def test_one_changed_byte_of_what_was_signed_is_refused(endpoint, data):
     connection.close()
 
 
+@pytest.mark.parametrize("version", ["s3v4", None])
+@pytest.mark.parametrize("header", ["x-amz-copy-source", "x-amz-acl", "x-amz-meta-a"])
+def test_a_presigned_url_cannot_be_told_more(endpoint, client, version: str | None, header: str):
+    """Nobody who holds it may add what is to be done."""
+    client("s3").create_bucket(Bucket="more")
+    client("s3").put_object(Bucket="more", Key="secret", Body=b"secret")
+    client("s3").delete_object(Bucket="more", Key="mine")
+    config = {"signature_version": version} if version else {}
+    s3 = connect(endpoint, "s3", *keys(endpoint), **config)
+    put = s3.generate_presigned_url("put_object", {"Bucket": "more", "Key": "mine"})
+    value = "private" if header == "x-amz-acl" else "/more/secret"
+    with pytest.raises(urllib.error.HTTPError) as failure:
+        asked = urllib.request.Request(put, b"", {header: value}, method="PUT")
+        urllib.request.urlopen(asked)
+    said = failure.value.read().decode()
+    assert failure.value.code == 403
+    if version:
+        assert "<Code>AccessDenied</Code><Message>There were headers present" in said
+        assert f"<HeadersNotSigned>{header}</HeadersNotSigned>" in said
+    assert "Contents" not in client("s3").list_objects_v2(Bucket="more", Prefix="mine")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_unsigned_header_beside_a_signed_one_is_refused(endpoint, service: str):
+    """Also without a presigned URL, and for every service: the header is put on after signing."""
+    call = SERVICES[service][0]
+    client = connect(endpoint, service, *keys(endpoint))
+
+    def add(request, **_) -> None:
+        request.headers["x-amz-more"] = "1"
+
+    client.meta.events.register("before-send", add)
+    with pytest.raises(ClientError, match="not signed: x-amz-more") as failure:
+        getattr(client, call)()
+    code = failure.value.response["Error"]["Code"]
+    assert code == ("AccessDenied" if service == "s3" else code)
+    assert code.startswith(("AccessDenied", "IncompleteSignature"))
+
+
 def test_the_headers_of_version_2_are_refused(endpoint):
     with pytest.raises(ClientError, match="Please use AWS4-HMAC-SHA256"):
         connect(endpoint, "s3", *keys(endpoint), signature_version="s3").list_buckets()

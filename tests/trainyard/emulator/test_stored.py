@@ -166,6 +166,7 @@ def test_what_is_kept_survives_and_a_journal_of_before_is_taken_over(tmp_path: P
         assert first.sm.list_tags(ResourceArn=arn("model", "m"))["Tags"] == TAGS
         assert first.sm.list_transform_jobs()["TransformJobSummaries"] == []  # nobody had run it
     assert "nobody had done CreateTransformJob" in caplog.text
+    assert torn in (tmp_path / "moto.jsonl.taken-over").read_text()
     with cloud(tmp_path) as second:
         assert second.sm.describe_model(ModelName="m")["CreationTime"] == shown["CreationTime"]
         found = second.sm.list_experiments()["ExperimentSummaries"]

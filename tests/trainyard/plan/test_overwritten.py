@@ -101,3 +101,24 @@ def test_start_says_it_and_starts(aws: Cloud, monkeypatch: pytest.MonkeyPatch, c
     out = capsys.readouterr().out
     assert "! Read is cached, but " in out and "--parameter InputUri=" in out
     assert f"started {arn}" in out
+
+
+def test_a_step_whose_result_was_deleted_runs_and_so_does_what_follows(aws: Cloud):
+    """As the emulator does it; nothing else has changed."""
+
+    def planned() -> dict[str, tuple[str, str]]:
+        history = History(aws.sm, NAME, s3=aws.s3)
+        found = predict(document(), NAME, history, datetime.now(UTC))
+        return {each.step: (each.answer, each.why) for each in found}
+
+    assert [answer for answer, _ in planned().values()] == ["cached", "cached"]
+    gone = planned()["Read"][1].rpartition(" ")[2]
+    for key in aws.keys(f"runs/{gone}/read"):
+        aws.s3.delete_object(Bucket="bkt", Key=key)
+    assert planned()["Read"] == (
+        "runs",
+        f"its result is gone: nothing is left in s3://bkt/runs/{gone}/read",
+    )
+    assert planned()["Next"][0] == "runs"
+    after = aws.steps(aws.run(NAME)[0]["PipelineExecutionArn"])
+    assert not [name for name, step in after.items() if "CacheHitResult" in step]

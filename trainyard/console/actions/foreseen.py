@@ -35,7 +35,7 @@ def foreseen(
     name = there["PipelineName"]
     document = started_with(json.loads(there["PipelineDefinition"]), given)
     with service_errors(f"foreseeing a run of {name}"):
-        history = History(account.sagemaker, name)
+        history = History(account.sagemaker, name, s3=account.s3)
         while len(history.runs) < SEEN and history.more():
             pass  # predict reads none of them for steps whose cache is off
         outcomes = [

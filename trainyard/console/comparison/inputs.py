@@ -9,7 +9,7 @@ from trainyard.console.comparison.objects import code, hashed, listing
 from trainyard.console.comparison.sides import AT_ONCE, Side
 from trainyard.console.comparison.works import Work
 from trainyard.console.wording import size
-from trainyard.plan.overwritten import MOST
+from trainyard.plan.listing import MOST
 from trainyard.runs.comparing import data
 from trainyard.runs.comparing.archives import Contents, Mark
 from trainyard.runs.comparing.differences import Row, Value, order

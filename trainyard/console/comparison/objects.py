@@ -8,7 +8,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.console.account import Account
-from trainyard.plan.overwritten import MOST, listed
+from trainyard.plan.listing import MOST, listed
 from trainyard.runs.comparing.archives import (
     LARGEST,
     LARGEST_TEXT,

@@ -21,6 +21,10 @@ from trainyard.language.statuses import TRIGGERS
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import entries
 
+EXPERIMENT = {
+    "ExperimentName": {"Get": "Execution.PipelineName"},
+    "TrialName": {"Get": "Execution.PipelineExecutionId"},
+}
 _NAME = re.compile(r"[A-Za-z0-9\-_]{1,64}")
 
 
@@ -52,6 +56,8 @@ class Definition:
     parameters: dict[str, Parameter]
     steps: dict[str, Step]
     """In the order of the document, nested steps after their condition."""
+    experiment: dict[str, Any] | None = None
+    """ExperimentName and TrialName, unresolved; None where no experiment is wanted."""
 
 
 def parse(text: str) -> Definition:
@@ -68,7 +74,7 @@ def parse(text: str) -> Definition:
         if parameter.name in parameters:
             raise invalid(f"duplicate parameter name {parameter.name!r}")
         parameters[parameter.name] = parameter
-    definition = Definition(parameters, {})
+    definition = Definition(parameters, {}, _experiment(document, parameters))
     if not isinstance(document.get("Steps"), list) or not document["Steps"]:
         raise invalid("PipelineDefinition: Steps must be a list with at least one step")
     for entry in entries(document["Steps"]):
@@ -78,6 +84,27 @@ def parse(text: str) -> Definition:
         definition.steps[step.name] = step
     _check(definition)
     return definition
+
+
+def _experiment(document: dict, parameters: dict[str, Parameter]) -> dict[str, Any] | None:
+    """The pipeline's experiment, with the names that AWS has by default."""
+    if document.get("MlflowConfig") is not None:
+        raise invalid("MlflowConfig: there is no MLflow tracking server here: leave it out")
+    given = document.get("PipelineExperimentConfig")
+    if given is None:
+        return None
+    if not isinstance(given, dict) or (unknown := given.keys() - EXPERIMENT.keys()):
+        wrong = sorted(unknown) if isinstance(given, dict) else repr(given)
+        raise invalid(f"PipelineExperimentConfig {wrong}: expected ExperimentName and TrialName")
+    try:
+        for reference in references([given]):
+            known = reference.kind == "Execution" or reference.name in parameters
+            if reference.kind not in ("Execution", "Parameters") or not known:
+                what = f"{reference.kind}.{reference.name}"
+                raise ExpressionError(f"{what} is neither a parameter nor an execution variable")
+    except ExpressionError as error:
+        raise invalid(f"PipelineExperimentConfig: {error}") from None
+    return EXPERIMENT | given
 
 
 def invalid(message: str) -> ApiError:

@@ -28,7 +28,7 @@ from trainyard.emulator.dag.retry import Retries
 from trainyard.emulator.dag.scope import ExecutionScope
 from trainyard.emulator.dag.work import Work
 from trainyard.emulator.documents import write_json
-from trainyard.emulator.jobs.job import DEFECT
+from trainyard.emulator.jobs.job import DEFECT, KINDS
 from trainyard.emulator.jobs.transfers import ClientFault
 from trainyard.emulator.late import Late
 from trainyard.emulator.objects import ObjectStore
@@ -242,6 +242,10 @@ class Execution:
         signature = cache.signature(step, arguments)
         if signature and self._reuse(step, record, signature):
             return
+
+        if step.type in KINDS and (config := self.record["answer"].get("PipelineExperimentConfig")):
+            given = arguments.get("ExperimentConfig", {})
+            arguments = arguments | {"ExperimentConfig": config | given}
 
         def note(made: dict) -> None:
             self._note(record, {kind.metadata_key: made})

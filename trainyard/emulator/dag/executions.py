@@ -16,10 +16,13 @@ from trainyard.emulator.dag.execution import Execution
 from trainyard.emulator.dag.observe import Observe, unobserved
 from trainyard.emulator.dag.parameters import values
 from trainyard.emulator.dag.pipelines import Pipelines, Version
+from trainyard.emulator.dag.scope import ExecutionScope
 from trainyard.emulator.dag.work import Work
 from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.paging import ordered, page
+from trainyard.language.evaluation import evaluate
+from trainyard.language.expressions import ExpressionError
 from trainyard.language.parameters import as_given
 from trainyard.language.statuses import ENDED
 
@@ -277,12 +280,24 @@ class Executions:
             names = record["selected"] = selection.selected(version.definition, config)
             source = self._source(config, pipeline["PipelineArn"])
             record["steps"] = selection.reused(version.definition, names, source, self._objects)
+        if wanted := version.definition.experiment:
+            found = self._named(wanted, record, version)
+            answer["PipelineExperimentConfig"] = found
+            self._work.experiments.ensure(found)
         directory = self._root / number
         directory.mkdir()
         whole_file.write(directory / "definition.json", version.text)
         execution = self._execution(directory, record)
         self._all[execution.arn] = execution
         return execution
+
+    def _named(self, wanted: dict, record: dict, version: Version) -> dict[str, str]:
+        """The names of the experiment and the trial. Raises ``ValidationException``."""
+        scope = ExecutionScope(record, version.definition, self._work.describe, self._objects, {})
+        try:
+            return {name: str(evaluate(value, scope)) for name, value in wanted.items()}
+        except ExpressionError as error:
+            raise invalid(f"PipelineExperimentConfig: {error}") from None
 
     def _source(self, config: dict, pipeline: str) -> dict | None:
         """The record of the execution whose results a selective one takes."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from trainyard.emulator.experiments import Experiments
 from trainyard.emulator.steps import RUNNERS, Runner, Services
 from trainyard.language.step_types import STEP_TYPES
 
@@ -11,8 +12,13 @@ class Work:
     something."""
 
     def __init__(self, services: Services) -> None:
+        self._services = services
         self._runners = {name: make(services, name) for name, make in RUNNERS.items()}
         self._by_key = {STEP_TYPES[name].metadata_key: r for name, r in self._runners.items()}
+
+    @property
+    def experiments(self) -> Experiments:
+        return self._services.experiments
 
     def runner(self, step_type: str) -> Runner:
         return self._runners[step_type]

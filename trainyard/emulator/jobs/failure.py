@@ -15,7 +15,8 @@ _LAUNCHER = (
     *("CalledProcessError", "ChildFailedError", "SignalException", "SystemExit"),
     "InstallRequirementsError",  # of AWS's toolkits, with pip's command: pip itself has said why
 )
-_PIP = re.compile(r"ERROR: (No matching distribution found for .+)").search
+_LACKS = "No matching distribution found for "
+_PIP = re.compile(rf"ERROR: ({_LACKS}.+)").search
 OFFLINE = (
     "jobs have no network here: install it for the interpreter that --python names, or let jobs "
     "out with --internet"
@@ -41,7 +42,8 @@ def reason(end: Exit, written: str, logs: Mapping[str, Sequence[str]], hint: str
     ``logs``: the last lines of each node. ``hint``: what to do where pip did not find a package.
     """
     by_driver = any(mark in written for mark in _DRIVER)
-    cause = written.strip() if written.strip() and not by_driver else excerpt(end.node, logs, hint)
+    own = written.strip() if not by_driver else ""
+    cause = _advised(own, hint) if own else excerpt(end.node, logs, hint)
     ending = ending_of(end)
     room = LIMIT - len(f"AlgorithmError: , {ending}")
     return f"AlgorithmError: {_shorten(cause, room)}, {ending}"
@@ -66,12 +68,17 @@ def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) 
     found = [(name, text) for name in nodes for text in _exceptions(logs.get(name, ()))]
     own = [pair for pair in found if not any(mark in pair[1] for mark in _PEER)]
     signals = [(n, m[0]) for n in nodes for line in logs.get(n, ()) if (m := _SIGNAL.search(line))]
-    more = f"; {hint}" if hint else ""
-    pip = [(n, f"{m[1]}{more}") for n in nodes for line in logs.get(n, ()) if (m := _PIP(line))]
+    pip = [(n, m[1]) for n in nodes for line in logs.get(n, ()) if (m := _PIP(line))]
     for name, text in own or pip or signals or found:
+        text = _advised(text, hint)
         return text if len(logs) == 1 else f"{text} ({name})"
     lines = [line.strip() for line in logs.get(first, ()) if not _NOISE.match(line)]
     return " | ".join(lines[-TAIL:])
+
+
+def _advised(text: str, hint: str) -> str:
+    """The text, with the hint where it quotes pip, which did not find a package."""
+    return f"{text}; {hint}" if hint and _LACKS in text else text
 
 
 def _exceptions(lines: Sequence[str]) -> list[str]:

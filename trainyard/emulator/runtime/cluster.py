@@ -18,8 +18,11 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.documents import write_json
 from trainyard.emulator.runtime.doors import Doors, Route
 from trainyard.emulator.runtime.isolation import Isolation
-from trainyard.emulator.runtime.node import Node
+from trainyard.emulator.runtime.node import SYSTEM_PATH, Node
 
+SUPERVISOR = {"PATH": os.environ.get("PATH", SYSTEM_PATH), "LANG": "C.UTF-8"}
+"""Its whole environment: it is the job's process 1, and a job can read that of any process of its
+user that it sees."""
 PEER_GRACE = 1.0  # seconds between SIGTERM and SIGKILL for the nodes beside a failed one
 DRAIN = 10.0  # seconds for a log's end to arrive when all processes are gone
 OnLine = Callable[[str, str], None]
@@ -117,6 +120,7 @@ class Cluster:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                env=SUPERVISOR,
                 pass_fds=[*inherited, *([self._doors.descriptor] if self._doors else [])],
                 start_new_session=True,  # a Ctrl-C at the emulator is the emulator's to handle
             )

@@ -2,7 +2,8 @@
 
 With namespaces (Linux) a job gets its own user, network, pid and mount namespaces, and each node
 a mount and UTS namespace: ``/opt/ml`` and ``/etc/hosts`` are bound there, so AWS's drivers and
-anyone's scripts run unmodified, port 7777 never collides and nothing outlives the job.
+anyone's scripts run unmodified, port 7777 never collides and nothing outlives the job. The
+emulator's state is covered, and its environment does not come in.
 """
 
 import functools
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from trainyard.common.errors import EmulatorError
+from trainyard.emulator import keys
 from trainyard.emulator.runtime.internet import way
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.runtime.layer import add_layer, keep_path
@@ -86,6 +88,9 @@ class Namespaces:
             f"127.0.0.1 localhost {names}\n::1 localhost\n::ffff:127.0.0.1 localhost\n"
         )
         binds = [node.home, "/opt/home", table, "/etc/hosts", node.ml, "/opt/ml"]
+        if state := state_of(node.root):  # last: what is bound before lies in it
+            (node.root / "nothing").mkdir()
+            binds += [node.root / "nothing", state]
         enter = [*PYTHON, str(HERE / "enter.py"), node.name, *map(str, binds), "--"]
         node.command = [*NODE, *enter, *node.command]
         node.environment |= {"HOME": "/opt/home", "TMPDIR": "/opt/home/tmp"}
@@ -96,6 +101,12 @@ class Namespaces:
             path = node.environment["PATH"].replace(f"{prefix}/", "/opt/home/python/")
             node.environment["PATH"] = path
         keep_path(node)
+
+
+def state_of(directory: Path) -> Path | None:
+    """The emulator's state that ``directory`` lies in: its credentials and objects lie there."""
+    found = [path for path in directory.resolve().parents if (path / keys.FILE).exists()]
+    return found[-1] if found else None
 
 
 def unfit(path: str | Path) -> bool:
@@ -111,6 +122,11 @@ def refuse(state: Path, python: Path = OWN, internet: bool = False) -> None:
     isolation = choose()
     if internet and isolation.loopback:
         way()
+    if python.parent.is_relative_to(state) and not isolation.notice:
+        raise EmulatorError(
+            f"{python} lies in the state directory {state}, which no job sees: name another "
+            "--python, or another --state"
+        )
     wrong = [path for path in (state, python.parent.parent) if unfit(path)]
     if wrong and isolation.notice:
         raise EmulatorError(
@@ -142,6 +158,7 @@ def missing() -> str | None:
         return f"{' and '.join(tools)} (util-linux) not found on PATH"
     if not Path("/opt").is_dir():
         return "there is no /opt to put /opt/ml in"
-    command = [*JOB, "--fork", "--", *NODE, "mount", "--rbind", "/opt", "/opt"]
+    script = "mount --rbind /opt /opt && exec unshare --user --map-root-user true"
+    command = [*JOB, "--fork", "--", *NODE, "sh", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return f"{done.stderr.strip() or done.returncode}" if done.returncode else None

@@ -30,7 +30,8 @@ class Relocation:
     def __init__(self, why: str) -> None:
         self.notice = (
             f"This job runs without namespaces ({why}): /opt/ml is relocated by rewriting the "
-            "job's copies of code and arguments, and ports are shared with this machine."
+            "job's copies of code and arguments, ports are shared with this machine, and the job "
+            "can read the emulator's state and environment variables."
         )
         self._port = _free_port()
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from werkzeug import Request
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.objects import VERSIONING, ObjectInfo, ObjectStore, seq_of, successor
+from trainyard.emulator.object_index import seq_of
+from trainyard.emulator.objects import VERSIONING, ObjectInfo, ObjectStore, successor
 from trainyard.emulator.s3 import xml
 from trainyard.emulator.s3.body import document
 from trainyard.emulator.s3.checksums import PREFIX

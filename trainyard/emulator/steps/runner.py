@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.callbacks import Callbacks
+from trainyard.emulator.experiments import Experiments
 from trainyard.emulator.functions.functions import Functions
 from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.jobs import Jobs
@@ -44,6 +45,7 @@ class Services:
     logs: LogStore
     aws: Aws
     """This emulator as its own client, for the services that are not SageMaker's."""
+    experiments: Experiments
     forward: Callable[[str, dict], dict]
     """Answers an operation of SageMaker's that runs nothing. Raises :class:`ApiError`."""
 

@@ -13,7 +13,7 @@ _KEPT = ("Model", "EndpointConfig", "Tags", *(kind.name for kind in KINDS))
 
 
 def take_over(journal: Path, answer: Callable[[str, dict], dict]) -> None:
-    """Has each line of ``journal`` answered again, and removes it; says what is lost.
+    """Have each line of ``journal`` answered again, and rename it; say what is lost.
 
     moto's journal has jobs, too, which nobody had run: these stay unrun.
     """
@@ -31,4 +31,4 @@ def take_over(journal: Path, answer: Callable[[str, dict], dict]) -> None:
             log.warning("%s:%d is lost, it cannot be read: %r", journal, number, torn)
         except ApiError as failure:
             log.warning("%s:%d is not made again: %s", journal, number, failure)
-    journal.unlink()
+    journal.rename(journal.with_name(f"{journal.name}.taken-over"))

@@ -50,10 +50,11 @@ class Stored:
             return self._by_arn(str(request.get("ResourceArn", ""))) is not None
         return operation in self._operations
 
-    def handle(self, operation: str, request: dict) -> dict:
+    def handle(self, operation: str, request: dict, own: dict | None = None) -> dict:
+        """``own``: members of what is created that no client sets."""
         check(operation, request)
         with self._lock:
-            return self._operations[operation](request)
+            return self._operations[operation](request | (own or {}))
 
     def records(self, kind: str) -> list[dict]:
         """What Describe answers of each, the oldest first; for a search over them."""
@@ -243,7 +244,7 @@ class Stored:
             (experiment is None or experiment in of)
             and (trial is None or trial in trials)
             and ("TrialComponentName" not in request or trials[0] in component.get("_trials", []))
-            and ("SourceArn" not in request or kind is not _COMPONENT)  # none comes from a job
+            and request.get("SourceArn") in (None, record.get("Source", {}).get("SourceArn"))
         )
 
 
@@ -260,6 +261,7 @@ def _summary(kind: Kind, record: dict, members: frozenset[str]) -> dict:
         "MonitoringJobDefinitionName": record[kind.key],
         "MonitoringJobDefinitionArn": record[kind.arn_key],
         "EndpointName": _endpoint(record),
+        "TrialComponentSource": record.get("Source"),
         "DisplayName": record[kind.key],  # as the API reference has it where none is given
     }
     whole = renamed | record

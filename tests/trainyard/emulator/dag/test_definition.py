@@ -143,8 +143,24 @@ def test_members_of_newer_sdks_are_tolerated() -> None:
     read(
         [fail_step("F", "x")],
         MlflowConfig=None,
-        PipelineExperimentConfig={"TrialName": {"Get": "x"}},
+        PipelineExperimentConfig={"TrialName": {"Get": "Execution.PipelineExecutionId"}},
     )
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "said"),
+    [
+        ("PipelineExperimentConfig", {"TrialName": {"Get": "x"}}, "'x'"),
+        ("PipelineExperimentConfig", {"TrialName": {"Get": "Parameters.x"}}, "Parameters.x is"),
+        ("PipelineExperimentConfig", {"TrialName": {"Get": "Steps.F.x"}}, "Steps.F is neither"),
+        ("PipelineExperimentConfig", {"Trial": "t"}, r"\['Trial'\]: expected ExperimentName"),
+        ("PipelineExperimentConfig", "e", "'e': expected ExperimentName and TrialName"),
+        ("MlflowConfig", {"MlflowExperimentName": "e"}, "no MLflow tracking server"),
+    ],
+)
+def test_what_the_pipeline_asks_for_and_cannot_have_is_refused(member, value, said) -> None:
+    with pytest.raises(ApiError, match=f"{member}.*{said}"):
+        read([fail_step("F", "x")], **{member: value})
 
 
 @pytest.mark.parametrize("image", ["me/own:1", 7, ["me/own:1"]])

@@ -406,3 +406,65 @@ def test_killing_the_emulator_leaves_no_process_and_no_running_state(
         described = aws.sm.describe_processing_job(ProcessingJobName=job)
         assert described["ProcessingJobStatus"] == "Failed"
         assert not list((tmp_path / "jobs" / job).glob("algo-*"))
+
+
+# experiments
+
+
+def trials(aws: Cloud, experiment: str) -> dict[str, list[dict]]:
+    """The trials of an experiment, each with its components."""
+    found = aws.sm.list_trials(ExperimentName=experiment)["TrialSummaries"]
+    asked = (each["TrialName"] for each in found)
+    return {
+        name: aws.sm.list_trial_components(TrialName=name)["TrialComponentSummaries"]
+        for name in asked
+    }
+
+
+def test_an_experiment_has_a_trial_per_execution_and_a_component_per_job(aws: Cloud) -> None:
+    """With the names that the SDK sends by default; the last run reuses the experiment."""
+    steps = [process_step("Work", "true"), process_step("Fails", "exit 3", ("Work",))]
+    names = {"ExperimentName": {"Get": "Execution.PipelineName"}}
+    aws.create("tracked", steps, PipelineExperimentConfig=names)
+    ends = [aws.run("tracked") for _ in range(2)]
+    found = trials(aws, "tracked")
+    runs = [end["PipelineExecutionArn"].rpartition("/")[2] for end, _ in ends]
+    assert found.keys() == set(runs)
+    for end, made in ends:
+        trial = end["PipelineExperimentConfig"]["TrialName"]
+        assert end["PipelineExperimentConfig"]["ExperimentName"] == "tracked"
+        jobs = {n: s["Metadata"]["ProcessingJob"]["Arn"] for n, s in made.items()}
+        said = {c["TrialComponentSource"]["SourceArn"]: c for c in found[trial]}
+        assert said.keys() == set(jobs.values())
+        status = {n: said[arn]["Status"]["PrimaryStatus"] for n, arn in jobs.items()}
+        assert status == {"Work": "Completed", "Fails": "Failed"}
+        job = aws.sm.describe_processing_job(ProcessingJobName=jobs["Work"].rpartition("/")[2])
+        assert job["ExperimentConfig"] == end["PipelineExperimentConfig"]
+        by_job = aws.sm.list_trial_components(SourceArn=jobs["Work"])["TrialComponentSummaries"]
+        [component] = by_job
+        whole = aws.sm.describe_trial_component(TrialComponentName=component["TrialComponentName"])
+        assert whole["Source"] == {
+            "SourceArn": jobs["Work"],
+            "SourceType": "SageMakerProcessingJob",
+        }
+        assert whole["EndTime"] == job["ProcessingEndTime"]
+
+
+def test_without_a_configuration_there_is_no_experiment(aws: Cloud) -> None:
+    aws.create("untracked", [fail_step("F", "x")], PipelineExperimentConfig=None)
+    assert "PipelineExperimentConfig" not in aws.run("untracked")[0]
+    experiments = aws.sm.list_experiments(MaxResults=100)["ExperimentSummaries"]
+    assert "untracked" not in [each["ExperimentName"] for each in experiments]
+
+
+def test_a_job_of_its_own_is_of_the_trial_that_it_names(aws: Cloud) -> None:
+    aws.sm.create_experiment(ExperimentName="alone")
+    config = {"ExperimentName": "alone", "TrialComponentDisplayName": "shown"}
+    aws.process("of-the-trial", "true", ExperimentConfig=config)
+    [component] = trials(aws, "alone")["of-the-trial"]
+    assert component["DisplayName"] == "shown"
+    for name, wrong in (("TrialName", "none"), ("ExperimentName", "none"), ("RunName", "r")):
+        with pytest.raises(
+            botocore.exceptions.ClientError, match="Could not find|RunName is not implemented"
+        ):
+            aws.process("refused", "true", ExperimentConfig={name: wrong})

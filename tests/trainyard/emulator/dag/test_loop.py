@@ -28,9 +28,9 @@ ITEM = {"Get": "ForEach.CurrentItem"}
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory):
-    with cloud(tmp_path_factory.mktemp("aws")) as running:
+    with cloud(tmp_path_factory.mktemp("aws") / "state") as running:
         make(running, "work", Code={"ZipFile": zipped(SOURCE)}, Timeout=300)
-        running.log_file = running.state / "log"
+        running.log_file = running.state.with_name("log")
         yield running
 
 

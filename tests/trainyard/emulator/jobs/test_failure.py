@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.jobs.failure import LIMIT, reason
+from trainyard.emulator.jobs.failure import LIMIT, OFFLINE, reason
 from trainyard.emulator.runtime.cluster import Exit
 
 DRIVER = "Traceback ...\nsubprocess.CalledProcessError: Command '['torchrun']' returned 1."
@@ -67,3 +67,12 @@ def test_never_longer_than_the_limit_and_always_with_the_exit_code(text, lines, 
     got = reason(Exit("algo-1", status), text * 50, {"algo-1": lines})
     assert len(got) <= LIMIT
     assert got.endswith(f"exit code: {status if status > 0 else 128 - status}")
+
+
+def test_whoever_quotes_pip_the_hint_is_the_same() -> None:
+    """An exception in the log as well; and none where jobs reach the internet."""
+    pip = "ERROR: No matching distribution found for x==3"
+    log = [pip, "builder.InstallError: pip said: " + pip]
+    for written in ("", f"MyError: {pip}\n"):
+        assert reason(Exit("algo-1", 1), written, {"algo-1": log}).count(OFFLINE) == 1
+        assert OFFLINE not in reason(Exit("algo-1", 1), written, {"algo-1": log}, hint="")

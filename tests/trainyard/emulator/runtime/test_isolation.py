@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainyard.emulator.harness import cloud, s3_input
+from tests.trainyard.emulator.test_functions import call, make, zipped
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.runtime import isolation
 from trainyard.emulator.runtime.cluster import Cluster, Exit, Outcome
@@ -97,6 +99,12 @@ def test_without_namespaces_such_a_path_is_refused_at_once(
 
 
 @needs_namespaces
+def test_an_interpreter_that_no_job_would_see_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EmulatorError, match="python3 lies in the state directory"):
+        refuse(tmp_path, tmp_path / "env/bin/python3")
+
+
+@needs_namespaces
 def test_with_namespaces_no_path_is_refused(tmp_path: Path) -> None:
     refuse(tmp_path / "a state")
 
@@ -105,6 +113,47 @@ def test_with_namespaces_no_path_is_refused(tmp_path: Path) -> None:
 def test_a_job_sees_only_its_own_processes(tmp_path: Path) -> None:
     _, logs = run(tmp_path, "ls -d /proc/[0-9]* | wc -l; kill -9 -1; echo survived")
     assert int(logs["algo-1"][0]) < 8
+
+
+READ = """
+exec 2>&1
+cat /proc/*/environ | tr '\\0' '\\n' | grep TOPSECRET
+cat STATE/credentials.json /proc/1/cwd/credentials.json /proc/1/root/STATE/credentials.json
+umount -l STATE; nsenter --target 1 --mount --user cat STATE/credentials.json
+ls -A STATE | sed 's/^/sees /'
+cat /opt/ml/processing/in/f || true
+"""
+
+
+@needs_namespaces
+def test_a_job_sees_neither_the_emulators_environment_nor_its_state(
+    tmp_path: Path, monkeypatch
+) -> None:
+    """A Lambda function as well: each has process 1 of its own, and the state below its folder."""
+    monkeypatch.setenv("TOPSECRET", "TOPSECRET")
+    monkeypatch.chdir(tmp_path)
+    with cloud(tmp_path / "aws") as aws:
+        secret = aws.endpoint.app.keys.own[1]
+        script = READ.replace("STATE", str(aws.state))
+        aws.put("f", "an input")
+        inputs = [s3_input("in", "s3://bkt/f")]
+        aws.process("reads", script, ProcessingInputs=inputs)
+        said = aws.log("Processing", "reads")
+        code = "import subprocess\ndef main(event, context):\n    command = ['bash', '-c', "
+        code += f"{script!r}]\n    return subprocess.check_output(command, text=True)\n"
+        make(aws, "reads", Handler="app.main.main", Code={"ZipFile": zipped(code)}, Timeout=60)
+        said += call(aws, "reads")[1].splitlines()
+    assert "an input" in said
+    assert not [line for line in said if "TOPSECRET" in line or secret in line]
+    assert not [line for line in said if line.startswith("sees ")]
+    assert len([line for line in said if "Permission denied" in line]) >= 4, said
+
+
+@needs_namespaces
+def test_a_job_may_listen_at_a_low_port_and_be_root(tmp_path: Path) -> None:
+    script = "import socket; socket.create_server(('127.0.0.1', 80)); print('listens')"
+    _, logs = run(tmp_path, f'id -u; touch /opt/ml/model/x; python3 -c "{script}"')
+    assert logs["algo-1"] == ["0", "listens"]
 
 
 @needs_namespaces

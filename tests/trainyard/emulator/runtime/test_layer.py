@@ -88,6 +88,26 @@ def test_pip_says_at_once_what_it_cannot_have(aws: Cloud, way: str) -> None:
     )
 
 
+SDK = """
+import sys
+from sagemaker.train.remote_function.runtime_environment import runtime_environment_manager as sdk
+try:
+    sdk._run_shell_cmd([sys.executable, '-m', 'pip', 'install', 'no-such-package-of-ours==3'])
+except sdk.RuntimeEnvironmentError as error:
+    with open('/opt/ml/output/failure', 'w') as file:  # as its bootstrap does
+        file.write('RuntimeEnvironmentError: ' + str(error))
+    raise SystemExit(1)
+"""
+
+
+def test_a_step_functions_requirement_that_is_not_to_be_had_is_told_alike(aws: Cloud) -> None:
+    """The SDK quotes pip in an error of its own, which it leaves for SageMaker."""
+    done = run(aws, "step-lacks", f'exec python -c "{SDK}"')
+    assert done["FailureReason"].startswith("AlgorithmError: RuntimeEnvironmentError: Encountered")
+    assert "No matching distribution found for no-such-package-of-ours==3" in done["FailureReason"]
+    assert "install it for the interpreter that --python names" in done["FailureReason"]
+
+
 def test_a_librarys_own_path_below_opt_ml_is_the_jobs(aws: Cloud, way: str) -> None:
     script = """pip install -q /opt/ml/input/data/wheels/ours*.whl
         mkdir customs; echo 'print("customized")' > customs/sitecustomize.py

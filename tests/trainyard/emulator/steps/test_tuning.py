@@ -27,8 +27,8 @@ ONE = {"MaxParallelTrainingJobs": 1}
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    state = tmp_path_factory.mktemp("state")
-    with tuning_cloud(state, state / "image") as cloud:
+    folder = tmp_path_factory.mktemp("tuning")
+    with tuning_cloud(folder / "state", folder / "image") as cloud:
         yield cloud
 
 
@@ -112,7 +112,7 @@ def test_bayesian_without_optuna_is_refused_when_the_pipeline_is_made(
 
 def test_a_stopped_execution_stops_it_and_a_retry_trains_only_what_is_left(cloud: Cloud) -> None:
     script = '[ "$(hp x)" = 3 ] || [ -e "$GO" ] || sleep 60; echo "loss=$(hp x);"'
-    go = cloud.state / "go"
+    go = cloud.state.with_name("go")
     asked = grid(script)
     asked["TrainingJobDefinition"]["Environment"]["GO"] = str(go)
     cloud.create("again", [step("Tune", asked)])
@@ -140,9 +140,9 @@ SLOW_FROM_THE_SECOND = '[ "$(hp x)" = 3 ] || [ -e "$GO" ] || sleep 60; echo "los
 
 def begin(state: Path) -> None:
     """An emulator whose tuning job trains its second job when it is killed."""
-    with tuning_cloud(state, state / "image") as cloud:
+    with tuning_cloud(state, state.with_name("image")) as cloud:
         asked = grid(SLOW_FROM_THE_SECOND)
-        asked["TrainingJobDefinition"]["Environment"]["GO"] = str(state / "go")
+        asked["TrainingJobDefinition"]["Environment"]["GO"] = str(state.with_name("go"))
         cloud.create("killed", [step("Tune", asked)])
         arn = cloud.start("killed")
         name = until(lambda: _tuning(cloud, arn))
@@ -159,8 +159,8 @@ def test_a_kill_loses_no_finished_training(tmp_path: Path) -> None:
     arn, name = process.stdout.readline().split()
     process.kill()
     process.wait()
-    (tmp_path / "state" / "go").touch()
-    with tuning_cloud(tmp_path / "state", tmp_path / "state" / "image") as cloud:
+    (tmp_path / "go").touch()
+    with tuning_cloud(tmp_path / "state", tmp_path / "image") as cloud:
         describe = functools.partial(
             cloud.sm.describe_hyper_parameter_tuning_job, HyperParameterTuningJobName=name
         )

@@ -31,7 +31,7 @@ echo model > /opt/ml/model/m
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     state = tmp_path_factory.mktemp("state")
-    with tuning_cloud(state, state / "image") as cloud:
+    with tuning_cloud(state / "aws", state / "image") as cloud:
         yield cloud
 
 
@@ -200,11 +200,11 @@ def test_what_cannot_run_is_refused_and_leaves_nothing(cloud: Cloud) -> None:
 
 
 def test_what_is_damaged_costs_only_itself(tmp_path: Path) -> None:
-    with tuning_cloud(tmp_path, tmp_path / "image") as cloud:
+    with tuning_cloud(tmp_path / "aws", tmp_path / "image") as cloud:
         for name in ("whole", "torn"):
             tune(cloud, name, request(config("Grid", None, ParameterRanges=ONE_VALUE)))
-    (tmp_path / "tuning/torn/tuning.json").write_text('{"request": {}}')
-    with tuning_cloud(tmp_path, tmp_path / "image") as cloud:
+    (tmp_path / "aws/tuning/torn/tuning.json").write_text('{"request": {}}')
+    with tuning_cloud(tmp_path / "aws", tmp_path / "image") as cloud:
         listed = cloud.sm.list_hyper_parameter_tuning_jobs()["HyperParameterTuningJobSummaries"]
         assert [entry["HyperParameterTuningJobName"] for entry in listed] == ["whole"]
         assert len(trained(cloud, "whole")) == 1
