@@ -3,9 +3,9 @@
 python scripts/crds.py
 
 The CRDs' schemas are taken from the models that their projects publish on PyPI, generated from
-those very CRDs, in the releases that crds.txt names by their hashes; nothing of them is installed or run but pydantic
-models. HyperPod's CRD is in no public repository: its shape is that of the models in AWS's own
-command line (sagemaker-hyperpod), which is what that command line checks a job with.
+those very CRDs, in the releases that crds.txt names by their hashes; nothing of them is installed,
+and only pydantic models are run. HyperPod's CRD is in no public repository: its shape is that of
+the models in AWS's own command line (sagemaker-hyperpod), which is what checks a job there.
 """
 
 import ast
