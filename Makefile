@@ -5,6 +5,7 @@
 # make test-all  make test, those that run a benchmark, small, and the sweeps of benchmarks/ that find
 #                faults: hours
 # make clean     removes what runs leave: the emulator's state and report.html; make distclean also .venv
+# PYTHON=/path/to/python names the Python to set up with; else it is the first on the PATH that is fit
 # make lock      writes locks/ anew after a change of pyproject.toml (scripts/lock.py)
 BIN    := .venv/bin
 RECIPE ?= recipes/laptop.yaml
