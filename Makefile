@@ -5,8 +5,8 @@
 # make test-all  make test, those that run a benchmark, small, and the sweeps of benchmarks/ that find
 #                faults: hours
 # make clean     removes what runs leave: the emulator's state and report.html; make distclean also .venv
+# PYTHON=/path/to/python names the Python to set up with; else it is the first on the PATH that is fit
 # make lock      writes locks/ anew after a change of pyproject.toml (scripts/lock.py)
-PYTHON ?= python3
 BIN    := .venv/bin
 RECIPE ?= recipes/laptop.yaml
 # Three on two cores: tests wait for jobs that start. (Four take a tenth more processor time, and longer.)
@@ -56,8 +56,7 @@ $(SWEEPS): .venv/installed
 # here as it would on AWS when a file is missing there; python -m finds the checkout.
 # The markers come last: an interrupted installation is not taken for a whole one.
 .venv/run: locks/torch.txt locks/cuda.txt locks/uv.txt locks/run.txt
-	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11, 4) or sys.exit(f"Trainyard needs Python 3.11.4 or newer, {sys.executable} is {v[0]}.{v[1]}.{v[2]}; name another with make PYTHON=...")'
-	$(PYTHON) -m venv .venv
+	python=$$(scripts/fit-python.sh "$(PYTHON)") && "$$python" -m venv .venv
 	@echo "installing into .venv: a minute and 1.6 GB, once"
 	python scripts/install.py locks/run.txt
 	touch $@

@@ -28,9 +28,10 @@ console = Console()
 
 
 def commands(readme: Path) -> list[list[str]]:
-    """The commands of a README's code block, as words."""
+    """The commands of a README's code block, as words; the environment is this Python's."""
     [block] = re.findall(r"```\n(.*?)```", readme.read_text(encoding="utf-8"), re.DOTALL)
-    return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()]
+    lines = block.replace("\\\n", " ").splitlines()
+    return [shlex.split(line) for line in lines if not line.startswith("source ")]
 
 
 def made(kind: str, folder: Path) -> list[dict[str, object]]:

@@ -4,6 +4,7 @@ python -m pipelines.new my-project --like table
 """
 
 import keyword
+import os
 import re
 import shlex
 import sys
@@ -20,6 +21,9 @@ from trainyard.terminal import console, run
 TEMPLATES = Path(__file__).parents[1] / "templates"
 NAME, PACKAGE, FOLDER = "my-project", "my_project", "path/to/my-project"
 """What a template is called, and what its README calls the folder that it is written to."""
+
+CHECKOUT, SCHEMA = TEMPLATES.parent, "../../recipes/schema.json"
+"""Where the README's commands are run, and what a template's recipe calls the recipes' schema."""
 
 VALID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 LENGTHS = range(3, 31)
@@ -58,8 +62,12 @@ def write(folder: Path, like: str) -> list[Path]:
     if folder.exists():
         raise RecipeError(f"{folder}: is there already; name a folder that is not")
     written = []
-    place = shlex.quote(str(folder))
-    words = {FOLDER: place, PACKAGE: folder.name.replace("-", "_"), NAME: folder.name}
+    words = {
+        FOLDER: shlex.quote(os.path.relpath(folder, CHECKOUT)),
+        SCHEMA: os.path.relpath(CHECKOUT / "recipes/schema.json", folder),
+        PACKAGE: folder.name.replace("-", "_"),
+        NAME: folder.name,
+    }
     for name, path in shipping.files(TEMPLATES / like):
         target = folder / _replaced(name, words)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +77,8 @@ def write(folder: Path, like: str) -> list[Path]:
 
 
 def _replaced(text: str, words: dict[str, str]) -> str:
-    return re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[0]], text)
+    named = "|".join(map(re.escape, words))
+    return re.sub(rf"(?<!\w)({named})\b", lambda found: words[found[0]], text)
 
 
 def main(

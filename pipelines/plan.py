@@ -17,12 +17,14 @@ from pipelines.deploying.planning import make
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
 from trainyard.common.errors import PlanError
+from trainyard.local_state import served
 from trainyard.plan.picture import show
 from trainyard.terminal import console, refuse_place, run
 
 CHANGES = 2
 
 
+@served()
 def main(
     recipe: RecipeOption,
     overrides: SetOption = (),

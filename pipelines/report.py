@@ -12,6 +12,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from pipelines.cli import START, NewestOfRecipe, SetOption, pipeline_name
 from pipelines.showing.page import PANELS
 from trainyard.console.report import write
+from trainyard.local_state import served
 from trainyard.runs.execution import latest_execution
 from trainyard.terminal import (
     ExecutionArgument,
@@ -23,6 +24,7 @@ from trainyard.terminal import (
 )
 
 
+@served()
 def main(
     execution: ExecutionArgument = None,
     recipe: NewestOfRecipe = None,

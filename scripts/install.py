@@ -2,15 +2,19 @@
 
 uv unpacks in seconds what takes pip minutes. It does not read pip's configuration, so it is told
 what that says of indexes, proxies and certificates; variables of your own (UV_…) are heard first.
-Every file is held to the lock's hashes; nothing is resolved, and `uv pip check` has the last word.
+Nothing is resolved, and `uv pip check` has the last word.
 
-Which build of torch is taken says pip: its configuration may name a folder or an index for it. The
+No code runs that no hash of a lock names: every file is held to the lock's hashes, and what has no
+wheel is built with the lock's setuptools in this environment, not with what an index has.
+
+pip chooses the build of torch, since its configuration may name a folder or an index for it. The
 build says whether it needs CUDA's libraries. Bytecode is written when a module is imported for the
 first time: most never are.
 """
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +23,9 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 LOCKS = Path(__file__).resolve().parents[1] / "locks"
-EXACTLY = ("--no-deps", "--require-hashes", "--index-strategy=unsafe-best-match")
+HASHED = ("--no-deps", "--require-hashes")
+WHEELS = "--only-binary=:all:"
+EXACTLY = (*HASHED, "--index-strategy=unsafe-best-match", "--no-build-isolation")
 """As the lock says. With hashes it matters little which of several indexes a file comes from."""
 SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
@@ -37,9 +43,9 @@ def main() -> None:
     """Install torch and the lock that is named; ends like the first program that fails."""
     [lock] = sys.argv[1:]
     try:
-        _pip("install", "--no-deps", "--require-hashes", f"--requirement={LOCKS / 'uv.txt'}")
+        _pip("install", *HASHED, WHEELS, f"--requirement={LOCKS / 'uv.txt'}")
         _torch()
-        _uv("install", *EXACTLY, f"--requirement={lock}")
+        _all_of(Path(lock))
         if any(line.startswith("nvidia-") for line in requires("torch") or ()):
             print("this torch is for CUDA: 4 GB more (docs/running.md has the one for the CPU)")
             _uv("install", *EXACTLY, f"--requirement={LOCKS / 'cuda.txt'}")
@@ -49,21 +55,43 @@ def main() -> None:
 
 
 def _torch() -> None:
-    """Of torch's builds the one that pip likes best: told the hashes, it would like the index's
-    better than one in a folder."""
-    lock = (LOCKS / "torch.txt").read_text(encoding="utf-8")
-    wanted = lock.partition("torch==")[2].split(maxsplit=1)[0]
+    lock = _entry(LOCKS / "torch.txt", "torch")
+    wanted = lock.partition("==")[2].split(maxsplit=1)[0]
     if _installed("torch").partition("+")[0] == wanted:
         return
     folder = Path(sys.prefix, "torch")
     shutil.rmtree(folder, ignore_errors=True)  # what was interrupted
-    _pip("download", "--no-deps", f"--dest={folder}", f"torch=={wanted}")
-    [wheel] = folder.iterdir()
+    wheel = _chosen(LOCKS / "torch.txt", folder)
     # uv knows a build for the CPU, 2.13.0+cpu, by its whole version only.
-    exact = folder / "torch.txt"
-    exact.write_text(lock.replace(f"torch=={wanted}", f"torch=={wheel.name.split('-')[1]}"))
-    _uv("install", *EXACTLY, "--no-index", f"--find-links={folder}", f"--requirement={exact}")
+    exact = lock.replace(f"=={wanted}", f"=={wheel.name.split('-')[1]}")
+    here = ("--no-index", f"--find-links={folder}")
+    _uv("install", *EXACTLY, WHEELS, *here, "--requirement=-", said=exact)
     shutil.rmtree(folder)
+
+
+def _chosen(lock: Path, folder: Path) -> Path:
+    """Download into ``folder`` the wheel that pip finds for the only package of ``lock``. Given
+    hashes, pip prefers an index, so the folders of its configuration are asked first."""
+    command = ("download", *HASHED, WHEELS, f"--requirement={lock}", f"--dest={folder}")
+    if "UV_FIND_LINKS" not in _told() or not _pip(*command, "--no-index", may_fail=True):
+        print(f"no folder of pip's configuration has a wheel of {lock.name}: asking the index")
+        _pip(*command)
+    [wheel] = folder.iterdir()
+    return wheel
+
+
+def _entry(lock: Path, name: str) -> str:
+    """The lines of ``lock`` that pin a package and name its hashes."""
+    text = lock.read_text(encoding="utf-8")
+    found = re.search(rf"^{name}==(?:.*\\\n)*.*\n", text, re.MULTILINE)
+    return found[0] if found else sys.exit(f"{lock}: does not pin {name}; run make lock")
+
+
+def _all_of(lock: Path) -> None:
+    """Install ``lock``; its setuptools first, which builds what has no wheel."""
+    builder = _entry(lock, "setuptools")
+    _uv("install", *EXACTLY, WHEELS, "--requirement=-", said=builder)
+    _uv("install", *EXACTLY, f"--requirement={lock}")
 
 
 def _installed(name: str) -> str:
@@ -73,15 +101,19 @@ def _installed(name: str) -> str:
         return ""
 
 
-def _pip(*words: str) -> None:
-    quiet = ("--quiet", "--disable-pip-version-check")
-    subprocess.run([sys.executable, "-m", "pip", *quiet, *words], check=True)
+def _pip(*words: str, may_fail: bool = False) -> bool:
+    """Run pip; return whether it succeeded."""
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
+    errors = subprocess.DEVNULL if may_fail else None
+    return not subprocess.run(command, check=not may_fail, stderr=errors).returncode
 
 
-def _uv(verb: str, *words: str) -> None:
+def _uv(verb: str, *words: str, said: str | None = None) -> None:
+    """Run uv; ``said`` is what it reads as the requirements file ``-``."""
     uv = Path(sys.executable).with_name("uv")
     command = [uv, "pip", verb, "--quiet", f"--python={sys.executable}", *words]
-    subprocess.run(command, check=True, env={**_told(), **os.environ})
+    environment = {**_told(), **os.environ}
+    subprocess.run(command, check=True, env=environment, input=said, text=True)
 
 
 @lru_cache(maxsize=1)

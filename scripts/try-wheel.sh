@@ -28,7 +28,7 @@ from importlib.util import find_spec
 import trainyard
 
 print(len(list(distributions())), "packages;", trainyard.__file__)
-ours = {str(file).split("/")[0] for file in files("trainyard")}
+ours = {str(file).split("/")[0] for file in files("sagemaker-trainyard")}
 top = {name for name in ours if name != ".." and not name.endswith(".dist-info")}
 assert top == {"trainyard"}, top
 heavy = [name for name in ("torch", "sagemaker", "numpy") if find_spec(name)]

@@ -19,6 +19,7 @@ import boto3
 from pipelines.corpora.stdlib import pack
 from pipelines.start import start
 from tests.conftest import CHECKOUT, clean_environment
+from trainyard.common.unpacking import unpack
 from trainyard.language.statuses import ENDED
 from trainyard.runs.execution import Execution
 from trainyard.runs.summary import model_package
@@ -187,7 +188,7 @@ def evaluated(registered: Registered) -> Path:
     """A folder with what was evaluated: model/, the artifact unpacked, and test/, the split."""
     folder = registered.state / "evaluated"
     with tarfile.open(fileobj=io.BytesIO(registered.read(registered.model_uri))) as tar:
-        tar.extractall(folder / "model", filter="data")
+        unpack(tar, folder / "model")
     bucket, _, prefix = run_folder(registered, "shard/test").removeprefix("s3://").partition("/")
     listed = registered.client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")
     (folder / "test").mkdir()

@@ -1,6 +1,8 @@
 """What the documents name is there: links, files, commands and their options, make's targets."""
 
 import re
+import subprocess
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -137,3 +139,19 @@ def test_an_addition_says_how_many_files_it_takes_and_that_is_at_most_three():
     entries = dict(re.findall(r"^### … (.+)\n((?:(?!^#).*\n)*)", text, re.MULTILINE))
     counted = [name for name, said in entries.items() if re.search(r"(one|two|three) files?", said)]
     assert len(entries) == 12 and counted == [*entries]
+
+
+def test_nothing_tells_to_install_a_stranger_s_package():
+    """The package's own name on PyPI is somebody else's: ours installs under the project's name."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    wrong = []
+    for name in listed.stdout.split("\0"):
+        if not name.endswith((".md", ".py", ".sh", ".toml", ".yaml", ".yml", ".jsonl", ".j2")):
+            continue
+        text = (CHECKOUT / name).read_text(encoding="utf-8")
+        asked = re.findall(r"pip install[^`\n]*?[ '\"](trainyard)(?![\w/.-])", text)
+        extras = re.findall(r"(?<![\w-])([\w-]*trainyard)\[[a-z]", text)
+        wrong += [(name, said) for said in [*asked, *extras] if said != project["name"]]
+    assert wrong == []

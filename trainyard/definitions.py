@@ -37,10 +37,11 @@ def deployed_pipeline(name: str, region: str | None) -> "Deployed":
     Raises:
         ServiceError: there is none, or AWS refused.
     """
-    from trainyard.plan.deployed import describe  # with boto3, which a file does not need
+    from trainyard.local_state import served  # with boto3, which a file does not need
+    from trainyard.plan.deployed import describe
     from trainyard.service import client, service_errors
 
-    with service_errors(f"looking at pipeline {name}"):
+    with served(), service_errors(f"looking at pipeline {name}"):
         sagemaker = client("sagemaker", region)
         there = describe(sagemaker, name)
     if there is None:

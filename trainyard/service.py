@@ -51,8 +51,8 @@ def service_errors(doing: str) -> Iterator[None]:
         ) from None
     except NoCredentialsError:
         raise ServiceError(
-            f"{doing}: no AWS credentials; log in (aws sso login), or use the emulator "
-            "(python -m trainyard emulator) and set what it prints"
+            f"{doing}: no AWS credentials; log in (aws sso login), or put "
+            "`python -m trainyard run --` before the command, which runs it against the emulator"
         ) from None
     except NoRegionError:
         raise ServiceError(f"{doing}: no region; set AWS_REGION or aws.region") from None

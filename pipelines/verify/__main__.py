@@ -12,11 +12,13 @@ import typer
 from rich.text import Text
 
 from pipelines.verify.verify import Finding, first_mismatch, verify
+from trainyard.local_state import served
 from trainyard.terminal import console, run
 
 MARKS = {"ok": ("✓", "green"), "mismatch": ("✗", "bold red"), "unchecked": ("–", "yellow")}
 
 
+@served()
 def main(
     package: Annotated[str, typer.Argument(metavar="MODEL_PACKAGE_ARN")],
     checkout: Annotated[

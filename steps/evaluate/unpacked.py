@@ -8,6 +8,7 @@ from pathlib import Path
 from steps.evaluate.document import Artifact
 from training import model_files
 from training.model_files import ARCHIVE
+from trainyard.common import unpacking
 from trainyard.common.errors import DataError
 
 
@@ -39,6 +40,6 @@ def unpack(archive: Path, folder: Path) -> None:
     """
     try:
         with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+            unpacking.unpack(tar, folder)
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DataError(f"{archive}: cannot be unpacked: {error}") from None

@@ -26,6 +26,7 @@ from tests.training.test_cores import ALL, neighbours
 from training.cores import Waited
 from training.data.dataset import Dataset
 from trainyard.common.errors import DataError
+from trainyard.common.unpacking import unpack
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/toys/1"
 
@@ -152,7 +153,7 @@ def described_as(**changes):
     def change(champion: Path) -> None:
         vanished(champion)
         with tarfile.open(champion.parent / "model/model.tar.gz") as tar:
-            tar.extractall(champion / "files", filter="data")
+            unpack(tar, champion / "files")
         config = json.loads((champion / "files/config.json").read_bytes())
         text = json.dumps(config | changes) if changes else "{"
         (champion / "files/config.json").write_text(text)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from trainyard.common.errors import RecipeError
+from trainyard.local_state import served
 from trainyard.runs import callbacks
 from trainyard.terminal import console, pairs
 
@@ -42,6 +43,7 @@ def main(
     console.print(f"answered; {arn} goes on", highlight=False)
 
 
+@served()
 def _list() -> None:
     found = list(callbacks.waiting())
     for each in found:

@@ -4,7 +4,7 @@ trainyard console [--port P] [--region R] [--write]
 
 Prints an address of this machine with a key; serves until Ctrl-C. It looks where the AWS CLI would:
 at the emulator when its lines are in the environment, else at AWS, and there it changes nothing
-without --write.
+without --write. Where no AWS is configured it shows what trainyard run left in this folder.
 """
 
 import signal
@@ -17,6 +17,7 @@ from trainyard.console.account import Account
 from trainyard.console.application import NONE, Application
 from trainyard.console.security import key_of_emulator
 from trainyard.console.server import serving
+from trainyard.local_state import served
 from trainyard.terminal import console
 
 PortOption = Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 is any free one.")]
@@ -26,6 +27,7 @@ WriteOption = Annotated[
 ]
 
 
+@served()
 def main(port: PortOption = 0, region: RegionOption = None, write: WriteOption = False) -> None:
     """Show all pipelines, runs and models in the browser; serves until Ctrl-C."""
     serve(port, region, write, NONE)

@@ -28,6 +28,7 @@ from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.prune import bound
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.emulator.server import Endpoint, serve
+from trainyard.local_state import STATE
 
 people = Console(stderr=True, highlight=False, soft_wrap=True)
 PortOption = Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0 is any free one.")]
@@ -52,7 +53,6 @@ ConsoleOption = Annotated[
     bool, typer.Option("--console", help="Show it in the browser: trainyard console beside it.")
 ]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log every request on stderr.")]
-STATE = Path(".trainyard/aws")
 
 
 def main(

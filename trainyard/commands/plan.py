@@ -20,6 +20,7 @@ from trainyard.definitions import (
     deployed_pipeline,
     read_definition,
 )
+from trainyard.local_state import served
 from trainyard.plan import deployed
 from trainyard.plan.deployed import State
 from trainyard.plan.history import History
@@ -34,6 +35,7 @@ from trainyard.validate.show import JsonOption
 CHANGES = 2
 
 
+@served()
 def main(
     definition: DefinitionArgument = None,
     pipeline: PipelineOption = None,

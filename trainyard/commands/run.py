@@ -19,7 +19,6 @@ import typer
 from botocore.exceptions import WaiterError
 
 from trainyard.commands.emulator import (
-    STATE,
     InternetOption,
     KeepOption,
     PortOption,
@@ -34,6 +33,7 @@ from trainyard.emulator.environment import applied
 from trainyard.emulator.jobs.job import KINDS
 from trainyard.emulator.runtime.interpreter import OWN
 from trainyard.language.statuses import ENDED
+from trainyard.local_state import STATE
 from trainyard.put import missed, parsed, put
 from trainyard.runs.watch import watch
 from trainyard.service import client

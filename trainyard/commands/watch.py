@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from trainyard.local_state import served
 from trainyard.runs.execution import latest_execution
 from trainyard.runs.watch import watch
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline
@@ -14,6 +15,7 @@ from trainyard.terminal import ExecutionArgument, NewestOfPipeline
 PollOption = Annotated[float, typer.Option("--poll", min=0.1, help="Seconds between two looks.")]
 
 
+@served()
 def main(
     execution: ExecutionArgument = None,
     pipeline: NewestOfPipeline = None,

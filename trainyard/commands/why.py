@@ -19,6 +19,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from trainyard.common.errors import ServiceError, TrainyardError
+from trainyard.local_state import served
 from trainyard.runs.execution import Execution, latest_execution
 from trainyard.runs.why import step_summary
 from trainyard.runs.why.diagnosis import Cause, diagnose
@@ -45,10 +46,7 @@ def main(
     if text is not None:
         causes = [diagnose(of_text(_read(text)))]
     else:
-        arn = execution or latest_execution(pipeline)
-        causes = causes_of(Execution(arn))
-        if not causes:
-            raise ServiceError(f"no step of {arn} failed")
+        causes = _causes(execution, pipeline)
     for cause in causes:
         if as_json:
             print(json.dumps(asdict(cause)))
@@ -56,6 +54,14 @@ def main(
             print_cause(cause)
     step_summary.add(causes)
     raise typer.Exit(0 if any(_is_known(cause) for cause in causes) else UNKNOWN)
+
+
+@served()
+def _causes(execution: str | None, pipeline: str | None) -> list[Cause]:
+    arn = execution or latest_execution(pipeline)
+    if causes := causes_of(Execution(arn)):
+        return causes
+    raise ServiceError(f"no step of {arn} failed")
 
 
 def _is_known(cause: Cause) -> bool:

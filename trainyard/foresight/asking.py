@@ -178,5 +178,5 @@ def _draw(advice: Advice, place: Path) -> None:
     try:
         from trainyard.foresight.pareto import draw
     except ModuleNotFoundError as missing:
-        raise TrainyardError(f"no {missing.name} here: pip install 'trainyard[report]'") from None
+        raise TrainyardError(f"no {missing.name} here: pip install {missing.name}") from None
     draw(advice, place)

@@ -24,7 +24,7 @@ def installed() -> Any:
     try:
         import pandas
     except ModuleNotFoundError as missing:
-        raise TrainyardError(f"no {missing.name} here: pip install 'trainyard[notebook]'") from None
+        raise TrainyardError(f"no {missing.name} here: pip install {missing.name}") from None
     return pandas
 
 

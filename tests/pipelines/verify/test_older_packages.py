@@ -14,6 +14,7 @@ from pipelines.approve import approve
 from pipelines.verify.evidence import Evidence
 from pipelines.verify.verify import before_approval, verify
 from trainyard.common.errors import DataError
+from trainyard.common.unpacking import unpack
 from trainyard.emulator.server import serve
 from trainyard.runs.execution import Execution
 from trainyard.runs.summary import model_package
@@ -25,7 +26,7 @@ ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/trainyard-laptop/1
 def older(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """An emulator on the state that the parameter, a commit, has left."""
     with tarfile.open(Path(__file__).parent / f"recorded/{request.param}.tar.xz") as state:
-        state.extractall(tmp_path / "aws", filter="data")
+        unpack(state, tmp_path / "aws")
     with serve(tmp_path / "aws") as endpoint:
         monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it remembers another's credentials
         for name, value in endpoint.env.items():

@@ -171,5 +171,5 @@ def test_pandas_is_loaded_by_frames_alone_and_missed_in_words(monkeypatch: pytes
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout == "False\n"
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(TrainyardError, match=r"pip install 'trainyard\[notebook\]'"):
+    with pytest.raises(TrainyardError, match=r"pip install pandas"):
         runs.frame()

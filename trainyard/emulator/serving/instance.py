@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
+from trainyard.common.unpacking import unpack
 from trainyard.emulator.access import Access
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.failure import excerpt
@@ -167,7 +168,7 @@ class Instance:
             return
         descriptor = self._place.objects.open(*split_uri(uri))[1]
         with open(descriptor, "rb") as file, tarfile.open(fileobj=file) as tar:
-            tar.extractall(target, filter="data")
+            unpack(tar, target)
 
     def _wait_for_ping(self) -> None:
         end, waiting = time.monotonic() + STARTUP, list(self._nodes)

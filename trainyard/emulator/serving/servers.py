@@ -45,7 +45,7 @@ SERVERS = (
         images=("*pytorch-inference*",),
         script="pytorch_model.py",
         modules=("sagemaker_pytorch_serving_container",),
-        install="'trainyard[serving]'",
+        install="sagemaker-pytorch-inference",
     ),
     ModelServer(
         name="AWS's XGBoost server",
@@ -59,7 +59,7 @@ SERVERS = (
         images=("sagemaker-scikit-learn",),
         script="sklearn_model.py",
         modules=("sklearn", "sagemaker_inference"),
-        install="scikit-learn 'trainyard[serving]'",
+        install="scikit-learn sagemaker-pytorch-inference",
     ),
 )
 """The first is also that of images which a user has mapped (``TRAINYARD_EMULATOR_IMAGES``)."""

@@ -92,7 +92,7 @@ def lacking(strategy: str) -> str | None:
         return None
     return (
         "Strategy 'Bayesian' needs optuna, which the emulator's Python lacks: "
-        "pip install 'trainyard[tuning]', or take Strategy Random, Hyperband or Grid"
+        "pip install optuna, or take Strategy Random, Hyperband or Grid"
     )
 
 

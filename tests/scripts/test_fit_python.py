@@ -1,0 +1,62 @@
+"""make takes a Python of the PATH that is fit, or says how to get one."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import CHECKOUT
+
+SCRIPT = CHECKOUT / "scripts/fit-python.sh"
+OLD = "exit 1"  # an older one, or pyenv's name for a version that is not chosen
+BARE = 'case "$2" in *ensurepip*) exit 1 ;; esac'  # Debian's without python3-venv
+
+
+def chosen(folder: Path, pythons: dict[str, str], *named: str) -> subprocess.CompletedProcess[str]:
+    """What the script says where the PATH holds ``pythons`` alone: name → what it runs."""
+    for name, script in pythons.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    command = ["/bin/sh", SCRIPT, *named]
+    return subprocess.run(command, env={"PATH": str(folder)}, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("pythons", "named", "expected"),
+    [
+        ({"python3": "", "python3.13": ""}, [], "python3"),
+        ({"python3": OLD, "python3.13": OLD, "python3.12": "", "python3.11": ""}, [], "python3.12"),
+        ({"python3": BARE, "python3.11": ""}, [], "python3.11"),
+        ({"python3": "", "mine": ""}, ["mine"], "mine"),
+    ],
+    ids=["python3 first", "python3 too old", "python3 without venv", "PYTHON wins"],
+)
+def test_the_first_that_is_fit_is_taken(tmp_path: Path, pythons, named, expected):
+    assert chosen(tmp_path, pythons, *named).stdout.split() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("pythons", "named", "expected"),
+    [
+        ({}, [], None),
+        ({"python3": OLD, "python3.12": BARE}, [], "apt install python3.12-venv"),
+        ({"python3": "", "mine": OLD}, ["mine"], None),
+    ],
+    ids=["none there", "one without venv", "PYTHON is not fit"],
+)
+def test_where_none_is_fit_it_says_how_to_get_one(tmp_path: Path, pythons, named, expected):
+    done = chosen(tmp_path, pythons, *named)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert 'uv python install 3.12 && make run PYTHON="$(uv python find 3.12)"' in done.stderr
+    assert expected in done.stderr if expected else "apt" not in done.stderr
+
+
+def test_this_python_is_fit_and_the_least_version_is_the_project_s():
+    done = subprocess.run(["/bin/sh", SCRIPT, sys.executable], capture_output=True, text=True)
+    assert done.stdout.strip() == sys.executable
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    [least] = re.findall(r"version_info < \((\d+), (\d+)\)", SCRIPT.read_text())
+    assert project["requires-python"] == f">={'.'.join(least)}"

@@ -1,0 +1,111 @@
+"""Verbs that look show the state of this folder, but only where no AWS is configured."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+
+from tests.conftest import AWS_NAMES, CHECKOUT
+from trainyard.commands.emulator import STATE
+from trainyard.common.errors import ServiceError
+from trainyard.emulator.server import serve
+from trainyard.local_state import served
+from trainyard.runs.execution import latest_execution
+
+DEFINITION = {
+    "Version": "2020-12-01",
+    "Steps": [
+        {"Name": "Stop", "Type": "Fail", "Arguments": {"ErrorMessage": "the data are from May"}}
+    ],
+}
+REGION = {"AWS_REGION": "us-east-1"}
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which trainyard run has run a pipeline that failed."""
+    folder = tmp_path_factory.mktemp("left")
+    with serve(folder / STATE) as endpoint:
+        url, key = endpoint.url, endpoint.env["AWS_ACCESS_KEY_ID"]
+        sagemaker = boto3.client(
+            "sagemaker", region_name="us-east-1", endpoint_url=url, aws_access_key_id=key,
+            aws_secret_access_key=endpoint.env["AWS_SECRET_ACCESS_KEY"],
+        )  # fmt: skip
+        sagemaker.create_pipeline(
+            PipelineName="checks", PipelineDefinition=json.dumps(DEFINITION),
+            RoleArn="arn:aws:iam::123456789012:role/r", ClientRequestToken="t" * 32,
+        )  # fmt: skip
+        started = sagemaker.start_pipeline_execution(PipelineName="checks")
+        endpoint.wait(started["PipelineExecutionArn"])
+    return folder
+
+
+@pytest.fixture
+def here(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """That folder is the current one, and nothing configures AWS; the home folder."""
+    monkeypatch.chdir(left)
+    for name in [name for name in os.environ if name.startswith(AWS_NAMES)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    yield tmp_path
+
+
+def test_a_verb_that_looks_shows_what_was_left_and_says_so(left: Path, here: Path, run_python):
+    env = {"PYTHONPATH": str(CHECKOUT), "AWS_EC2_METADATA_DISABLED": "true"}
+    done = run_python("-m", "trainyard", "why", env=env, cwd=left)
+    assert "the data are from May" in done.stdout
+    assert "no AWS is configured" in done.stderr and str(STATE) in done.stderr
+
+
+def test_a_verb_that_changes_something_does_not_turn_to_it(left: Path, here: Path, run_python):
+    env = {"PYTHONPATH": str(CHECKOUT), "AWS_EC2_METADATA_DISABLED": "true"} | REGION
+    done = run_python("-m", "trainyard", "start", "--from", "Stop", env=env, cwd=left)
+    assert done.returncode == 1 and "no AWS credentials" in done.stderr
+
+
+def test_the_environment_is_as_before_afterwards(here: Path):
+    before = dict(os.environ)
+    with served():
+        assert "pipeline/checks/" in latest_execution("checks")
+        with served():  # the inner one finds AWS configured
+            assert "pipeline/checks/" in latest_execution("checks")
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    ("variables", "file"),
+    [
+        (REGION | {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}, ""),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, ""),
+        ({"AWS_ENDPOINT_URL_SAGEMAKER": "http://127.0.0.1:9"}, ""),
+        ({"AWS_PROFILE": "gone"}, ""),
+        ({}, "[default]\naws_access_key_id = a\naws_secret_access_key = b\n"),
+        ({}, "[default]\nsso_account_id = 1\nsso_role_name = r\nsso_session = s\n"),
+        ({}, "[default]\nendpoint_url = http://127.0.0.1:9\n"),
+    ],
+    ids=["keys", "endpoint", "one endpoint", "profile", "file", "half a login", "file's endpoint"],
+)
+def test_where_aws_is_configured_it_is_left_alone(here: Path, monkeypatch, variables, file):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    (here / ".aws").mkdir()
+    (here / ".aws/config").write_text(file)
+    before = dict(os.environ)
+    with served():
+        assert dict(os.environ) == before
+
+
+def test_a_state_that_another_emulator_has_is_named(left: Path, here: Path):
+    with serve(STATE), pytest.raises(ServiceError, match="in use by another emulator"):
+        with served():
+            pytest.fail("it was served twice")
+
+
+def test_without_a_state_nothing_is_made(here: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with served():
+        assert "AWS_ENDPOINT_URL" not in os.environ and not STATE.exists()
