@@ -15,12 +15,12 @@ from pathlib import Path
 def unpack(tar: tarfile.TarFile, folder: Path) -> None:
     """Write the files of ``tar`` below ``folder``, where nobody else writes.
 
-    Of a file's mode only the executable bit is kept. A link becomes a hard link to the file that it
-    names in the archive.
+    Of a file's mode only the executable bit is kept. A link to a file becomes a hard link, and a
+    link to a folder becomes a folder of hard links.
 
     Raises:
         tarfile.TarError: a member would lie outside ``folder``, is a device or a pipe, links to
-            what is not a file of the archive, or stands where a member of another kind does.
+            something that is not in the archive, or stands where a member of another kind does.
     """
     files: set[str] = set()
     links: dict[str, str] = {}
@@ -37,14 +37,29 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
             links[name] = _target(name, member.linkname)
         else:
             raise tarfile.ExtractError(f"{member.name}: is a device or a pipe, not a file")
-    while ready := {name: target for name, target in links.items() if target in files}:
-        for name, target in ready.items():
-            if name != target:
-                os.link(folder / target, _free(folder / name))
+    while ready := {name: found for name in links if (found := _found(links, name, files))}:
+        for name, found in ready.items():
+            for source, target in found.items():
+                if source != target:
+                    os.link(folder / source, _free(folder / target))
+            files.update(found.values())
             del links[name]
-        files |= ready.keys()
     for name, target in links.items():
-        raise tarfile.ExtractError(f"{name}: links to {target}, which is not a file of the archive")
+        raise tarfile.ExtractError(f"{name}: links to {target}, which is not in the archive")
+
+
+def _found(links: dict[str, str], name: str, files: set[str]) -> dict[str, str]:
+    """Map each file that the link ``name`` leads to to its own path.
+
+    The map is empty while a file of the folder that it leads to may still come from another link.
+    """
+    target = links[name]
+    if target in files:
+        return {target: name}
+    below = "" if target == "." else f"{target}/"
+    if any(other.startswith(below) for other in links):
+        return {}
+    return {file: f"{name}/{file.removeprefix(below)}" for file in files if file.startswith(below)}
 
 
 def _inside(name: str) -> str:
