@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 Direction = Literal["lower", "higher"]
 
+ROUNDING = 1e-9
+"""Relative rounding of a computed count or share."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
@@ -99,6 +102,12 @@ def number(value: Any) -> float | None:
     except OverflowError:  # an integer that no float holds
         return None
     return value if math.isfinite(value) else None
+
+
+def reaches(found: float, least: float) -> bool:
+    """Whether a computed number is at least ``least``, but for rounding: 20 groups of 1/20 each
+    may add up to 19.999999999999996."""
+    return found >= least - ROUNDING * abs(least)
 
 
 def compare(

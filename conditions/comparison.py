@@ -7,10 +7,13 @@ values of the metric are better. A limit that is infinite is None in a check, an
 from collections.abc import Iterator
 from typing import Any
 
-from conditions.check import Check, number
+from conditions.check import Check, number, reaches
 from conditions.demands import Demands
 from conditions.evidence import Compared
 from conditions.table import Field, GateCheck
+
+SOME = 0.5
+"""Where a smaller share of the groups differs, the reason says so."""
 
 
 def margins(name: str, doc: str, *, gt: float | None = None, ge: float | None = None) -> Field:
@@ -35,6 +38,7 @@ def above(check: GateCheck, of: Compared, bound: float) -> Check:
     found = of.improvement
     low = number(found.low)
     shown = "without limit: too few groups differ" if low is None else f"{low:+.4g}"
+    notes = "".join(f"; {note}" for note in _notes(of))
     return row(
         check,
         of,
@@ -47,8 +51,26 @@ def above(check: GateCheck, of: Compared, bound: float) -> Check:
         f"champion's {of.champion:.5g}: better by {found.value:+.4g}, with "
         f"{of.confidence:.4g} confidence by at least {shown}"
         f"{', neighbouring groups being alike' * of.in_order}; the recipe demands more than "
-        f"{bound:+g}",
+        f"{bound:+g}{notes}",
     )
+
+
+def _notes(of: Compared) -> Iterator[str]:
+    """What a reader of the limits should know of the groups."""
+    found = of.improvement
+    if not reaches(found.differing_groups, SOME * found.effective_groups):
+        yield (
+            f"the models differ on {found.differing_groups:.3g} of {found.effective_groups:.3g} "
+            "effective groups, and only those are evidence"
+        )
+    if found.copies:
+        yield f"{found.copies} groups are exact copies of others, and each counts once"
+    if of.likeness:
+        yield (
+            f"neighbouring groups in the order of the rows are alike (correlation "
+            f"{of.likeness:.2g}), which makes the limit too narrow: if the groups are days or have "
+            "another order, declare workload.config.group_ordered: true"
+        )
 
 
 def signed(check: GateCheck, demands: Demands, sign: int) -> Iterator[tuple[str, float]]:

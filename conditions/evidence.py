@@ -24,6 +24,9 @@ class Compared:
     """Each of the improvement's limits holds with it."""
     in_order: bool = False
     """Whether the groups have an order, and neighbours count as alike."""
+    likeness: float = 0.0
+    """Correlation of neighbours in the order of the rows, where no order is declared; 0 where it
+    may be chance."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -102,6 +102,8 @@ class GroupSums:
     examples: int = 0
     per_bin: Ints = field(default_factory=lambda: np.zeros(BINS, np.int64))
     """Examples in each group bin."""
+    met: Ints = field(default_factory=lambda: np.full(BINS, -1))
+    """The row at which each group bin was met first; -1: not at all."""
     metrics: dict[str, Sums] = field(default_factory=dict)
     """Over group bins."""
     totals: dict[str, tuple[float, float, float]] = field(default_factory=dict)
@@ -135,6 +137,13 @@ class GroupSums:
         shape = (folds, BINS // folds)
         return sums.difference.reshape(shape).sum(0), sums.weight.reshape(shape).sum(0)
 
+    def as_met(self, metric: str) -> tuple[Floats, Floats]:
+        """(difference, weight) of each group in the order of the rows, neighbours joined."""
+        sums, bins = self.metrics[metric], np.argsort(self.met)[BINS - self.groups :]
+        first = np.unique(np.arange(BLOCKS) * len(bins) // BLOCKS)
+        difference = np.add.reduceat(sums.difference[bins], first)
+        return difference, np.add.reduceat(sums.weight[bins], first)
+
     def of_slice(self, metric: str, column: str, value: str) -> tuple[Floats, Floats]:
         """(difference, weight) of each of the slice's own blocks."""
         first = self.slices[column, value] * SLICE_BLOCKS
@@ -144,6 +153,8 @@ class GroupSums:
     def add(self, batch: "Batch") -> None:
         """Another batch of examples."""
         bins, blocks = self._bins(batch.groups)
+        new = np.flatnonzero(self.met[bins] < 0)[::-1]  # the first of several rows is written last
+        self.met[bins[new]] = self.examples + new
         self.examples += len(bins)
         self.per_bin += np.bincount(bins, minlength=BINS)
         coded = [self._coded(name, column) for name, column in batch.slices.items()]

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
+
+from conditions.groups import effective_groups
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +30,14 @@ MOST = 2.0
 """Largest b: 1.65 standard errors become 13."""
 DOUBT = 2.0
 """Standard errors by which a slope must differ from 0 to count, and by which it counts less."""
+FEW, LONGER = 30, 1.25
+"""Fewer than ``FEW`` groups that differ do not show how long their tail is: τ₃ counts as longer by
+``LONGER`` × (1/√groups - 1/√FEW)."""
+MOST_OF_DIFFERING = 1.0
+"""Largest b of the groups that differ."""
+TIED = 3.0
+"""That b is multiplied by ``TIED`` × (share of the weight that ties)², at most 1: where few groups
+tie, all groups show the tail, and with less noise."""
 SMOOTH = 0.4
 """Cosines of an ordered series of n groups: this × n^(2/3)."""
 
@@ -81,6 +91,41 @@ class Sized:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Differing:
+    """The limit where some groups tie: the mean of those that differ × their share of the weight.
+
+    Ties say nothing of that mean: 10 of 100 groups that differ know it like 10 groups. A bound of 0
+    is decided by it alone. Any other bound μ also asks how well the share is known: the variance is
+    that of the mean, plus μ² times the share's relative variance (as in Fieller, Journal of the
+    Royal Statistical Society B 16, 1954), so the limit is the root of a quadratic.
+    """
+
+    own: Student
+    """How far the mean × the share may lie off, were the share known."""
+    share: float
+    """Relative variance of the share."""
+    value: float
+    """The improvement; negated in the limit above it."""
+
+    def reach(self, confidence: float) -> float:
+        """See ``Student``; inf where so few groups differ that their share may be any."""
+        rest = 1 - self.share * float(ndtri(confidence)) ** 2
+        own = self.own.reach(confidence)
+        if rest <= 0 or own == np.inf:
+            return float("inf")
+        root = np.hypot(np.sqrt(1 - rest) * self.value, np.sqrt(rest) * own)
+        return self.value - (self.value - float(root)) / rest
+
+    def chance(self, distance: float) -> float:
+        """See ``Student``; ``reach`` turned round, by halving."""
+        low, high = 0.0, 0.5
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.reach(1 - middle) < distance else (middle, high)
+        return high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Some:
     """The limit of a few groups of many. A few that lack what is rare are alike, and their own
     error is small; but they lie no further off than so many of all groups may."""
@@ -109,7 +154,7 @@ class Many:
     """Standard deviation of what a group moves the value by, whatever the number of groups."""
 
 
-Limit = Student | Sized | Some
+Limit = Student | Sized | Some | Differing
 
 
 def _shrunk(t: float, bent: float) -> float:
@@ -195,6 +240,35 @@ def sized(residual: Floats, weight: Floats, effective: float) -> tuple[Sized | N
         weights=Student(error=abs(float(sure)) * spread, freedom=freedom(effective), bend=bent),
     )
     return (found, None) if slope < 0 else (None, found)
+
+
+def of_differing(difference: Floats, weight: Floats, every: Floats) -> tuple[Differing, Differing]:
+    """(below, above) the improvement of all groups, of which only some differ, at least one.
+
+    ``difference``, ``weight``: of the groups that differ; ``every``: the weights of all groups.
+    """
+    total, part = float(every.sum()), float(weight.sum())
+    of_all, squares = part / total, float(weight @ weight)
+    spread = (1 - of_all) ** 2 * squares + of_all**2 * (float(every @ every) - squares)
+    residual = difference / part - difference.sum() / part * weight / part
+    error, moved = jackknife(residual, weight / part)
+    effective = effective_groups(weight)
+    longer = LONGER * max(0.0, 1 / np.sqrt(effective) - 1 / np.sqrt(FEW))
+    counts = min(1.0, TIED * (1 - of_all) ** 2)
+    value = float(difference.sum()) / total
+    below, above = (
+        Differing(
+            own=Student(
+                error=max(error * of_all, np.finfo(float).tiny),
+                freedom=freedom(effective),
+                bend=counts * min(MOST_OF_DIFFERING, bend(tail + longer, effective)),
+            ),
+            share=spread / part**2,
+            value=sign * value,
+        )
+        for tail, sign in zip(tails(moved, residual / weight), (1, -1), strict=True)
+    )
+    return below, above
 
 
 def ordered(moved: Floats) -> Student:

@@ -7,6 +7,7 @@ one observation. Several limits are computed, and the most cautious one is taken
 
 - Student's t with as many degrees of freedom as there are effective groups, less one, stretched
   where the groups are skewed (``conditions.limits``);
+- the same of the groups that differ at all, where others tie;
 - the same of the weights, where a group's difference follows its weight;
 - the bootstrap-t over groups (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, chapter
   12; over clusters: Cameron, Gelbach & Miller, Review of Economics and Statistics 90, 2008), whose
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from conditions.groups import differing, effective_groups, without_copies
 from conditions.limits import (
     Limit,
     Many,
@@ -35,6 +37,7 @@ from conditions.limits import (
     bend,
     freedom,
     jackknife,
+    of_differing,
     ordered,
     sized,
     tails,
@@ -59,6 +62,10 @@ class Improvement:
     standard_error: float
     effective_groups: float
     """(Σ weight)² / Σ weight² over groups (Kish): as many groups of equal weight tell as much."""
+    differing_groups: float
+    """Effective groups among those that do not tie."""
+    copies: int
+    """Groups that were joined to another, of which they are copies."""
     influence: float
     """Share of the variance that the one group has which moves the value most; 0: none does."""
     above: tuple[Limit, ...]
@@ -73,7 +80,7 @@ class Improvement:
     @property
     def freedom(self) -> float:
         """Degrees of freedom of its standard error."""
-        return freedom(self.effective_groups)
+        return freedom(self.differing_groups)
 
     def detectable(self, power: float) -> float:
         """The smallest true improvement whose lower limit is above 0 with this power; may be inf.
@@ -106,12 +113,14 @@ def improvement(
     The random numbers are always the same: the same scores give the same verdict.
     """
     difference, weight = difference[weight > 0], weight[weight > 0]
+    groups = len(weight)
+    if not in_order:
+        difference, weight = without_copies(difference, weight)
     share = weight / weight.sum()
     value = float(difference.sum() / weight.sum())
     residual = difference / weight.sum() - value * share
     error, moved = jackknife(residual, share)
-    effective = float(1 / (share @ share))
-    below, above = _limits(residual, weight, moved, error, in_order, known) if error else ((), ())
+    below, above = _limits(difference, weight, moved, error, in_order, known) if error else ((), ())
     down = max((limit.reach(confidence) for limit in below), default=0.0)
     up = max((limit.reach(confidence) for limit in above), default=0.0)
     if resamples and 0 < error < np.inf:
@@ -122,7 +131,9 @@ def improvement(
         low=value - down,
         high=value + up,
         standard_error=error,
-        effective_groups=effective,
+        effective_groups=effective_groups(weight),
+        differing_groups=effective_groups(weight[differing(difference, weight)]),
+        copies=groups - len(weight),
         influence=_influence(moved),
         above=above,
     )
@@ -138,18 +149,29 @@ def _influence(moved: Floats) -> float:
 def together(parts: Iterable[tuple[Floats, Floats]]) -> Many:
     """What all groups of some parts say, each around the improvement of its own part.
 
-    ``parts``: (difference, weight) of each.
+    ``parts``: (difference, weight) of each. Groups that tie say nothing of the others' tails.
     """
-    found = [(_deviations(*part), part[1].sum() ** 2 / (part[1] @ part[1])) for part in parts]
-    moved, ratios = np.concatenate([deviations for deviations, _ in found], axis=1)
-    effective = float(sum(groups for _, groups in found))
-    return Many(effective=effective, tails=tails(moved, ratios), spread=float(moved.std()))
+    parts = [(difference[weight > 0], weight[weight > 0]) for difference, weight in parts]
+    moved, _ = np.concatenate([_deviations(*part) for part in parts], axis=1)
+    differ = [_that_differ(*part) for part in parts]
+    own, ratios = np.concatenate([_deviations(*part) for part in differ], axis=1)
+    return Many(
+        effective=sum(effective_groups(weight) for _, weight in differ),
+        tails=tails(own, ratios),
+        spread=float(moved.std()),
+    )
+
+
+def _that_differ(difference: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    found = differing(difference, weight)
+    return difference[found], weight[found]
 
 
 def _deviations(difference: Floats, weight: Floats) -> Floats:
-    """(2, groups with weight): how far each group moves their improvement, whatever their number,
-    and how far its own ratio is from it."""
-    difference, weight = difference[weight > 0], weight[weight > 0]
+    """(2, groups): how far each group moves their improvement, whatever their number, and how far
+    its own ratio is from it."""
+    if not len(weight):
+        return np.zeros((2, 0))
     residual = difference - difference.sum() / weight.sum() * weight
     _, moved = jackknife(residual, weight / weight.sum())
     return np.stack([moved / weight.mean(), residual / weight])
@@ -159,7 +181,7 @@ Limits = tuple[Limit, ...]
 
 
 def _limits(
-    residual: Floats,
+    difference: Floats,
     weight: Floats,
     moved: Floats,
     error: float,
@@ -167,14 +189,19 @@ def _limits(
     known: Many | None,
 ) -> tuple[Limits, Limits]:
     """(below, above) the value, of groups that differ."""
-    effective = float(weight.sum() ** 2 / (weight @ weight))
-    own = tails(moved, residual / weight)
+    value = float(difference.sum() / weight.sum())
+    residual = (difference - value * weight) / weight.sum()
+    differ = _that_differ(difference, weight)
     if known is not None:
-        return _of_some(error, len(weight), effective, own, known, moved, in_order)
+        return _of_some(error, differ, known, moved, in_order)
+    own, effective = tails(moved, residual / weight), effective_groups(weight)
     sides: list[list[Limit]] = [
         [Student(error=error, freedom=freedom(effective), bend=bend(tail, effective))]
         for tail in own
     ]
+    if len(differ[1]) < len(weight):
+        for side, without_ties in zip(sides, of_differing(*differ, weight), strict=True):
+            side.append(without_ties)
     if error < np.inf:
         for side, found in zip(sides, sized(residual, weight, effective), strict=True):
             side += [found] if found else []
@@ -183,17 +210,15 @@ def _limits(
 
 
 def _of_some(
-    error: float,
-    groups: int,
-    effective: float,
-    own: tuple[float, float],
-    known: Many,
-    moved: Floats,
-    in_order: bool,
+    error: float, differ: tuple[Floats, Floats], known: Many, moved: Floats, in_order: bool
 ) -> tuple[Limits, Limits]:
-    """What their own tails show beyond those of all may be chance, of about 1 / √groups."""
-    noise, degrees = 1 / np.sqrt(groups), freedom(effective)
-    wide = max(error, known.spread * noise)
+    """What their own tails show beyond those of all may be chance, of about 1 / √groups.
+
+    ``differ``: (difference, weight) of the groups that do not tie.
+    """
+    own, effective = tails(*_deviations(*differ)), effective_groups(differ[1])
+    noise, degrees = 1 / np.sqrt(len(differ[1])), freedom(effective)
+    wide = max(error, known.spread / np.sqrt(len(moved)))
     sides: list[Limits] = []
     for mine, of_all in zip(own, known.tails, strict=True):
         alone = bend(max(mine - noise, of_all), effective)

@@ -10,6 +10,7 @@ from conditions.check import AgainstBaseline, Check, Direction, Slice, measured,
 from conditions.demands import Demands
 from conditions.evidence import Compared, Evidence
 from conditions.group_sums import BASELINE, GroupSums, Wanted
+from conditions.groups import likeness
 from conditions.paired import improvement
 from conditions.score_reader import read
 from conditions.table import GateCheck, compared_metrics, rows_of
@@ -230,15 +231,16 @@ def _against(name: str, found: Compared, direction: Direction) -> AgainstBaselin
 def compared(sums: GroupSums, metric: str, confidence: float) -> Compared:
     """The two models on one metric, as far as the scores know them."""
     challenger, champion, weight = sums.totals[metric]
+    ordered = sums.starts is not None
+    found = improvement(*sums.of_groups(metric), confidence, in_order=ordered)
     return Compared(
         metric=metric,
         challenger=challenger / weight,
         champion=champion / weight,
-        improvement=improvement(
-            *sums.of_groups(metric), confidence, in_order=sums.starts is not None
-        ),
+        improvement=found,
         confidence=confidence,
-        in_order=sums.starts is not None,
+        in_order=ordered,
+        likeness=0.0 if ordered or found.copies else likeness(*sums.as_met(metric)),
     )
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from conditions.check import Check, Slice, number
+from conditions.check import Check, Slice, number, reaches
 from conditions.group_sums import GroupSums
+from conditions.groups import effective_groups
 from conditions.paired import Floats, Improvement, improvement, together
 from conditions.table import GateCheck
 
@@ -28,8 +29,7 @@ class Part:
     @property
     def effective_groups(self) -> float:
         """See ``Improvement``; 0 without any weight."""
-        squares = float(self.weight @ self.weight)
-        return float(self.weight.sum() ** 2 / squares) if squares else 0.0
+        return effective_groups(self.weight)
 
 
 def parts(sums: GroupSums, metric: str) -> list[Part]:
@@ -68,7 +68,7 @@ def judge_slices(
     tested = [
         part
         for part in parts
-        if part.examples >= min_examples and part.effective_groups >= min_groups
+        if part.examples >= min_examples and reaches(part.effective_groups, min_groups)
     ]
     names = {part.slice for part in tested}
     untested = [_as_slice(part, metric, None, None, True) for part in parts

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.gate import looks, power, promotion, report, slices, speed
+from benchmarks.gate import looks, power, promotion, report, slices, speed, sure
 from benchmarks.gate.setting import Setting, processes
 from benchmarks.shards.figures import Section
 from benchmarks.shards.report import show, show_targets
@@ -18,6 +18,7 @@ from benchmarks.shards.report import show, show_targets
 SECTIONS: dict[str, Callable[[Setting], Section]] = {
     "promotion": promotion.measure,
     "power": power.measure,
+    "sure": sure.measure,
     "slices": slices.measure,
     "looks": looks.measure,
     "speed": speed.measure,

@@ -11,6 +11,7 @@ from scipy.special import stdtrit
 
 from benchmarks.gate.simulate import METRIC, World, pair
 from conditions.group_sums import GroupSums, Wanted, in_order
+from conditions.groups import effective_groups, likeness
 from conditions.limits import freedom, jackknife
 from conditions.paired import RESAMPLES, Floats, bootstrap_t, improvement
 from conditions.spending import spent
@@ -33,11 +34,14 @@ class Outcome:
     gate: bool
     influence: float
     """Share of the variance that one group has."""
+    alike: bool
+    """The reason says that neighbouring groups are alike, although no order is declared."""
 
 
 def judge(world: World, margin: float | None, seed: int) -> Outcome:
     """One pair; ``margin`` of non-inferiority, None for superiority."""
-    difference, weight = sums(world, seed)
+    added = _added(world, seed)
+    difference, weight = added.of_groups(METRIC)
     bound = 0.0 if margin is None else -margin
     found = improvement(difference, weight, FIRST, resamples=0, in_order=world.in_order)
     return Outcome(
@@ -45,17 +49,22 @@ def judge(world: World, margin: float | None, seed: int) -> Outcome:
         usual=usual(difference, weight, bound),
         gate=promoted(difference, weight, bound, FIRST, ordered=world.in_order),
         influence=found.influence,
+        alike=not (world.in_order or found.copies) and likeness(*added.as_met(METRIC)) > 0,
     )
 
 
 def sums(world: World, seed: int) -> tuple[Floats, Floats]:
     """(difference, weight) of each group of a pair, as the gate's job adds them up."""
+    return _added(world, seed).of_groups(METRIC)
+
+
+def _added(world: World, seed: int) -> GroupSums:
     batch = pair(world, seed)
     starts = in_order([batch.groups]) if world.in_order else None
     wanted = Wanted(metrics={METRIC: world.direction}, champion="arn")
     added = GroupSums(wanted, starts=starts)
     added.add(batch)
-    return added.of_groups(METRIC)
+    return added
 
 
 def promoted(
@@ -77,7 +86,7 @@ def usual(difference: Floats, weight: Floats, bound: float) -> bool:
     value = difference.sum() / weight.sum()
     residual = difference / weight.sum() - value * share
     error, _ = jackknife(residual, share)
-    reach = stdtrit(freedom(float(1 / (share @ share))), CONFIDENCE)
+    reach = stdtrit(freedom(effective_groups(weight)), CONFIDENCE)
     if value - reach * error <= bound:
         return False
     _, highest = bootstrap_t(residual, share, CONFIDENCE, RESAMPLES)

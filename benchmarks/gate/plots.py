@@ -54,7 +54,7 @@ def _promotion(plot: Axes, data: dict[str, Any]) -> None:
     numbers = [int(number) for number in next(iter(data.values()))]
     plot.set_xticks(numbers, [f"{number:,}" for number in numbers])
     plot.minorticks_off()
-    plot.legend(frameon=False, loc="upper right", fontsize=8, title_fontsize=8,
+    plot.legend(frameon=False, loc="upper right", ncol=2, fontsize=6, title_fontsize=8,
                 title="● gate  × usual limits  -- declared α, 5 %")  # fmt: skip
 
 

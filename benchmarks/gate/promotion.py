@@ -10,7 +10,7 @@ from benchmarks.gate.setting import Setting
 from benchmarks.gate.simulate import RATES, Kind, World
 from benchmarks.shards.figures import Figure, Section, Target
 
-MARGIN = 0.03
+MARGIN, NEAR = 0.03, 0.005
 INFLUENCE = 0.5
 """Of ``max_group_influence``, in the last column."""
 CASES: tuple[tuple[str, Kind, float | None], ...] = (
@@ -22,17 +22,27 @@ CASES: tuple[tuple[str, Kind, float | None], ...] = (
     ("log-normal tail", "log-normal", None),
     ("worse by log-normal length", "lengths", None),
     ("days, AR 0.5, in order", "days", None),
+    ("10 % of groups differ, normal", "tied 90 %, normal", None),
+    ("10 % of groups differ, exponential", "tied 90 %, exponential", None),
+    ("5 % of groups differ, log-normal", "tied 95 %", None),
+    ("10 % of groups differ, log-normal", "tied 90 %", None),
+    ("30 % of groups differ, log-normal", "tied 70 %", None),
+    (f"10 % differ, log-normal, not inferior by {NEAR:g}", "tied 90 %", NEAR),
+    ("each group five times", "copies", None),
+    ("days, AR 0.5, order not declared", "undeclared days", None),
     ("much worse on 5 % of groups", "disaster 5 %", None),
     ("much worse on 1 % of groups", "disaster 1 %", None),
 )
-"""The last two no method covers without a bad group in the sample: no targets."""
-HOPELESS = tuple(title for title, kind, _ in CASES if kind in RATES)
+"""The last two no method covers without a bad group in the sample, and an order that nobody
+declares is only said: no targets."""
+HOPELESS = tuple(t for t, kind, _ in CASES if kind in RATES or kind == "undeclared days")
 
 
 def measure(setting: Setting) -> Section:
     section = Section("promotion", f"Promoted although not better, %; declared: {100 * ALPHA:g}")
     section.columns = ("world", "groups", "pairs", "gate", "95 % interval", "usual limits",
-                       "plain comparison", f"gate, influence ≤ {INFLUENCE:g}")  # fmt: skip
+                       "plain comparison", f"gate, influence ≤ {INFLUENCE:g}",
+                       "said to be alike")  # fmt: skip
     for title, kind, margin in CASES:
         pooled: list[Outcome] = []
         for groups in setting.groups:
@@ -51,7 +61,8 @@ def measure(setting: Setting) -> Section:
         "The exact 95 % interval (Clopper & Pearson) of a rate from so many pairs. Both models of "
         "a pair are truly equal; at non-inferiority the challenger is worse by the very margin. "
         "Usual limits: Student's t and the bootstrap-t at 0.95. The last column: a promotion in "
-        "which one group has more than half of the variance does not count."
+        "which one group has more than half of the variance does not count; and how often the "
+        "reason says that neighbours are alike though no order is declared."
     )
     return section
 
@@ -73,10 +84,13 @@ def _report(section: Section, title: str, groups: int, found: Sequence[Outcome])
         "usual": rate([one.usual for one in found]),
         "plain": rate([one.plain for one in found]),
         "influence": rate([one.gate and one.influence <= INFLUENCE for one in found]),
+        "alike": rate([one.alike for one in found]),
     }
     gate = rates["gate"]
     interval = f"{100 * gate.low:.1f}–{100 * gate.high:.1f}"
-    others = (f"{100 * rates[name].median:.1f}" for name in ("usual", "plain", "influence"))
+    others = (
+        f"{100 * rates[name].median:.1f}" for name in ("usual", "plain", "influence", "alike")
+    )
     section.rows.append(
         (title, f"{groups:,}", f"{len(found):,}", f"{100 * gate.median:.1f}", interval, *others)
     )

@@ -16,6 +16,8 @@ MEAN_GROUP, SPREAD = 20.0, 0.7
 """Examples of a group: log-normal, of this mean and standard deviation of the logarithm: a group
 among 1,000 has ten times as many as the middle one."""
 METRIC = "score"
+MANY = 60_000
+"""Groups of a split that shows what a world is like."""
 LIKENESS = 0.5
 """Correlation of neighbouring days."""
 DISASTER = 0.05
@@ -23,9 +25,17 @@ DISASTER = 0.05
 
 Kind = Literal[
     "loss", "accuracy", "heavy", "skewed", "log-normal", "lengths", "disaster 5 %", "disaster 1 %",
-    "days",
+    "days", "undeclared days", "copies", "tied 95 %", "tied 90 %", "tied 70 %",
+    "tied 90 %, exponential", "tied 90 %, normal",
 ]  # fmt: skip
 RATES: dict[str, float] = {"disaster 5 %": 0.05, "disaster 1 %": 0.01}
+DIFFER: dict[str, float] = {
+    "tied 95 %": 0.05, "tied 90 %": 0.1, "tied 70 %": 0.3, "tied 90 %, exponential": 0.1,
+    "tied 90 %, normal": 0.1,
+}  # fmt: skip
+"""World → share of the groups on which the models differ at all."""
+COPIES = 5
+"""How often each group stands in the test split of ``copies``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +47,9 @@ class World:
     ``heavy``: differences of Student's t with 2.5 degrees of freedom. ``skewed``: a little better
     on nearly every group, much worse on some (exponential). ``log-normal``: the same, of σ 1.
     ``lengths``: worse in proportion to a group's log-normal length. ``disaster``: much worse on 5
-    or 1 % of the groups, a little better on the others. ``days``: neighbours are correlated."""
+    or 1 % of the groups, a little better on the others. ``days``: neighbours are correlated, also
+    ``undeclared``. ``copies``: each group five times. ``tied``: exactly equal on that share of the
+    groups, log-normal on the others where nothing else is said; all groups weigh the same."""
     groups: int
     effect: float = 0.0
     """By how much the challenger is truly better."""
@@ -49,6 +61,17 @@ class World:
     @property
     def in_order(self) -> bool:
         return self.kind == "days"
+
+
+def standard_error(kind: Kind, groups: int) -> float:
+    """The improvement's standard error over test splits of so many groups, from one large split."""
+    batch = pair(World(kind=kind, groups=MANY), 0)
+    challenger, champion, weight = (
+        np.bincount(batch.groups, column, MANY) for column in batch.metrics[METRIC]
+    )
+    difference, total = champion - challenger, weight.sum()
+    residual = difference - difference.sum() / total * weight
+    return float(np.sqrt(residual @ residual) / total * np.sqrt(MANY / groups))
 
 
 def pair(world: World, seed: int) -> Batch:
@@ -122,6 +145,27 @@ def _days(world: World, source: np.random.Generator) -> Batch:
     return _by_group(world, _sizes(world, source), 0.05 * moved)
 
 
+def _copies(world: World, source: np.random.Generator) -> Batch:
+    places = np.arange(world.groups) // COPIES
+    moved = 0.05 * source.normal(size=world.groups)
+    return _by_group(world, _sizes(world, source)[places], moved[places])
+
+
+def _tied(world: World, source: np.random.Generator) -> Batch:
+    """The effect, too, is on the groups that differ alone."""
+    share, groups = DIFFER[world.kind], world.groups
+    differs = source.uniform(size=groups) < share
+    if world.kind == "tied 90 %, normal":
+        moved = source.normal(size=groups)
+    elif world.kind == "tied 90 %, exponential":
+        moved = 1 - source.exponential(1, groups)
+    else:
+        moved = np.exp(0.5) - source.lognormal(0, 1, groups)
+    moved = np.where(differs, 0.05 * moved + world.effect / share, 0)
+    weight = np.full(groups, MEAN_GROUP)
+    return _batch(np.arange(groups), -moved * weight, np.zeros(groups), weight)
+
+
 def _by_group(world: World, weight: Floats, moved: Floats) -> Batch:
     """``moved``: (groups,) by how much the challenger is better there, a unit of weight."""
     challenger = -(moved + world.effect) * weight
@@ -149,7 +193,7 @@ def _batch(groups: np.ndarray, challenger: Floats, champion: Floats, weight: Flo
     return Batch(groups=groups, metrics={METRIC: (challenger, champion, weight)})
 
 
-PAIRS: dict[Kind, Callable[[World, np.random.Generator], Batch]] = {
+PAIRS: dict[str, Callable[[World, np.random.Generator], Batch]] = {
     "loss": _loss,
     "accuracy": _accuracy,
     "heavy": _heavy,
@@ -159,4 +203,7 @@ PAIRS: dict[Kind, Callable[[World, np.random.Generator], Batch]] = {
     "disaster 5 %": _disaster,
     "disaster 1 %": _disaster,
     "days": _days,
+    "undeclared days": _days,
+    "copies": _copies,
+    **dict.fromkeys(DIFFER, _tied),
 }

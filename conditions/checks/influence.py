@@ -1,6 +1,6 @@
 """``max_group_influence``: no single group decides a comparison."""
 
-from conditions.check import Check
+from conditions.check import Check, reaches
 from conditions.comparison import row
 from conditions.evidence import Compared
 from conditions.table import Field, GateCheck, Values, compared_metrics
@@ -17,7 +17,7 @@ def widespread(found: Compared, most: float) -> Check:
         found,
         most,
         value=share,
-        passed=share <= most,
+        passed=reaches(most, share),
         reason=f"one group has {share:.2g} of the variance of the improvement in "
         f"{found.metric}, the recipe allows at most {most:g}",
     )

@@ -1,6 +1,6 @@
 """``smallest_effect``: the test split is large enough to show what the recipe wants to find."""
 
-from conditions.check import Check, number
+from conditions.check import Check, number, reaches
 from conditions.comparison import margins, row, signed
 from conditions.evidence import Compared
 from conditions.table import GateCheck
@@ -13,7 +13,7 @@ def powerful(compared: Compared, power: float, effect: float) -> Check:
     """
     smallest = number(compared.improvement.detectable(power))
     needed = "" if smallest is None else f" about {(smallest / effect) ** 2:.1f} times the groups"
-    passed = smallest is not None and smallest <= effect
+    passed = smallest is not None and reaches(effect, smallest)
     shown = "none" if smallest is None else f"{smallest:.3g}"
     shortage = "" if passed else f": it takes{needed or ' more groups'}"
     return row(

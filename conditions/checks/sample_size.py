@@ -1,6 +1,6 @@
 """``min_examples``, ``min_groups``: the test split is large enough to judge by."""
 
-from conditions.check import Check, number
+from conditions.check import Check, number, reaches
 from conditions.demands import Demands
 from conditions.evidence import Evidence
 from conditions.table import Field, GateCheck, compared_metrics
@@ -11,7 +11,7 @@ def _at_least(check: GateCheck, what: str, found: float, least: float) -> Check:
         what,
         least,
         value=number(found),
-        passed=found >= least,
+        passed=reaches(found, least),
         reason=f"the test split has {found:.6g} {what.replace('_', ' ')}, the recipe demands at "
         f"least {least:g}",
     )

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.gate.judge import judge, sums, usual
 from benchmarks.gate.promotion import rate
-from benchmarks.gate.simulate import PAIRS, World, pair
+from benchmarks.gate.simulate import PAIRS, World, pair, standard_error
 from benchmarks.gate.slices import stopped
 from conditions.paired import improvement
 
@@ -20,8 +20,8 @@ def test_every_section_runs_and_its_figures_are_written(run_python, tmp_path: Pa
     done = run_python("-m", "benchmarks.gate", *sizes, *outputs)
     assert not done.returncode, done.stdout + done.stderr
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert set(figures["sections"]) == {"promotion", "power", "slices", "looks", "speed"}
-    assert len(figures["targets"]) == 17 and figures["setting"]["pairs"] == 8
+    assert set(figures["sections"]) == {"promotion", "power", "sure", "slices", "looks", "speed"}
+    assert len(figures["targets"]) == 24 and figures["setting"]["pairs"] == 8
     assert (tmp_path / "power.png").stat().st_size > 10_000
 
 
@@ -35,6 +35,14 @@ def test_the_true_difference_is_what_the_world_says(kind, effect):
     rough = {"lengths": 0.02, "disaster 1 %": 0.004, "disaster 5 %": 0.002}
     found = sign * (challenger - champion) / weight
     assert found == pytest.approx(effect, abs=rough.get(kind, 0.0015))
+
+
+def test_the_standard_error_is_that_of_many_pairs():
+    """Of 100 groups it is a little smaller where weights are unequal: few have a very large one."""
+    for kind in ("loss", "tied 90 %"):
+        pairs = [sums(World(kind=kind, groups=100), seed) for seed in range(300)]
+        values = [difference.sum() / weight.sum() for difference, weight in pairs]
+        assert standard_error(kind, 100) == pytest.approx(np.std(values), rel=0.2)
 
 
 def test_what_it_calls_usual_is_the_limits_without_skewness():

@@ -6,7 +6,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from conditions.limits import MOST, Sized, Student, bend, l_skewness, ordered, tails
+from conditions.limits import (
+    MOST,
+    Differing,
+    Sized,
+    Student,
+    bend,
+    l_skewness,
+    ordered,
+    tails,
+)
 from conditions.paired import improvement
 
 CONFIDENCES = st.floats(0.6, 0.999)
@@ -31,6 +40,13 @@ def days(source: np.random.Generator, groups: int = 60, likeness: float = 0.5):
         own = np.sqrt(1 - likeness**2) * difference[day]
         difference[day] = likeness * difference[day - 1] + own
     return difference, np.ones(groups)
+
+
+def mostly_tied(source: np.random.Generator, noise: float, margin: float):
+    """300 groups, of which one in ten differs, so that the challenger is worse by the margin."""
+    differs = source.uniform(size=300) < 0.1
+    moved = np.exp(0.5) - source.lognormal(0, 1, 300) - margin / 0.1
+    return np.where(differs, moved, 0) + noise * source.normal(size=300), np.ones(300)
 
 
 def test_l_skewness_is_that_of_known_distributions():
@@ -61,6 +77,19 @@ def test_the_chance_of_what_it_reaches_is_one_less_the_confidence(confidence, er
     assert both.reach(confidence) >= limit.reach(confidence)
 
 
+@given(CONFIDENCES, ERRORS, st.floats(5, 1000), st.floats(0, 0.5), st.floats(-10, 10))
+def test_a_bound_at_the_reach_of_groups_that_differ_has_that_chance(
+    confidence, error, freedom, bent, value
+):
+    own = Student(error=error, freedom=freedom, bend=bent)
+    limit = Differing(own=own, share=0.05, value=value)
+    distance = limit.reach(confidence)
+    assert limit.chance(distance) == pytest.approx(1 - confidence, rel=1e-4)
+    assert (value > distance) == (value > own.reach(confidence))  # 0 is decided by the mean alone
+    without = Differing(own=own, share=0.0, value=value)
+    assert without.reach(confidence) == pytest.approx(own.reach(confidence))
+
+
 def test_without_skewness_it_is_students_t_and_with_it_reaches_further():
     plain = Student(error=2.0, freedom=29)
     assert plain.reach(0.95) == pytest.approx(2 * stats.t(29).ppf(0.95))
@@ -72,6 +101,28 @@ def test_without_skewness_it_is_students_t_and_with_it_reaches_further():
 def test_worse_on_what_is_long_is_not_taken_for_better():
     """22 % of such challengers were promoted, and are no better: 9 of 150 are 5 % and chance."""
     assert promoted(worse_when_long, 150) <= 9 / 150
+
+
+@pytest.mark.parametrize(("noise", "margin"), [(0.0, 0.0), (1e-6, 0.0), (0.0, 0.03)])
+def test_groups_that_tie_are_no_evidence(noise, margin):
+    """27, 27 and 30 of 200 such challengers were promoted: 5 % and chance are 18."""
+    hits = 0
+    for seed in range(200):
+        source = np.random.default_rng(seed)
+        moved, weight = mostly_tied(source, noise, margin)
+        hits += improvement(moved, weight, 0.95, resamples=0).low > -margin
+    assert hits <= 18
+
+
+def test_an_improvement_of_groups_that_mostly_tie_is_still_found():
+    """Four standard errors, on one group in ten of 300: 270 of 300 would be 90 %."""
+
+    def better(source: np.random.Generator):
+        differs = source.uniform(size=300) < 0.1
+        gained = 4 / np.sqrt(300 * 0.1)
+        return np.where(differs, source.normal(gained, 1, 300), 0), np.ones(300)
+
+    assert promoted(better, 100, resamples=0) >= 0.9
 
 
 def test_long_tails_to_the_other_side_cost_nothing():

@@ -317,7 +317,8 @@ def test_neighbouring_groups_that_are_alike_show_less(tmp_path: Path):
     assert lows[0]["value"] == pytest.approx(lows[1]["value"])
     assert lows[0]["low"] > lows[1]["low"] + 0.05
     assert "neighbouring groups being alike" in lows[1]["reason"]
-    assert "neighbouring" not in lows[0]["reason"]
+    assert "neighbouring groups being alike" not in lows[0]["reason"]
+    assert "declare workload.config.group_ordered: true" in lows[0]["reason"]
 
 
 def test_one_group_that_decides_alone_is_refused_where_the_recipe_says_so(tmp_path: Path):
