@@ -10,6 +10,7 @@ from threading import Event
 from typing import BinaryIO, cast
 
 from trainyard.emulator.blob import Blob
+from trainyard.emulator.jobs.failure import shorten, without_native_frames
 from trainyard.emulator.jobs.transfers import Source, join_key, split_uri
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.serving.instance import Answer, Instance
@@ -220,5 +221,5 @@ class Transformer:
 
 def _bad(answer: Answer) -> str:
     kind = "AlgorithmError" if answer.status >= 500 else "ClientError"
-    said = answer.body.decode(errors="replace").strip()
-    return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {said[-600:]}"
+    said = shorten(without_native_frames(answer.body.decode(errors="replace")), 600)
+    return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {said}"
