@@ -188,7 +188,7 @@ class Transformer:
         raise AssertionError("the last try has answered or raised")
 
     def _assembled(self, batch: list[bytes], answer: Answer, count: Count) -> bytes:
-        kind = answer.content_type or self._output.get("Accept", "")
+        kind = self._output.get("Accept") or answer.content_type
         if self._source.get("SplitType", "None") == "None":
             went_in = counted(batch[0], self._source.get("ContentType", ""), 1)
         else:
@@ -221,5 +221,5 @@ class Transformer:
 
 def _bad(answer: Answer) -> str:
     kind = "AlgorithmError" if answer.status >= 500 else "ClientError"
-    said = shorten(without_native_frames(answer.body.decode(errors="replace")), 600)
+    said = shorten(without_native_frames(answer.cause or answer.body.decode(errors="replace")), 600)
     return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {said}"

@@ -2,17 +2,14 @@
 
 It behaves as github.com/aws/sagemaker-containers does (Apache-2.0; ``_transformer.py``,
 ``_worker.py``): the script's ``model_fn``, and either its ``transform_fn`` or ``input_fn``,
-``predict_fn`` and ``output_fn`` with the image's defaults for those that it lacks. Any exception is
-answered with status 500 and flask's page; the traceback is in the log.
+``predict_fn`` and ``output_fn`` with the image's defaults for those that it lacks.
 """
 
 import importlib
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable
-from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,22 +26,6 @@ from sagemaker_containers.beta.framework import (  # type: ignore[import-not-fou
 CODE = Path(http_front.MODEL).parent / "code"
 """Where the container unpacks SAGEMAKER_SUBMIT_DIRECTORY; else the code is in the model."""
 PARTS = ("input_fn", "predict_fn", "output_fn")
-Answer = tuple[int, bytes, str]
-
-
-def failed(status: int = 500) -> Answer:
-    """The page that flask answers an exception with."""
-    about = HTTPStatus(status)
-    explained = {
-        500: "The server encountered an internal error and was unable to complete your request. "
-        "Either the server is overloaded or there is an error in the application.",
-        413: "The data value transmitted exceeds the capacity limit.",
-    }[status]
-    page = (
-        f"<!doctype html>\n<html lang=en>\n<title>{status} {about.phrase}</title>\n"
-        f"<h1>{about.phrase}</h1>\n<p>{explained}</p>\n"
-    )
-    return status, page.encode(), "text/html; charset=utf-8"
 
 
 def default_output_fn(prediction: Any, accept: str) -> Any:
@@ -68,7 +49,7 @@ def serve(input_fn: Callable[..., Any], predict_fn: Callable[..., Any]) -> None:
 
 def answerer(
     module: ModuleType, defaults: dict[str, Callable[..., Any]]
-) -> Callable[[bytes, dict[str, str]], Answer]:
+) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
     """Loads the model; returns what answers a request's body and headers."""
     transform = _transform(module, defaults)
     if not hasattr(module, "model_fn"):
@@ -79,18 +60,13 @@ def answerer(
     model = module.model_fn(str(http_front.MODEL))
     default_accept = os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", content_types.JSON)
 
-    def answer(body: bytes, headers: dict[str, str]) -> Answer:
+    def answer(body: bytes, headers: dict[str, str]) -> http_front.Answer:
         given = {name.lower(): value for name, value in headers.items()}
         kind = given.get("contenttype") or given.get("content-type") or content_types.JSON
         accept = given.get("accept") or content_types.ANY
         accept = default_accept if accept == content_types.ANY else accept
         content = body.decode(errors="replace") if kind in content_types.UTF8_TYPES else body
-        try:
-            return _sent(transform(model, content, kind, accept))
-        except Exception:  # noqa: BLE001 - the script's, which may be any
-            traceback.print_exc()
-            sys.stderr.flush()
-            return failed()
+        return _sent(transform(model, content, kind, accept))
 
     return answer
 
@@ -112,7 +88,7 @@ def _transform(module: ModuleType, defaults: dict[str, Callable[..., Any]]) -> C
     return transform
 
 
-def _sent(result: Any) -> Answer:
+def _sent(result: Any) -> http_front.Answer:
     """What flask sends for what a script returns. Raises TypeError."""
     if isinstance(result, tuple):
         result = worker.Response(response=result[0], mimetype=result[1])

@@ -11,7 +11,6 @@ import io
 import json
 import os
 import pickle
-import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,6 @@ import script_mode  # type: ignore[import-not-found]
 import xgboost
 from sagemaker_containers.beta.framework import (  # type: ignore[import-not-found]
     encoders,
-    errors,
     worker,
 )
 from sagemaker_xgboost_container import encoder  # type: ignore[import-not-found]
@@ -276,7 +274,7 @@ def encode_selected(rows: list[dict[str, Any]], accept: str) -> str:
     return text.getvalue() if os.environ.get("SAGEMAKER_BATCH") else text.getvalue()[:-1]
 
 
-def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], script_mode.Answer]:
+def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
     """What answers a request's body and headers with status, body, content type."""
     names = os.environ.get("SAGEMAKER_INFERENCE_OUTPUT", "").replace(" ", "").lower()
     first = version(image) < (1, 2) or image.rpartition(":")[2].startswith("1.2-1")
@@ -294,10 +292,10 @@ def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], scri
             return encode_selected(selected(found, model, names.split(",")), accept), accept
         return encode(found, accept), accept
 
-    def answer(body: bytes, headers: dict[str, str]) -> script_mode.Answer:
+    def answer(body: bytes, headers: dict[str, str]) -> http_front.Answer:
         given = {name.lower(): value for name, value in headers.items()}
         if len(body) > LIMIT:
-            return script_mode.failed(413)
+            return http_front.page(413)
         if not body or given.get("content-type", "").lower().startswith(FORMS):
             return 204, b"", "text/html; charset=utf-8"
         try:
@@ -305,9 +303,6 @@ def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], scri
         except Refused as why:
             print(why, flush=True)
             return why.status, str(why).encode(), "text/html; charset=utf-8"
-        except errors.UnsupportedFormatError:
-            traceback.print_exc()
-            return script_mode.failed()
         data = said.encode() if isinstance(said, str) else said
         return 200, data, worker.content_type(accept)
 

@@ -38,8 +38,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(SCRIPTS)
     (tmp_path / "model").mkdir()
     yield importlib.import_module("xgboost_model")
-    for name in ("xgboost_model", "http_front"):
-        del sys.modules[name]
+    for name in ("xgboost_model", "script_mode", "http_front"):
+        sys.modules.pop(name, None)
 
 
 def answer(served: ModuleType, booster: xgboost.Booster | bytes, body: str, **headers: str):
