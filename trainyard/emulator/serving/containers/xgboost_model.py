@@ -43,18 +43,19 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 """What flask takes out of the body before the server looks at it."""
 LIMIT = int(os.environ.get("MAX_CONTENT_LENGTH", 6 << 20))
 """Bytes of a body."""
+_LABELS = ("predicted_label", "labels", "raw_score", "raw_scores")
+_CHANCES = (*_LABELS, "probability", "probabilities")
 NAMED = {
-    "reg:": ("predicted_score",),
-    "binary:logistic": (
-        *("predicted_label", "labels", "probability", "probabilities", "raw_score", "raw_scores"),
-    ),
-    "binary:": ("predicted_label", "labels", "raw_score", "raw_scores"),
-    "multi:softmax": ("predicted_label", "labels", "raw_score", "raw_scores"),
-    "multi:softprob": (
-        *("predicted_label", "labels", "probability", "probabilities", "raw_score", "raw_scores"),
+    **dict.fromkeys(("binary:logistic", "multi:softprob"), _CHANCES),
+    **dict.fromkeys(("binary:logitraw", "binary:hinge", "multi:softmax"), _LABELS),
+    **dict.fromkeys(
+        tuple(
+            f"reg:{name}" for name in "squarederror logistic gamma absoluteerror tweedie".split()
+        ),
+        ("predicted_score",),
     ),
 }
-"""Begin of an objective → what SAGEMAKER_INFERENCE_OUTPUT can name; the longest begin counts."""
+"""Objective → what SAGEMAKER_INFERENCE_OUTPUT can name; other objectives have no such content."""
 
 
 class Refused(Exception):
@@ -211,11 +212,10 @@ def encode(found: np.ndarray, accept: str) -> str | bytes:
 
 def selected(found: np.ndarray, model: Model, wanted: list[str]) -> list[dict[str, Any]]:
     """What SAGEMAKER_INFERENCE_OUTPUT names, for each row; NaN for what the objective lacks."""
-    begin = max((b for b in NAMED if model.objective.startswith(b)), key=len, default=None)
-    if begin is None:
+    if model.objective not in NAMED:
         message = f"Objective `{model.objective}` unsupported for selectable inference predictions."
         raise Refused(500, message)
-    give = {name: SELECTABLE[name] for name in wanted if name in NAMED[begin]}
+    give = {name: SELECTABLE[name] for name in wanted if name in NAMED[model.objective]}
     return [
         {name: give[name](row, model) if name in give else float("nan") for name in wanted}
         for row in found

@@ -110,6 +110,28 @@ def test_selectable_content(served: ModuleType, monkeypatch: pytest.MonkeyPatch)
     assert [int(line.split(",")[0]) for line in text.split("\n")] == labels.tolist()
 
 
+def test_selectable_content_is_refused_for_other_objectives_and_for_recordio(
+    served: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAGEMAKER_INFERENCE_OUTPUT", "predicted_score")
+    other = trained("reg:squaredlogerror", Y)
+    status, text, _ = answer(served, other, TWO, Content_Type="csv")
+    assert (status, text) == (
+        500,
+        "Objective `reg:squaredlogerror` unsupported for selectable inference predictions.",
+    )
+    known = trained("reg:squarederror", Y)
+    lines = answer(served, known, TWO, Content_Type="csv", Accept="application/jsonlines")
+    assert (lines[0], lines[1].count("predicted_score"), lines[2]) == (
+        200,
+        2,
+        "application/jsonlines",
+    )
+    records = "application/x-recordio-protobuf"
+    status, text, _ = answer(served, known, TWO, Content_Type="csv", Accept=records)
+    assert (status, f"{records} is not written by this emulator" in text) == (500, True)
+
+
 def test_boosters_of_several_files_are_averaged(served: ModuleType) -> None:
     one, other = trained("reg:squarederror", Y), trained("reg:squarederror", -Y)
     folder = Path(served.http_front.MODEL)
