@@ -27,6 +27,13 @@ _PEER = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer"
 _SIGNAL = re.compile(r"Signal \d+ \(SIG\w+\) received by PID \d+")
 """torchrun's root cause when a worker was killed."""
 _NOISE = re.compile(r"^(\++ |Command failed with exit code|An error occurred with exit code|\s*$)")
+_NATIVE = re.compile(
+    r"Stack trace:$|\[bt\] \(\d+\)|"
+    r"Exception raised from .* \(most recent call first\):$|C\+\+ CapturedTraceback:$|"
+    r"frame #\d+: |#\d+ .+ from .+:\d+$|<omitting python frames>$|"
+    r"\S+\(\S*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]$"
+)
+"""A line of a C++ stack trace, or its head."""
 _DRIVER = (
     *("subprocess.CalledProcessError", "Training Execution failed"),
     "InstallRequirementsError",
@@ -42,11 +49,23 @@ def reason(end: Exit, written: str, logs: Mapping[str, Sequence[str]], hint: str
     ``logs``: the last lines of each node. ``hint``: what to do where pip did not find a package.
     """
     by_driver = any(mark in written for mark in _DRIVER)
-    own = written.strip() if not by_driver else ""
+    own = without_native_frames(written) if not by_driver else ""
     cause = _advised(own, hint) if own else excerpt(end.node, logs, hint)
     ending = ending_of(end)
     room = LIMIT - len(f"AlgorithmError: , {ending}")
-    return f"AlgorithmError: {_shorten(cause, room)}, {ending}"
+    return f"AlgorithmError: {shorten(cause, room)}, {ending}"
+
+
+def without_native_frames(text: str) -> str:
+    """The text without the stack traces of C++ libraries that Python exceptions carry.
+
+    They are longer than the cause. Those of dmlc (XGBoost), c10 (torch) and glibc are recognised.
+    """
+    return "\n".join(line for line in text.splitlines() if not _is_native(line)).strip()
+
+
+def _is_native(line: str) -> bool:
+    return bool(_NATIVE.match(_RANK.sub("", line).strip()))
 
 
 def ending_of(end: Exit) -> str:
@@ -72,7 +91,8 @@ def excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OFFLINE) 
     for name, text in own or pip or signals or found:
         text = _advised(text, hint)
         return text if len(logs) == 1 else f"{text} ({name})"
-    lines = [line.strip() for line in logs.get(first, ()) if not _NOISE.match(line)]
+    said = (line for line in logs.get(first, ()) if not _is_native(line))
+    lines = [line.strip() for line in said if not _NOISE.match(line)]
     return " | ".join(lines[-TAIL:])
 
 
@@ -88,8 +108,8 @@ def _exceptions(lines: Sequence[str]) -> list[str]:
     return [text for text in matches if not any(mark in text for mark in _LAUNCHER)]
 
 
-def _shorten(text: str, room: int) -> str:
-    """The end of a traceback says what happened: cut in the middle."""
+def shorten(text: str, room: int) -> str:
+    """Cut in the middle: the end of a traceback says what happened, and so may the begin."""
     if len(text) <= room:
         return text
     head = room // 3

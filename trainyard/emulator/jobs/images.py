@@ -13,7 +13,7 @@ from pathlib import Path
 from trainyard.emulator.algorithms.xgboost.facts import is_xgboost, repository
 
 PACKAGES = Path(__file__).parent.parent / "algorithms/image"
-"""What stands in for packages of AWS's own that only the images have."""
+"""What stands in for packages of AWS's own in its XGBoost and scikit-learn images."""
 VARIABLE = "TRAINYARD_EMULATOR_IMAGES"
 """More patterns (fnmatch, on the image's URI), separated by commas or spaces."""
 
@@ -36,7 +36,7 @@ KNOWN = (
 
 def own_packages(image: str, environment: Mapping[str, str]) -> dict[str, str]:
     """``environment``'s PYTHONPATH with what users' scripts import from ``image`` alone."""
-    if not is_xgboost(image):
+    if not is_xgboost(image) and repository(image) != "sagemaker-scikit-learn":
         return {}
     parts = [environment.get("PYTHONPATH", ""), str(PACKAGES)]
     return {"PYTHONPATH": os.pathsep.join(filter(None, parts))}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from trainyard.common.errors import EmulatorError
 from trainyard.common.unpacking import unpack
@@ -45,6 +46,9 @@ class Answer:
     content_type: str
     attributes: str = ""
     """X-Amzn-SageMaker-Custom-Attributes."""
+
+    cause: str = ""
+    """The exception behind status 500, where the server's page does not say it."""
 
 
 class Instance:
@@ -198,7 +202,8 @@ class Instance:
             response = connection.getresponse()
             content_type = response.headers.get("Content-Type", "")
             attributes = response.headers.get("X-Amzn-SageMaker-Custom-Attributes", "")
-            return Answer(response.status, response.read(), content_type, attributes)
+            cause = unquote(response.headers.get("X-Trainyard-Cause", ""))
+            return Answer(response.status, response.read(), content_type, attributes, cause)
         finally:
             connection.close()
 

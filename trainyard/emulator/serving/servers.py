@@ -58,8 +58,8 @@ SERVERS = (
         name="AWS's scikit-learn server",
         images=("sagemaker-scikit-learn",),
         script="sklearn_model.py",
-        modules=("sklearn", "sagemaker_inference"),
-        install="scikit-learn sagemaker-pytorch-inference",
+        modules=("sklearn", "numpy"),
+        install="scikit-learn",
     ),
 )
 """The first is also that of images which a user has mapped (``TRAINYARD_EMULATOR_IMAGES``)."""

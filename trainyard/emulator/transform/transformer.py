@@ -10,6 +10,7 @@ from threading import Event
 from typing import BinaryIO, cast
 
 from trainyard.emulator.blob import Blob
+from trainyard.emulator.jobs.failure import shorten, without_native_frames
 from trainyard.emulator.jobs.transfers import Source, join_key, split_uri
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.serving.instance import Answer, Instance
@@ -187,7 +188,7 @@ class Transformer:
         raise AssertionError("the last try has answered or raised")
 
     def _assembled(self, batch: list[bytes], answer: Answer, count: Count) -> bytes:
-        kind = answer.content_type or self._output.get("Accept", "")
+        kind = self._output.get("Accept") or answer.content_type
         if self._source.get("SplitType", "None") == "None":
             went_in = counted(batch[0], self._source.get("ContentType", ""), 1)
         else:
@@ -220,5 +221,5 @@ class Transformer:
 
 def _bad(answer: Answer) -> str:
     kind = "AlgorithmError" if answer.status >= 500 else "ClientError"
-    said = answer.body.decode(errors="replace").strip()
-    return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {said[-600:]}"
+    said = shorten(without_native_frames(answer.cause or answer.body.decode(errors="replace")), 600)
+    return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {said}"

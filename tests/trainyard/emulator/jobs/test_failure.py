@@ -1,5 +1,8 @@
 """FailureReason: the cause first, never longer than SageMaker allows."""
 
+import numpy as np
+import pytest
+import xgboost
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +55,32 @@ def test_without_an_exception_the_last_lines_without_the_shells_trace() -> None:
     assert reason(Exit("algo-1", 2), "", {"algo-1": log}).startswith(
         "AlgorithmError: one | cat: x: No such file, "
     )
+
+
+def test_frames_of_native_libraries_are_left_out_and_the_cause_is_whole() -> None:
+    rows = np.arange(12.0).reshape(4, 3)
+    booster = xgboost.train({}, xgboost.DMatrix(rows, label=rows[:, 0]), 1)
+    with pytest.raises(xgboost.core.XGBoostError) as failure:
+        booster.predict(xgboost.DMatrix(rows[:, [0, 1, 2, 0]]), validate_features=False)
+    text = str(failure.value)
+    assert len([line for line in text.splitlines() if "[bt]" in line]) > 3
+    got = reason(Exit("algo-1", 1), f"AlgorithmError: {text}\n", {})
+    assert got.endswith(
+        "(3 vs. 4) : Number of columns does not match number of features in booster., exit code: 1"
+    )
+    assert "Stack trace" not in got
+    assert ".so" not in got
+    torch = [
+        "RuntimeError: the cause",
+        "Exception raised from check at /build/x.cpp:7 (most recent call first):",
+        "frame #0: c10::Error::Error(c10::SourceLocation) + 0x9d (0x7f25 in /lib/libc10.so)",
+        "<omitting python frames>",
+        "frame #28: _start + 0x21 (0x561e in python)",
+    ]
+    expected = "AlgorithmError: RuntimeError: the cause, exit code: 1"
+    assert reason(Exit("algo-1", 1), "\n".join(torch), {}) == expected
+    glibc = ["what(): the cause", "[rank0]: /lib/x86_64-linux-gnu/libc.so.6(+0x2724a) [0x7f25410]"]
+    assert "AlgorithmError: what(): the cause, " in reason(Exit("algo-1", 1), "", {"algo-1": glibc})
 
 
 def test_signals_are_named() -> None:

@@ -1,8 +1,12 @@
 """Which images this machine's Python stands in for."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
-from trainyard.emulator.jobs.images import VARIABLE, refusal
+from trainyard.emulator.jobs.images import VARIABLE, own_packages, refusal
 
 ECR = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 
@@ -33,3 +37,22 @@ def test_others_are_refused_until_they_are_mapped(image: str, monkeypatch) -> No
     assert VARIABLE in refusal(image)
     monkeypatch.setenv(VARIABLE, f"other/*, {image[:6]}*")
     assert refusal(image) is None
+
+
+def test_scripts_of_scikit_learn_import_what_awss_examples_do() -> None:
+    image = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
+    script = (
+        "from sagemaker_containers.beta.framework import "
+        "content_types, encoders, env, modules, transformer, worker\n"
+        "print(encoders.decode('1,2.5', content_types.CSV).tolist(), "
+        "worker.Response('x', mimetype='text/csv').content_type)\n"
+        "env.TrainingEnv()\n"
+    )
+    environment = {**os.environ, **own_packages(image, {})}
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ended.stdout == "[1.0, 2.5] text/csv; charset=utf-8\n", ended.stderr
+    assert "framework.env.TrainingEnv is not provided outside AWS's image" in ended.stderr
+    assert (
+        own_packages("763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8", {}) == {}
+    )

@@ -138,7 +138,7 @@ def _train(
             verbose_eval=False,
         )
     except (xgboost.core.XGBoostError, ValueError) as error:
-        text = str(error).partition("\nStack trace:")[0]
+        text = str(error)
         if any(known in text for known in _ERRORS_OF_USERS):
             raise UserError(text) from None
         raise AlgorithmError(f"XGB train call failed with exception:\n {text}") from None

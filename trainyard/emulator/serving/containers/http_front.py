@@ -9,14 +9,25 @@ import socketserver
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 MODEL = Path(os.environ["SAGEMAKER_BASE_DIR"]) / "model"
 Answer = tuple[int, bytes, str]
 """Status, body, content type."""
+CAUSE = "X-Trainyard-Cause"
+"""Header that tells the emulator of the exception behind a 500; it goes no further."""
+CAUSE_LENGTH = 2000
+EXPLAINED = {
+    413: "The data value transmitted exceeds the capacity limit.",
+    500: "The server encountered an internal error and was unable to complete your request. "
+    "Either the server is overloaded or there is an error in the application.",
+}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -33,12 +44,20 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path != "/invocations":
             return self._say(404, b"", "text/plain")
+        cause = ""
         with self.one_at_a_time:
-            status, data, content_type = type(self).answer(body, dict(self.headers))
-        self._say(status, data, content_type)
+            try:
+                status, data, content_type = type(self).answer(body, dict(self.headers))
+            except Exception as error:  # noqa: BLE001 - a script's, which may be any
+                traceback.print_exc()
+                status, data, content_type = page(500)
+                cause = f"{type(error).__name__}: {error}"
+        self._say(status, data, content_type, cause)
 
-    def _say(self, status: int, body: bytes, content_type: str) -> None:
+    def _say(self, status: int, body: bytes, content_type: str, cause: str = "") -> None:
         self.send_response(status)
+        if cause:
+            self.send_header(CAUSE, quote(cause[:CAUSE_LENGTH]))
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -50,6 +69,16 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *values: Any) -> None:
         if "/ping" not in str(values):
             print(f"serve: {format % values}", flush=True)
+
+
+def page(status: int) -> Answer:
+    """The page that flask answers with."""
+    phrase = HTTPStatus(status).phrase
+    text = (
+        f"<!doctype html>\n<html lang=en>\n<title>{status} {phrase}</title>\n"
+        f"<h1>{phrase}</h1>\n<p>{EXPLAINED[status]}</p>\n"
+    )
+    return status, text.encode(), "text/html; charset=utf-8"
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):

@@ -6,8 +6,43 @@ every request to AWS's inference toolkit. Here the toolkit is AWS's own
 ``http_front`` stands in for the front end.
 """
 
+from typing import Any
+
 import http_front  # type: ignore[import-not-found]
-import toolkit  # type: ignore[import-not-found]
+
+
+class Context:
+    """The model server's context, as far as the toolkit asks it; also its own request processor."""
+
+    model_name = "model"
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        self.system_properties = {"model_dir": str(http_front.MODEL)}
+        self.request_processor = [self]
+        self._headers = headers
+        self.status, self.content_type = 200, "application/json"
+
+    def get_request_properties(self) -> dict[str, str]:
+        return self._headers
+
+    def set_response_status(self, code: int, phrase: str = "", idx: int = 0) -> None:
+        self.status = int(code)
+
+    def set_response_content_type(self, idx: int, value: str) -> None:
+        self.content_type = value
+
+
+def serve(service: Any) -> None:
+    """Serves one of the toolkit's handler services."""
+    service.initialize(Context({}))  # loads the model
+
+    def answer(body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str]:
+        context = Context(headers)
+        [data] = service.handle([{"body": body}], context)
+        data = data if isinstance(data, bytes) else str(data).encode()
+        return context.status, data, context.content_type
+
+    http_front.serve(answer)
 
 
 def main() -> None:
@@ -16,7 +51,7 @@ def main() -> None:
         handler_service,
     )
 
-    toolkit.serve_service(handler_service.HandlerService())
+    serve(handler_service.HandlerService())
 
 
 if __name__ == "__main__":

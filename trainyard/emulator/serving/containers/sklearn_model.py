@@ -1,10 +1,29 @@
 """``python sklearn_model.py SOCKET``: what ``serve`` is in AWS's scikit-learn images.
 
-The user's ``model_fn`` loads the model; without a ``predict_fn`` its ``predict`` is called with
-what the toolkit makes of CSV, JSON or NPY.
+The defaults are those of github.com/aws/sagemaker-scikit-learn-container (Apache-2.0),
+``src/sagemaker_sklearn_container/serving.py``.
 """
 
-import toolkit  # type: ignore[import-not-found]
+from typing import Any
+
+import numpy as np
+import script_mode  # type: ignore[import-not-found]
+from sagemaker_containers.beta.framework import (  # type: ignore[import-not-found]
+    content_types,
+    encoders,
+)
+
+
+def default_input_fn(input_data: Any, content_type: str) -> np.ndarray:
+    """The array of a body: float32 from CSV and JSON, its own type from NPY."""
+    array = encoders.decode(input_data, content_type)
+    return array.astype(np.float32) if content_type in content_types.UTF8_TYPES else array
+
+
+def default_predict_fn(input_data: Any, model: Any) -> Any:
+    """The model's own ``predict``."""
+    return model.predict(input_data)
+
 
 if __name__ == "__main__":
-    toolkit.serve(lambda data, model: model.predict(data))
+    script_mode.serve(default_input_fn, default_predict_fn)

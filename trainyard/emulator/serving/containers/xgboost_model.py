@@ -1,9 +1,9 @@
 """``python xgboost_model.py SOCKET``: what ``serve`` is in AWS's XGBoost images.
 
 Without a script it is the algorithm's own server, by github.com/aws/sagemaker-xgboost-container
-(Apache-2.0): CSV and libsvm in; CSV, JSON and JSON Lines out; selectable content by
-SAGEMAKER_INFERENCE_OUTPUT. With SAGEMAKER_PROGRAM it is the user's ``model_fn`` and its relatives,
-by AWS's inference toolkit. Refused: recordio-protobuf.
+(Apache-2.0; ``algorithm_mode/serve.py`` and ``serve_utils.py``), at the version of the image's tag:
+CSV and libsvm in, CSV and JSON out, and content that SAGEMAKER_INFERENCE_OUTPUT selects, also as
+JSON Lines. With SAGEMAKER_PROGRAM it is the user's script. Refused: recordio-protobuf.
 """
 
 import csv
@@ -11,7 +11,6 @@ import io
 import json
 import os
 import pickle
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,26 +18,44 @@ from typing import Any
 
 import http_front  # type: ignore[import-not-found]
 import numpy as np
+import script_mode  # type: ignore[import-not-found]
 import xgboost
+from sagemaker_containers.beta.framework import (  # type: ignore[import-not-found]
+    encoders,
+    worker,
+)
+from sagemaker_xgboost_container import encoder  # type: ignore[import-not-found]
 
-sys.path.append(str(Path(__file__).parents[2] / "algorithms/image"))
-from sagemaker_xgboost_container import encoder  # type: ignore[import-not-found]  # noqa: E402
+from trainyard.emulator.algorithms.xgboost.facts import (
+    CONTENT_TYPES,
+    CSV,
+    LIBSVM,
+    RECORDIO,
+    format_of,
+    label_size,
+    version,
+)
 
-CSV, JSON, LINES = "text/csv", "application/json", "application/jsonlines"
-ACCEPTED = (JSON, LINES, CSV)
-LIBSVM = ("libsvm", "text/libsvm", "text/x-libsvm")
+JSON, LINES = "application/json", "application/jsonlines"
+RECORDS = "application/x-recordio-protobuf"
+ACCEPTED = [JSON, LINES, RECORDS, "text/csv"]
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+"""What flask takes out of the body before the server looks at it."""
+LIMIT = int(os.environ.get("MAX_CONTENT_LENGTH", 6 << 20))
+"""Bytes of a body."""
+_LABELS = ("predicted_label", "labels", "raw_score", "raw_scores")
+_CHANCES = (*_LABELS, "probability", "probabilities")
 NAMED = {
-    "reg:": ("predicted_score",),
-    "binary:logistic": (
-        *("predicted_label", "labels", "probability", "probabilities", "raw_score", "raw_scores"),
-    ),
-    "binary:": ("predicted_label", "labels", "raw_score", "raw_scores"),
-    "multi:softmax": ("predicted_label", "labels", "raw_score", "raw_scores"),
-    "multi:softprob": (
-        *("predicted_label", "labels", "probability", "probabilities", "raw_score", "raw_scores"),
+    **dict.fromkeys(("binary:logistic", "multi:softprob"), _CHANCES),
+    **dict.fromkeys(("binary:logitraw", "binary:hinge", "multi:softmax"), _LABELS),
+    **dict.fromkeys(
+        tuple(
+            f"reg:{name}" for name in "squarederror logistic gamma absoluteerror tweedie".split()
+        ),
+        ("predicted_score",),
     ),
 }
-"""Begin of an objective → what SAGEMAKER_INFERENCE_OUTPUT can name; the longest begin counts."""
+"""Objective → what SAGEMAKER_INFERENCE_OUTPUT can name; other objectives have no such content."""
 
 
 class Refused(Exception):
@@ -52,35 +69,63 @@ class Refused(Exception):
 class Model:
     """The boosters of /opt/ml/model: of several, as cross validation writes, the mean."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, image: str) -> None:
         files = [p for p in sorted(folder.iterdir()) if p.is_file() and p.name[0] != "."]
         if not files:
             raise FileNotFoundError("the model.tar.gz holds no model file, such as xgboost-model")
-        self.boosters = [_load(path) for path in files]
+        if os.environ.get("SAGEMAKER_INFERENCE_ENSEMBLE", "true") != "true":
+            files = files[:1]
+        loaded = [_load(path) for path in files]
+        self.boosters = [booster for booster, _ in loaded]
+        self.pickled = loaded[0][1]
+        self.ignores_more_columns = version(image) < (1, 1)
         learner = json.loads(self.boosters[0].save_config())["learner"]
         self.objective: str = learner["objective"]["name"]
         self.classes = int(learner["learner_model_param"].get("num_class", 0) or 0)
 
-    def predict(self, rows: Any) -> np.ndarray:
-        found = [booster.predict(rows, validate_features=False) for booster in self.boosters]
+    def predict(self, rows: Any, form: str) -> np.ndarray:
+        """Raises ValueError, or XGBoostError, for rows of another width than the model's.
+
+        The container itself compares widths for a pickled model alone, which its versions up to
+        1.2 save. Beyond that XGBoost refuses more columns than the model has and takes fewer; up to
+        1.0 it ignored what was too much (``ValidateDMatrix`` in dmlc/xgboost, ``src/learner.cc``).
+        """
+        trained, given = self.boosters[0].num_features(), rows.shape[1]
+        if self.pickled and form == LIBSVM and given > trained + 1:
+            raise ValueError(
+                f"Feature size of libsvm inference data {given} is larger than feature size of "
+                f"trained model {trained}."
+            )
+        if self.pickled and form == CSV and trained not in (given, given + 1):
+            raise ValueError(
+                f"Feature size of csv inference data {given} is not consistent with feature size "
+                f"of trained model {trained}."
+            )
+        matrix = xgboost.DMatrix(rows[:, :trained] if self.ignores_more_columns else rows)
+        found = [booster.predict(matrix, validate_features=False) for booster in self.boosters]
+        if len(found) == 1:
+            return found[0]
         if self.objective in ("multi:softmax", "binary:hinge"):  # a vote; the smaller of equals
             votes = np.stack(found).astype(int)
             return np.array([np.bincount(column).argmax() for column in votes.T], np.float32)
         return np.mean(found, axis=0)
 
 
-def _load(path: Path) -> xgboost.Booster:
-    """A pickle, or XGBoost's own format. Raises ValueError for what this XGBoost cannot read."""
+def _load(path: Path) -> tuple[xgboost.Booster, bool]:
+    """The booster, and whether it is a pickle rather than a file in XGBoost's own format.
+
+    Raises ValueError for what this XGBoost cannot read.
+    """
     data = path.read_bytes()
     for read in (pickle.loads, _of_an_old_pickle):
         try:
-            return read(data)
+            return read(data), True
         except Exception:  # noqa: BLE001, S112 - it fails with whatever its first bytes mean
             continue
     try:
         with warnings.catch_warnings():  # that the name has no suffix
             warnings.simplefilter("ignore", UserWarning)
-            return xgboost.Booster(model_file=path)
+            return xgboost.Booster(model_file=path), False
     except (UnicodeDecodeError, xgboost.core.XGBoostError):
         raise ValueError(
             f"{path.name}: XGBoost {xgboost.__version__} reads it neither as a pickle nor as JSON "
@@ -106,72 +151,71 @@ def _of_an_old_pickle(data: bytes) -> xgboost.Booster:
     return xgboost.Booster(model_file=bytearray(_OldPickle(io.BytesIO(data)).load().raw))
 
 
-def parse(body: bytes, content_type: str) -> xgboost.DMatrix:
-    """Raises Refused with 415."""
-    kind = content_type.lower().partition(";")[0].strip()
-    text = body.decode(errors="replace").strip()
+def parse(body: bytes, content_type: str | None) -> tuple[Any, str]:
+    """The rows and their format. Raises Refused with 415."""
+    form = _format(content_type)
     try:
-        if kind in ("csv", CSV):
-            return encoder.csv_to_dmatrix(text)
-        if kind in LIBSVM or not kind:
-            return encoder.libsvm_to_dmatrix(text)
+        if form == CSV:
+            return encoder.csv_to_array(body.strip().decode(), float), CSV
+        if form == LIBSVM:
+            return encoder.libsvm_to_csr(body.strip().decode()), LIBSVM
     except (ValueError, csv.Error) as error:
-        name = "csv" if kind in ("csv", CSV) else "libsvm"
         raise Refused(
             415,
-            f"Loading {name} data failed with Exception, please ensure data is in {name} format:\n"
+            f"Loading {form} data failed with Exception, please ensure data is in {form} format:\n"
             f" {type(error)}\n {error}",
         ) from None
+    if form == RECORDIO:
+        raise Refused(
+            415, f"Content-type {content_type} is not read by this emulator: expected csv or libsvm"
+        )
     raise Refused(415, f"Content-type {content_type} is not supported.")
 
 
-def decoded(body: bytes | str, content_type: str) -> xgboost.DMatrix:
-    """What a user's ``predict_fn`` gets where there is no ``input_fn``."""
-    return parse(body if isinstance(body, bytes) else body.encode(), content_type)
+def _format(content_type: str | None) -> str:
+    """``csv``, ``libsvm`` and others. Raises Refused with 415."""
+    form = format_of(content_type)
+    kind = (content_type or "").lower()
+    if form is None:
+        known = ", ".join(sorted(CONTENT_TYPES, key=lambda name: "/" in name))
+        raise Refused(415, f"{kind} is not an accepted ContentType: {known}.")
+    if form == CSV and label_size(kind) != "1":
+        raise Refused(
+            415,
+            f"{kind} is not an accepted csv ContentType. Optional parameter label_size must be "
+            "equal to 1",
+        )
+    return form
 
 
 def accepted(header: str) -> str:
     """Raises Refused with 406."""
-    kind = header.partition(";")[0].strip().lower()
+    kind = header.partition(";")[0].strip()
     if not kind or kind == "*/*":
-        return os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", CSV)
-    if kind not in ACCEPTED:
+        return os.environ.get("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "text/csv")
+    if kind.lower() not in ACCEPTED:
         message = f"Accept type {kind} is not supported. Please use supported accept types: "
-        raise Refused(406, f"{message}{list(ACCEPTED)}.")
-    return kind
+        raise Refused(406, f"{message}{ACCEPTED}.")
+    return kind.lower()
 
 
-def encode(found: np.ndarray, accept: str, image: str) -> str:
-    """Rows of predictions as the versions of the image write them."""
+def encode(found: np.ndarray, accept: str) -> str | bytes:
+    """Rows of predictions. Raises UnsupportedFormatError, as for JSON Lines, which only selected
+    content has."""
     values = found.tolist()
     if os.environ.get("SAGEMAKER_BATCH"):
         return "\n".join(map(str, values)) + "\n"
-    if accept == CSV and _commas(image):
-        return ",".join(map(str, values))
-    if accept == CSV:
-        rows = np.reshape(found, (len(values), -1)).tolist()
-        return "".join(",".join(map(str, row)) + "\n" for row in rows)
-    scores = [{"score": value} for value in values]
     if accept == JSON:
-        return json.dumps({"predictions": scores})
-    return "".join(json.dumps(score) + "\n" for score in scores)
-
-
-def _commas(image: str) -> bool:
-    """Whether the image is of 1.0 or older, which put all predictions into one line."""
-    tag = image.rsplit("/", 1)[-1].partition(":")[2]
-    major, _, minor = tag.partition("-")[0].partition(".")
-    old = tag in ("1", "latest") or (major, minor) == ("1", "0") or major == "0"
-    return old and "@" not in image
+        return json.dumps({"predictions": [{"score": value} for value in values]})
+    return encoders.encode(values, accept)
 
 
 def selected(found: np.ndarray, model: Model, wanted: list[str]) -> list[dict[str, Any]]:
     """What SAGEMAKER_INFERENCE_OUTPUT names, for each row; NaN for what the objective lacks."""
-    begin = max((b for b in NAMED if model.objective.startswith(b)), key=len, default=None)
-    if begin is None:
+    if model.objective not in NAMED:
         message = f"Objective `{model.objective}` unsupported for selectable inference predictions."
         raise Refused(500, message)
-    give = {name: SELECTABLE[name] for name in wanted if name in NAMED[begin]}
+    give = {name: SELECTABLE[name] for name in wanted if name in NAMED[model.objective]}
     return [
         {name: give[name](row, model) if name in give else float("nan") for name in wanted}
         for row in found
@@ -210,6 +254,15 @@ SELECTABLE: dict[str, Callable[[Any, Model], Any]] = {
 
 
 def encode_selected(rows: list[dict[str, Any]], accept: str) -> str:
+    """Raises Refused for recordio-protobuf, which AWS's container writes, and for other types."""
+    if accept == RECORDS:
+        raise Refused(
+            500,
+            f"{RECORDS} is not written by this emulator: expected Accept {JSON}, {LINES} or "
+            "text/csv",
+        )
+    if accept not in ACCEPTED:
+        raise Refused(500, f"Cannot encode selected predictions into accept type '{accept}'.")
     if accept == JSON:
         return json.dumps({"predictions": rows})
     if accept == LINES:
@@ -221,45 +274,59 @@ def encode_selected(rows: list[dict[str, Any]], accept: str) -> str:
     return text.getvalue() if os.environ.get("SAGEMAKER_BATCH") else text.getvalue()[:-1]
 
 
-def answerer(model: Model) -> Callable[[bytes, dict[str, str]], tuple[int, bytes, str]]:
+def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
     """What answers a request's body and headers with status, body, content type."""
     names = os.environ.get("SAGEMAKER_INFERENCE_OUTPUT", "").replace(" ", "").lower()
-    image = os.environ.get("TRAINYARD_IMAGE", "")
+    first = version(image) < (1, 2) or image.rpartition(":")[2].startswith("1.2-1")
+    one_line = first and not names
+    batch = os.environ.get("SAGEMAKER_BATCH")
 
-    def answer(body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str]:
-        if not body:
-            return 204, b"", "text/plain"
+    def text(body: bytes, given: dict[str, str]) -> tuple[str | bytes, str]:
+        rows, form = parse(body, given.get("content-type"))
+        found = _predict(model, rows, form)
+        if one_line:  # the server of these versions does not look at Accept
+            joined = ",".join(map(str, found.tolist()))
+            return encode(found, "text/csv") if batch else joined, "text/csv"
+        accept = accepted(given.get("accept", ""))
+        if names:
+            return encode_selected(selected(found, model, names.split(",")), accept), accept
+        return encode(found, accept), accept
+
+    def answer(body: bytes, headers: dict[str, str]) -> http_front.Answer:
         given = {name.lower(): value for name, value in headers.items()}
+        if len(body) > LIMIT:
+            return http_front.page(413)
+        if not body or given.get("content-type", "").lower().startswith(FORMS):
+            return 204, b"", "text/html; charset=utf-8"
         try:
-            rows = parse(body, given.get("content-type", ""))
-            found = _predict(model, rows)
-            accept = accepted(given.get("accept", ""))
-            if names:
-                text = encode_selected(selected(found, model, names.split(",")), accept)
-            else:
-                text = encode(found, accept, image)
+            said, accept = text(body, given)
         except Refused as why:
             print(why, flush=True)
             return why.status, str(why).encode(), "text/html; charset=utf-8"
-        return 200, text.encode(), accept
+        data = said.encode() if isinstance(said, str) else said
+        return 200, data, worker.content_type(accept)
 
     return answer
 
 
-def _predict(model: Model, rows: xgboost.DMatrix) -> np.ndarray:
+def _predict(model: Model, rows: Any, form: str) -> np.ndarray:
     try:
-        return model.predict(rows)
+        return model.predict(rows, form)
     except (xgboost.core.XGBoostError, ValueError) as error:
         raise Refused(400, f"Unable to evaluate payload provided: {error}") from None
 
 
+def default_predict_fn(input_data: xgboost.DMatrix, model: Any) -> Any:
+    """The booster's ``predict``."""
+    return model.predict(input_data, validate_features=False)
+
+
 def main() -> None:
     if os.environ.get("SAGEMAKER_PROGRAM"):
-        import toolkit  # type: ignore[import-not-found]
-
-        toolkit.serve(lambda rows, model: model.predict(rows, validate_features=False), decoded)
+        script_mode.serve(encoder.decode, default_predict_fn)
     else:
-        http_front.serve(answerer(Model(http_front.MODEL)))
+        image = os.environ.get("TRAINYARD_IMAGE", "")
+        http_front.serve(answerer(Model(http_front.MODEL, image), image))
 
 
 if __name__ == "__main__":

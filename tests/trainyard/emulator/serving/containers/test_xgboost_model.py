@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import os
 import pickle
 import sys
 import tarfile
@@ -37,67 +38,59 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(SCRIPTS)
     (tmp_path / "model").mkdir()
     yield importlib.import_module("xgboost_model")
-    for name in ("xgboost_model", "http_front"):
-        del sys.modules[name]
+    for name in ("xgboost_model", "script_mode", "http_front"):
+        sys.modules.pop(name, None)
 
 
-def answer(served: ModuleType, booster: xgboost.Booster, body: str, **headers: str):
-    folder = Path(served.http_front.MODEL)
-    (folder / "xgboost-model").write_bytes(booster.save_raw())
+def answer(served: ModuleType, booster: xgboost.Booster | bytes, body: str, **headers: str):
+    folder, image = Path(served.http_front.MODEL), os.environ["TRAINYARD_IMAGE"]
+    data = booster if isinstance(booster, bytes) else booster.save_raw()
+    (folder / "xgboost-model").write_bytes(data)
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    status, data, kind = served.answerer(served.Model(folder))(body.encode(), given)
+    found = served.answerer(served.Model(folder, image), image)(body.encode(), given)
+    status, data, kind = found
     return status, data.decode(), kind
-
-
-def test_csv_with_a_gap_is_answered_line_by_line_or_as_json(served: ModuleType) -> None:
-    booster = trained("reg:squarederror", Y)
-    expected = booster.predict(xgboost.DMatrix(TWO_ROWS))
-    status, text, kind = answer(served, booster, TWO, Content_Type="text/csv; charset=utf-8")
-    assert (status, kind, text.count("\n")) == (200, "text/csv", 2)
-    np.testing.assert_allclose([float(line) for line in text.split()], expected, rtol=1e-6)
-    _, text, _ = answer(served, booster, TWO, Content_Type="text/csv", Accept="application/json")
-    assert [p["score"] for p in json.loads(text)["predictions"]] == pytest.approx(expected.tolist())
 
 
 def test_the_first_images_put_all_into_one_line_and_a_transform_one_a_line(
     served: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booster = trained("reg:squarederror", Y)
-    monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("1.0-1-cpu-py3"))
+    monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("1.2-1"))
     assert answer(served, booster, TWO, Content_Type="csv")[1].count(",") == 1
+    monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("1.2-2"))
+    assert answer(served, booster, TWO, Content_Type="csv")[1].count("\n") == 2
     monkeypatch.setenv("SAGEMAKER_BATCH", "true")
     assert answer(served, booster, TWO, Content_Type="csv")[1].count("\n") == 2
 
 
-def test_libsvm_that_counts_from_one_is_the_same_row_from_3_0_on(
+def test_libsvm_that_counts_from_one_has_a_column_more_before_3_0(
     served: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booster = trained("reg:squarederror", Y)
-    older = answer(served, booster, "1:0.1 2:0.2 3:0.3", Content_Type="text/libsvm")
-    assert (older[0], "1 extra" in older[1] or "column" in older[1]) == (400, True), older
+    old = answer(served, booster, "1:0.1 2:0.2 3:0.3", Content_Type="text/libsvm")
+    assert (old[0], "Unable to evaluate payload provided" in old[1]) == (400, True), old
     monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("3.0-5"))
-    from_0 = answer(served, booster, "0:0.1 1:0.2 2:0.3", Content_Type="text/libsvm")
-    from_1 = answer(served, booster, "1:0.1 2:0.2 3:0.3", Content_Type="text/x-libsvm")
-    assert from_0 == from_1
-    assert from_0[0] == 200
+    new = answer(served, booster, "1:0.1 2:0.2 3:0.3", Content_Type="text/libsvm")
+    assert new == answer(served, booster, "0:0.1 1:0.2 2:0.3", Content_Type="text/libsvm")
+    assert new[0] == 200
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "accept", "status", "expected"),
-    [
-        ("", "text/csv", "", 204, ""),
-        ("a,b,c", "text/csv", "", 415, "please ensure data is in csv format"),
-        ("x", "image/png", "", 415, "Content-type image/png is not supported"),
-        ("x", "application/x-recordio-protobuf", "", 415, "is not supported"),
-        ("1,2,3", "text/csv", "image/png", 406, "Accept type image/png is not supported"),
-        ("1,2,3,4,5", "text/csv", "", 400, "Unable to evaluate payload provided"),
-    ],
-)
-def test_refusals(served, body: str, kind: str, accept: str, status: int, expected: str) -> None:
-    booster = trained("reg:squarederror", Y)
-    found = answer(served, booster, body, Content_Type=kind, Accept=accept)
-    assert found[0] == status
-    assert expected in found[1]
+@pytest.mark.parametrize(("tag", "status"), [("1.0-1-cpu-py3", 200), ("1.2-1", 400)])
+def test_a_column_more_is_ignored_by_xgboost_1_0_alone(
+    served: ModuleType, monkeypatch: pytest.MonkeyPatch, tag: str, status: int
+) -> None:
+    monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format(tag))
+    booster = pickle.dumps(trained("reg:squarederror", Y))
+    assert answer(served, booster, "1:1 2:2 3:3", Content_Type="text/libsvm")[0] == status
+    few = answer(served, booster, "0.1", Content_Type="text/csv")
+    assert (few[0], "Feature size of csv inference data 1 is not" in few[1]) == (400, True)
+
+
+def test_scripts_of_images_before_3_0_read_libsvm_by_xgboosts_parser(served: ModuleType) -> None:
+    matrix = served.encoder.decode(b"1:1 0:2 2:3\n0 1:4\n", "text/libsvm; charset=utf-8")
+    assert (matrix.num_row(), matrix.num_col()) == (2, 3)
+    assert matrix.get_data().toarray().tolist() == [[2, 0, 3], [0, 4, 0]]
 
 
 def test_selectable_content(served: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +110,28 @@ def test_selectable_content(served: ModuleType, monkeypatch: pytest.MonkeyPatch)
     assert [int(line.split(",")[0]) for line in text.split("\n")] == labels.tolist()
 
 
+def test_selectable_content_is_refused_for_other_objectives_and_for_recordio(
+    served: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAGEMAKER_INFERENCE_OUTPUT", "predicted_score")
+    other = trained("reg:squaredlogerror", Y)
+    status, text, _ = answer(served, other, TWO, Content_Type="csv")
+    assert (status, text) == (
+        500,
+        "Objective `reg:squaredlogerror` unsupported for selectable inference predictions.",
+    )
+    known = trained("reg:squarederror", Y)
+    lines = answer(served, known, TWO, Content_Type="csv", Accept="application/jsonlines")
+    assert (lines[0], lines[1].count("predicted_score"), lines[2]) == (
+        200,
+        2,
+        "application/jsonlines",
+    )
+    records = "application/x-recordio-protobuf"
+    status, text, _ = answer(served, known, TWO, Content_Type="csv", Accept=records)
+    assert (status, f"{records} is not written by this emulator" in text) == (500, True)
+
+
 def test_boosters_of_several_files_are_averaged(served: ModuleType) -> None:
     one, other = trained("reg:squarederror", Y), trained("reg:squarederror", -Y)
     folder = Path(served.http_front.MODEL)
@@ -124,7 +139,9 @@ def test_boosters_of_several_files_are_averaged(served: ModuleType) -> None:
     (folder / "xgboost-model-1").write_bytes(other.save_raw())
     rows = xgboost.DMatrix(TWO_ROWS)
     expected = (one.predict(rows) + other.predict(rows)) / 2
-    np.testing.assert_allclose(served.Model(folder).predict(rows), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        served.Model(folder, XGBOOST.format("3.0-5")).predict(TWO_ROWS, "csv"), expected, rtol=1e-6
+    )
 
 
 def test_a_pickle_of_before_1_0_is_read_where_xgboost_knows_its_format(served: ModuleType) -> None:
@@ -140,7 +157,7 @@ def test_a_pickle_of_before_1_0_is_read_where_xgboost_knows_its_format(served: M
     with pytest.raises(xgboost.core.XGBoostError):
         pickle.loads(data.getvalue())
     rows = xgboost.DMatrix(TWO_ROWS)
-    np.testing.assert_array_equal(served._load(path).predict(rows), booster.predict(rows))
+    np.testing.assert_array_equal(served._load(path)[0].predict(rows), booster.predict(rows))
     path.write_bytes(b"binf" + bytes(range(256)))
     with pytest.raises(ValueError, match="pip install 'xgboost-cpu<3.1'"):
         served._load(path)
@@ -199,3 +216,38 @@ def test_endpoints_of_the_algorithm_and_of_a_sklearn_model_whose_code_is_in_s3(a
     expected = booster.predict(xgboost.DMatrix(rows)).tolist()
     assert asked(aws, "trees") == pytest.approx(expected, rel=1e-6)
     assert asked(aws, "linear") == pytest.approx(linear.predict(rows).tolist(), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_transform_of_libsvm_that_counts_from_one_and_one_that_is_too_wide(aws: Cloud) -> None:
+    """AWS's example trains XGBoost 1.0 on ten features and transforms AWS's own batch file."""
+    rows = np.random.default_rng(0).random((60, 10))
+    booster = xgboost.train({}, xgboost.DMatrix(rows, label=rows[:, 0]), 3)
+    data = aws.put("batch/model.tar.gz", archive({"xgboost-model": pickle.dumps(booster)}))
+    line = " ".join(f"{number}:{value}" for number, value in enumerate(rows[0], start=1))
+    for name, tag in (("fits", "1.0-1-cpu-py3"), ("wide", "1.2-1")):
+        container = {"Image": XGBOOST.format(tag), "ModelDataUrl": data}
+        aws.sm.create_model(ModelName=name, PrimaryContainer=container, ExecutionRoleArn=ROLE)
+        source = {"S3DataType": "S3Prefix", "S3Uri": aws.put("batch/in/rows", line.encode())}
+        aws.sm.create_transform_job(
+            TransformJobName=name,
+            ModelName=name,
+            TransformInput={"DataSource": {"S3DataSource": source}},
+            TransformOutput={"S3OutputPath": f"{data.rpartition('/')[0]}/out/{name}"},
+            TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 1},
+        )
+    fits, wide = (
+        until(lambda name=name: ended if (ended := described(aws, name)) else None)
+        for name in ("fits", "wide")
+    )
+    assert fits["TransformJobStatus"] == "Completed", fits
+    assert wide["TransformJobStatus"] == "Failed"
+    reason = wide["FailureReason"]
+    assert "(10 vs. 11) : Number of columns does not match number of features" in reason
+    assert "Stack trace" not in reason
+    assert ".so" not in reason
+
+
+def described(aws: Cloud, name: str) -> dict | None:
+    found = aws.sm.describe_transform_job(TransformJobName=name)
+    return None if found["TransformJobStatus"] == "InProgress" else found

@@ -1,4 +1,9 @@
-"""Requests of the XGBoost server as matrices, from CSV and libsvm; not from recordio-protobuf."""
+"""Bodies of requests as matrices, from CSV and libsvm, by the functions that AWS's image has.
+
+The behaviour is that of github.com/aws/sagemaker-xgboost-container (Apache-2.0),
+``src/sagemaker_xgboost_container/encoder.py``, at the version that the image's tag names.
+recordio-protobuf is not read.
+"""
 
 import csv
 import os
@@ -6,59 +11,80 @@ from typing import Any
 
 import numpy as np
 import xgboost
+from sagemaker_containers.beta.framework import errors  # type: ignore[import-not-found]
 from scipy import sparse
+
+from trainyard.emulator.algorithms.xgboost.facts import version
 
 LIBSVM = ("text/libsvm", "text/x-libsvm")
 
 
-def csv_to_dmatrix(
-    input: str | bytes,  # noqa: A002 - the image's name
-    dtype: Any = float,
-) -> xgboost.DMatrix:
+def csv_to_array(input: str | bytes, dtype: Any = None) -> np.ndarray:  # noqa: A002
     """Rows without a label; an empty cell is missing.
 
-    Raises ValueError, and csv.Error when no separator is found.
+    Raises ValueError, and csv.Error when no separator is found. An empty line is an error, also at
+    the end: the algorithm's server takes off blank ends before, a script's ``input_fn`` has to.
     """
-    text = _text(input)
-    found = csv.Sniffer().sniff(text.split("\n")[0][:512]).delimiter
-    separator = "," if found.isalnum() or found == "." else found
-    rows = [[cell or "nan" for cell in line.split(separator)] for line in text.split("\n")]
-    return xgboost.DMatrix(np.array(rows).astype(dtype or float))
+    text = input if isinstance(input, str) else bytes(input).decode()
+    lines = text.split("\n")
+    found = csv.Sniffer().sniff(lines[0][:512]).delimiter
+    separator = "," if found.isalnum() else found
+    return np.array([[c or "nan" for c in line.split(separator)] for line in lines]).astype(dtype)
+
+
+def csv_to_dmatrix(input: str | bytes, dtype: Any = None) -> xgboost.DMatrix:  # noqa: A002
+    """The matrix of ``csv_to_array``."""
+    return xgboost.DMatrix(csv_to_array(input, dtype))
+
+
+def libsvm_to_csr(text: str) -> sparse.csr_matrix:
+    """What the algorithm's server reads. Labels are passed over. Raises ValueError.
+
+    Indices count from 0, as in training; from 3.0 on, those that count from 1 are shifted.
+    """
+    found = [
+        (row, item.split(":")[:2])
+        for row, line in enumerate(text.split("\n"))
+        for item in line.split(" ")
+        if ":" in item
+    ]
+    columns = np.array([int(pair[0]) for _, pair in found], int)
+    if columns.size and columns.min() >= 1 and _shifts():
+        columns = columns - 1
+    values = np.array([float(pair[1]) for _, pair in found])
+    return sparse.csr_matrix((values, ([row for row, _ in found], columns)))
 
 
 def libsvm_to_dmatrix(string_like: str | bytes) -> xgboost.DMatrix:
-    """Labels are passed over. Raises ValueError.
+    """The matrix of a script's request. Raises ValueError.
 
-    Indices count from 0, as in training; from 3.0 on, the server shifts those that count from 1.
+    Up to 1.7 XGBoost's own parser reads it: the first item of a line is the label, whatever it is.
+    From 3.0 on labels are passed over, and a feature that a line does not name is 0, not missing.
     """
-    entries = [
-        (row, int(index), float(value))
-        for row, line in enumerate(_text(string_like).split("\n"))
-        for index, colon, value in (item.partition(":") for item in line.split())
-        if colon
-    ]
-    rows, columns, values = (np.array(part) for part in zip(*entries, strict=True))
-    columns = columns - 1 if columns.min() >= 1 and _shifts() else columns
-    return xgboost.DMatrix(sparse.csr_matrix((values, (rows, columns))))
+    text = string_like if isinstance(string_like, str) else bytes(string_like).decode()
+    if _shifts():
+        lines = [" ".join(line.split()) for line in text.strip().split("\n")]
+        rows = libsvm_to_csr("\n".join(lines))
+        rows.resize(len(lines), rows.shape[1])
+        return xgboost.DMatrix(rows.toarray())
+    items = [line.split()[1:] for line in text.splitlines() if line.strip()]
+    rows = libsvm_to_csr("\n".join(" ".join(line) for line in items))
+    rows.resize(len(items), rows.shape[1])
+    return xgboost.DMatrix(rows)
+
+
+_DECODERS = {"text/csv": csv_to_dmatrix} | dict.fromkeys(LIBSVM, libsvm_to_dmatrix)
 
 
 def decode(obj: str | bytes, content_type: str) -> xgboost.DMatrix:
-    """The matrix of a request of that type. Raises ValueError for one that is not read."""
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind == "text/csv":
-        return csv_to_dmatrix(obj)
-    if kind in LIBSVM:
-        return libsvm_to_dmatrix(obj)
-    raise ValueError(f"Content type {content_type} is not read: expected text/csv or {LIBSVM}")
+    """The matrix of a request of that type. Raises UnsupportedFormatError, ValueError."""
+    kind = content_type.partition(";")[0].strip()
+    if kind not in _DECODERS:
+        raise errors.UnsupportedFormatError(kind)
+    return _DECODERS[kind](obj)
 
 
 def _shifts() -> bool:
-    """Whether the image is of 3.0 or newer. Its tags up to v1.7-1 read libsvm by XGBoost alone."""
-    tag = os.environ.get("TRAINYARD_IMAGE", "").rsplit("/", 1)[-1].partition(":")[2]
-    major = tag.partition(".")[0]
-    return "." in tag and major.isdecimal() and int(major) >= 3
-
-
-def _text(body: str | bytes) -> str:
-    """Without the ends that are blank, as the server hands it on."""
-    return (body if isinstance(body, str) else bytes(body).decode(errors="replace")).strip()
+    """Whether the server's image is of 3.0 or newer; outside a server it counts as older."""
+    image = os.environ.get("TRAINYARD_IMAGE", "")
+    return bool(image) and version(image) >= (3, 0)

@@ -1,0 +1,54 @@
+"""``worker.Response``: what an ``output_fn`` returns."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sagemaker_containers.beta.framework import (  # type: ignore[import-not-found]
+    content_types,
+)
+
+
+class Response:
+    """An answer with its status and media type, by the arguments of AWS's class of this name.
+
+    It has the attributes of flask.Response that the server reads, so that a script may return
+    either.
+    """
+
+    def __init__(
+        self,
+        response: Any = None,
+        accept: str | None = None,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        mimetype: str | None = None,
+        direct_passthrough: bool = False,
+    ) -> None:
+        """``accept`` and ``direct_passthrough`` have no effect: AWS ignores the first, too."""
+        self.response, self.status_code = response, int(status)
+        self.headers = dict(headers or {})
+        given = {name.lower(): value for name, value in self.headers.items()}.get("content-type")
+        self.content_type = content_type(mimetype or content_types.JSON)
+        if given and not mimetype:
+            self.content_type = given
+
+    def get_data(self) -> bytes:
+        """The body. Raises TypeError for one that is neither text nor bytes, nor parts of these."""
+        if self.response is None:
+            return b""
+        whole = isinstance(self.response, str | bytes | bytearray)
+        parts = [self.response] if whole else list(self.response)
+        return b"".join(part.encode() if isinstance(part, str) else bytes(part) for part in parts)
+
+
+def content_type(mimetype: str) -> str:
+    """The Content-Type header: werkzeug names the character set of text."""
+    is_text = mimetype.startswith("text/") and "charset" not in mimetype
+    return f"{mimetype}; charset=utf-8" if is_text else mimetype
+
+
+def __getattr__(name: str) -> object:
+    raise AttributeError(
+        f"{__name__}.{name} is not provided outside AWS's image: only Response is, since the "
+        "server itself handles requests"
+    )
