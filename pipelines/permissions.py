@@ -51,7 +51,9 @@ def main(
     if recipe is not None and definition is None:
         subject = from_recipe(recipe, overrides)
     elif definition is not None and recipe is None:
-        subject = from_file(definition, name=name, region=region, role=pipeline_role, root=root)
+        subject = from_file(
+            definition, name=name, region=region, role=pipeline_role, root=root, asked=role
+        )
     else:
         raise DefinitionError("whose permissions? give either --recipe FILE or --definition FILE")
     answer(subject, HEAD.format(recipe=recipe), role, job_role, as_template, check)

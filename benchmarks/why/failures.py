@@ -221,7 +221,7 @@ FAILURES: Mapping[str, Failure] = {
     ),
     "pip": _failure(
         "package that pip does not find",
-        "program/packages",
+        "program/package-index",
         _training("pip install --no-cache-dir -q 'not-there-for-sure==9.9'"),
     ),
     "argument": _failure(

@@ -12,18 +12,12 @@ from typing import Any
 from pipelines.approval.ledger import PARAMETER
 from pipelines.recipe.reading import load
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.jobs import (
-    COVERED,
-    Collector,
-    Needs,
-    key_arn,
-    key_statements,
-    lists,
-    storage,
-)
+from trainyard.permissions.jobs import key_statements, lists, storage
+from trainyard.permissions.needs import Collector, Needs, key_arn
 from trainyard.permissions.pipeline import SAGEMAKER, registered_groups
+from trainyard.permissions.requests import COVERED, all_requests
 from trainyard.permissions.resources import managed_policy
-from trainyard.permissions.statements import Statement
+from trainyard.permissions.statements import Gap, Statement
 from trainyard.permissions.subject import Subject
 from trainyard.permissions.table import role
 from trainyard.permissions.values import split_uri
@@ -58,7 +52,7 @@ def _plan_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
 
 
 @role("plan", logical="PlanPolicy", place=3, resource=_plan_policy)
-def plan_statements(subject: Subject) -> Iterator[Statement]:
+def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """Look: at the pipeline, its executions, the champion's package, and what upserts wrote.
 
     Raises:
@@ -97,7 +91,7 @@ def _ci_policy(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
 
 
 @role("ci", logical="CiPolicy", place=4, resource=_ci_policy)
-def ci_statements(subject: Subject) -> Iterator[Statement]:
+def ci_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """Upsert and start this pipeline; and look, as a plan does.
 
     Raises:
@@ -127,9 +121,10 @@ def ci_statements(subject: Subject) -> Iterator[Statement]:
     yield from key_statements("UploadKeys", _keys(subject), ("kms:GenerateDataKey",))
 
 
-def _registry(subject: Subject) -> Iterator[Statement]:
+def _registry(subject: Subject) -> Iterator[Statement | Gap]:
     """The champion's package, with which a plan and a start compare."""
-    groups = sorted(registered_groups(subject))
+    groups, unknown = registered_groups(subject)
+    yield from unknown
     yield Statement(
         sid="ModelPackages",
         actions=("sagemaker:DescribeModelPackage", "sagemaker:ListModelPackages"),
@@ -140,9 +135,8 @@ def _registry(subject: Subject) -> Iterator[Statement]:
 def _data(subject: Subject) -> set[tuple[str, str]]:
     """Bucket and key pattern of what jobs read that lies outside of the pipeline's own prefix."""
     found = Needs()
-    for step in subject.values.steps:
-        if collect := COVERED.get(step.type):
-            collect(Collector(subject, step, found), step.arguments)
+    for step, request in all_requests(subject):
+        COVERED[step.type](Collector(subject, step, found), request.arguments)
     own = f"{subject.root}/"
     return {(b, key) for b, key in found.reads if not f"s3://{b}/{key}".startswith(own)}
 

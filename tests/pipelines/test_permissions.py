@@ -53,7 +53,10 @@ def test_what_the_command_needs_it_asks_for(demo):
         (file, "give --name, --region and --pipeline-role"),
         (whole, "give --role job|pipeline|plan|ci|events, or --template"),
         (whole | {"role": "ci"}, "give --root s3://bucket/prefix"),
-        (whole | {"check": Path("README.md"), "role": "job"}, "README.md: is no YAML or JSON"),
+        (
+            whole | {"check": Path("README.md"), "role": "job"},
+            "README.md: is neither YAML nor JSON",
+        ),
         (whole | {"check": Path("nowhere.json")}, "nowhere.json: cannot be read"),
         (whole | {"check": Path("pyproject.toml")}, "pyproject.toml: "),
     ):

@@ -1,11 +1,14 @@
 """Derive least-privilege policies; tell what a given policy lacks or exceeds.
 
+trainyard permissions definition.json --role job
 trainyard permissions definition.json --name demo --region us-east-1 \\
-    --pipeline-role arn:aws:iam::111122223333:role/demo --role job
-trainyard permissions --pipeline NAME --template > roles.yaml
+    --pipeline-role arn:aws:iam::111122223333:role/demo --template > roles.yaml
 trainyard permissions --pipeline NAME --check roles.yaml
 
-A file needs neither AWS nor credentials.
+A file needs neither AWS nor credentials. What no definition tells (the application of an EMR step,
+a model that another pipeline made) is a gap, named on stderr and in the template's Metadata, to be
+filled by hand: the exit status is then 2. It is 1 where --check finds a shortage or, without gaps,
+an excess.
 """
 
 from typing import Annotated
@@ -47,7 +50,9 @@ def main(
 ) -> None:
     """Derive least-privilege policies from a definition."""
     if definition is not None and pipeline is None:
-        subject = from_file(definition, name=name, region=region or "", role=pipeline_role)
+        subject = from_file(
+            definition, name=name, region=region or "", role=pipeline_role, asked=role
+        )
     elif pipeline is not None and definition is None:
         there = deployed_pipeline(pipeline, region)
         state, where = there.state, there.arn.split(":")[3]

@@ -116,6 +116,10 @@ class Start:
     def s3_file(self, uri: str, path: str) -> Any:
         return self._otherwise(f"{uri}: {path}")
 
+    def later(self, reference: str) -> Any:
+        """What ``reference`` names in a loop's or an experiment's run."""
+        return self._otherwise(reference)
+
 
 def evaluate(value: Any, scope: Scope, *, lenient: bool = False) -> Any:
     """``value`` with every expression in it replaced; lists and objects member by member.
@@ -165,6 +169,8 @@ def _get(text: str, scope: Scope) -> Any:
         return scope.property(reference.name, reference.path)
     if reference.kind == "PropertyFiles":
         raise ExpressionError(f"{GET} {text!r}: a property file is read with {JSON_GET}")
+    if isinstance(scope, Start):
+        return scope.later(text)
     raise ExpressionError(f"{GET} {text!r} is known in the run of a loop or an experiment only")
 
 

@@ -38,7 +38,9 @@ def containers(
         sid="Metrics",
         actions=("cloudwatch:PutMetricData",),
         resources=("*",) if groups else (),
-        conditions={"StringEquals": {"cloudwatch:namespace": tuple(groups)}},
+        conditions={
+            "StringEquals": {"cloudwatch:namespace": tuple(g.removesuffix("/*") for g in groups)}
+        },
     )
 
 

@@ -15,29 +15,89 @@ GetObject of the model
 
 The names are the service's: jobs ``pipelines-<execution>-<step, cut>-<random>``, and the case of
 the step's name in it has changed over the years, so a pattern cannot hold more than the prefix.
+A tuning job's name begins with the execution, for it has at most 32 characters (from memory).
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from trainyard.common.errors import DefinitionError
 from trainyard.language.expressions import GET, JSON_GET, expressions, parse_get
 from trainyard.language.step_types import step_type
-from trainyard.language.steps import property_file
-from trainyard.permissions.jobs import Collector, Needs, key_arn, key_statements, refuse_uncovered
-from trainyard.permissions.statements import Statement, minimal
+from trainyard.language.steps import Step, property_file
+from trainyard.permissions.jobs import gaps, key_statements
+from trainyard.permissions.needs import key_arn
+from trainyard.permissions.requests import all_requests, job_roles, role_of
+from trainyard.permissions.statements import Gap, Statement, minimal
 from trainyard.permissions.subject import Subject
-from trainyard.permissions.values import split_uri
+from trainyard.permissions.values import below, split_uri
 
 SAGEMAKER = {"StringEquals": {"iam:PassedToService": ("sagemaker.amazonaws.com",)}}
 
 
-def statements(subject: Subject) -> Iterator[Statement]:
+MADE: dict[str, tuple[tuple[str, str, tuple[str, ...]], ...]] = {
+    "Model": (("Models", "model/pipelines-*", ("CreateModel", "DescribeModel")),),
+    "Tuning": (
+        (
+            "TuningJobs",
+            "hyper-parameter-tuning-job/*",
+            (
+                "CreateHyperParameterTuningJob",
+                "DescribeHyperParameterTuningJob",
+                "ListTrainingJobsForHyperParameterTuningJob",
+                "StopHyperParameterTuningJob",
+            ),
+        ),
+    ),
+    "AutoML": (
+        (
+            "AutoMLJobs",
+            "automl-job/*",
+            (
+                "CreateAutoMLJob",
+                "CreateAutoMLJobV2",
+                "DescribeAutoMLJob",
+                "DescribeAutoMLJobV2",
+                "StopAutoMLJob",
+            ),
+        ),
+    ),
+    "EndpointConfig": (
+        (
+            "EndpointConfigs",
+            "endpoint-config/{EndpointConfigName}",
+            ("CreateEndpointConfig", "DescribeEndpointConfig"),
+        ),
+    ),
+    "Endpoint": (
+        ("Endpoints", "endpoint/{EndpointName}", ("CreateEndpoint", "DescribeEndpoint")),
+        ("EndpointsOfConfigs", "endpoint-config/{EndpointConfigName}", ("CreateEndpoint",)),
+    ),
+    "InferenceComponent": (
+        (
+            "InferenceComponents",
+            "inference-component/{InferenceComponentName}",
+            ("CreateInferenceComponent", "DescribeInferenceComponent"),
+        ),
+        ("ComponentsOfEndpoints", "endpoint/{EndpointName}", ("CreateInferenceComponent",)),
+    ),
+    "Lineage": (
+        ("Actions", "action/*", ("AddAssociation", "CreateAction")),
+        ("Artifacts", "artifact/*", ("AddAssociation", "CreateArtifact")),
+        ("Contexts", "context/*", ("AddAssociation", "CreateContext")),
+    ),
+}
+"""Step type → statements (name, resource, actions beside AddTags) for what it makes besides a
+:class:`trainyard.language.step_types.Job`; the resource may name members of its Arguments."""
+
+
+def statements(subject: Subject) -> Iterator[Statement | Gap]:
     """The policy of the pipeline's role.
 
     Raises:
-        DefinitionError: a step's type is not covered, or a reference leads nowhere.
+        ExpressionError: a reference leads nowhere.
     """
-    refuse_uncovered(subject)
+    yield from gaps(subject)
     types = {step.type for step in subject.values.steps}
     jobs = {job.api: job for type_ in types if (job := step_type(type_).job)}
     for api, job in sorted(jobs.items()):
@@ -47,21 +107,54 @@ def statements(subject: Subject) -> Iterator[Statement]:
             actions=("sagemaker:AddTags", *(f"sagemaker:{action}" for action in actions)),
             resources=(subject.arn("sagemaker", f"{job.resource}/pipelines-*"),),
         )
-    yield Statement(
-        sid="Models",
-        actions=("sagemaker:AddTags", "sagemaker:CreateModel", "sagemaker:DescribeModel"),
-        resources=(subject.arn("sagemaker", "model/pipelines-*"),) if "Model" in types else (),
-    )
+    yield from _made(subject)
     yield from _reserved(subject)
     yield from _registry(subject)
     yield Statement(
         sid="PassJobRoles",
         actions=("iam:PassRole",),
-        resources=subject.job_roles,
+        resources=job_roles(subject),
         conditions=SAGEMAKER,
     )
+    yield from _unknown_roles(subject)
     yield from _reads(subject)
     yield from _invocations(subject)
+
+
+def _made(subject: Subject) -> Iterator[Statement]:
+    """Tuning jobs, models, endpoints and whatever else is not a job of a single kind."""
+    for type_, several in MADE.items():
+        steps = [step for step in subject.values.steps if step.type == type_]
+        for sid, resource, actions in several:
+            named = (resource.format_map(_Names(subject, step)) for step in steps)
+            yield Statement(
+                sid=sid,
+                actions=("sagemaker:AddTags", *(f"sagemaker:{action}" for action in actions)),
+                resources=minimal(subject.arn("sagemaker", one) for one in named),
+            )
+
+
+class _Names(dict):
+    """The members of a step's Arguments as patterns."""
+
+    def __init__(self, subject: Subject, step: Step) -> None:
+        self._subject, self._step = subject, step
+
+    def __missing__(self, member: str) -> str:
+        where = f"step {self._step.name}: {member}"
+        return self._subject.values.text(self._step.arguments[member], where)
+
+
+def _unknown_roles(subject: Subject) -> Iterator[Gap]:
+    """Roles that are handed to jobs and that only a run knows."""
+    for step, request in all_requests(subject):
+        try:
+            if role_of(subject, step, request) is None and request.role is not None:
+                yield Gap(
+                    f"step {step.name}: a run decides which role its job has; pass it by hand"
+                )
+        except DefinitionError as error:
+            yield Gap(str(error))
 
 
 def _reserved(subject: Subject) -> Iterator[Statement]:
@@ -80,8 +173,9 @@ def _reserved(subject: Subject) -> Iterator[Statement]:
     )
 
 
-def _registry(subject: Subject) -> Iterator[Statement]:
-    groups = sorted(registered_groups(subject))
+def _registry(subject: Subject) -> Iterator[Statement | Gap]:
+    groups, unknown = registered_groups(subject)
+    yield from unknown
     yield Statement(
         sid="ModelPackageGroups",
         actions=("sagemaker:AddTags", "sagemaker:CreateModelPackageGroup"),
@@ -112,78 +206,97 @@ def _statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
     return {"StringEquals": {"sagemaker:ModelApprovalStatus": told}} if bound else {}
 
 
-def registered_groups(subject: Subject) -> set[str]:
-    """Names of the model package groups that the definition registers in.
-
-    Raises:
-        DefinitionError: a run decides the group, so no policy can name it.
-    """
-    groups = set()
+def registered_groups(subject: Subject) -> tuple[list[str], list[Gap]]:
+    """Names of the model package groups that the definition registers in, and what hides others."""
+    groups, unknown = set(), []
     for step in subject.values.steps:
-        if step.type == "RegisterModel":
-            where = f"step {step.name}: ModelPackageGroupName"
-            group = subject.values.text(step.arguments.get("ModelPackageGroupName", ""), where)
-            if not group or "*" in group:
-                raise DefinitionError(f"{where}: is {group!r}; a policy needs its name")
+        if step.type != "RegisterModel":
+            continue
+        where = f"step {step.name}: ModelPackageGroupName"
+        group = _text(subject, step.arguments.get("ModelPackageGroupName", ""), where)
+        if isinstance(group, Gap):
+            unknown.append(group)
+        elif not group or "*" in group:
+            unknown.append(Gap(f"{where}: is {group!r}; a policy needs its name"))
+        else:
             groups.add(group.rpartition("/")[2])  # a name, or the group's ARN
-    return groups
+    return sorted(groups), unknown
 
 
-def _reads(subject: Subject) -> Iterator[Statement]:
+def _text(subject: Subject, value: Any, where: str) -> str | Gap:
+    try:
+        return subject.values.text(value, where)
+    except DefinitionError as error:
+        return Gap(str(error))
+
+
+def _reads(subject: Subject) -> Iterator[Statement | Gap]:
     """Single objects: property files, and the models that are registered."""
-    uris = {*_json_files(subject), *_model_data(subject)}
-    objects = {split_uri(uri, "JsonGet") for uri in uris}
+    objects = set()
+    for where, uri in [*_json_files(subject), *_model_data(subject)]:
+        try:
+            if isinstance(uri, Gap):
+                yield uri
+            else:
+                objects.add(split_uri(uri, where))
+        except DefinitionError as error:
+            yield Gap(str(error))
     arns = minimal(subject.bucket_arn(bucket, key) for bucket, key in objects)
     yield Statement(sid="ReadResults", actions=("s3:GetObject",), resources=arns)
     keys = _output_keys(subject) if objects else set()
     yield from key_statements("DecryptResults", keys, ("kms:Decrypt",))
 
 
-def _json_files(subject: Subject) -> Iterator[str]:
+def _json_files(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
     """URIs of what every JsonGet reads."""
-    values = subject.values
     bodies = [found[JSON_GET] for found, _ in expressions(subject.document) if JSON_GET in found]
     for body in bodies:
         if "S3Uri" in body:
-            yield values.text(body["S3Uri"], "Std:JsonGet")
+            yield JSON_GET, _text(subject, body["S3Uri"], JSON_GET)
             continue
         file = parse_get(body["PropertyFile"][GET])
-        folder, name = property_file(values.step(file.name).document, file.path)
+        folder, name = property_file(subject.values.step(file.name).document, file.path)
         where = f"step {file.name}: property file {file.path}"
-        yield f"{values.text({GET: f'Steps.{file.name}.{folder}'}, where)}/{name}"
+        found = _text(subject, {GET: f"Steps.{file.name}.{folder}"}, where)
+        yield where, found if isinstance(found, Gap) else below(found, name)
 
 
-def _model_data(subject: Subject) -> Iterator[str]:
+def _model_data(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
     for step in subject.values.steps:
         containers = (step.arguments.get("InferenceSpecification") or {}).get("Containers", ())
         for container in containers if step.type == "RegisterModel" else ():
             where = f"step {step.name}: model"
             if "ModelDataUrl" in container:
-                yield subject.values.text(container["ModelDataUrl"], where)
+                yield where, _text(subject, container["ModelDataUrl"], where)
             if source := container.get("ModelDataSource", {}).get("S3DataSource"):
-                prefix = source["S3DataType"] == "S3Prefix"
-                yield subject.values.text(source["S3Uri"], where) + ("*" if prefix else "")
+                uri = _text(subject, source["S3Uri"], where)
+                prefix = source["S3DataType"] == "S3Prefix" and not isinstance(uri, Gap)
+                yield where, f"{uri}*" if prefix else uri
 
 
 def _output_keys(subject: Subject) -> set[str]:
     """The KMS keys that the jobs' outputs are encrypted with."""
     keys = set()
-    for step in subject.values.steps:
+    for step, request in all_requests(subject):
         for config in ("ProcessingOutputConfig", "OutputDataConfig"):
-            if key := (step.arguments.get(config) or {}).get("KmsKeyId"):
+            if key := (request.arguments.get(config) or {}).get("KmsKeyId"):
                 keys.add(key_arn(subject, subject.values.text(key, f"step {step.name}: KmsKeyId")))
     return keys
 
 
-def _invocations(subject: Subject) -> Iterator[Statement]:
+def _invocations(subject: Subject) -> Iterator[Statement | Gap]:
     functions, queues = set(), set()
     for step in subject.values.steps:
-        collector = Collector(subject, step, Needs())
-        if step.type == "Lambda":
-            functions.add(collector.text(step.document.get("FunctionArn", ""), "FunctionArn"))
-        if step.type == "Callback":
-            url = collector.text(step.document.get("SqsQueueUrl", ""), "SqsQueueUrl")
-            account, _, name = url.removeprefix("https://").partition("/")[2].partition("/")
+        if step.type not in ("Lambda", "Callback"):
+            continue
+        field = "FunctionArn" if step.type == "Lambda" else "SqsQueueUrl"
+        found = _text(subject, step.document.get(field, ""), f"step {step.name}: {field}")
+        if isinstance(found, Gap):
+            yield found
+        elif step.type == "Lambda":
+            functions.add(found)
+        else:
+            account, _, name = found.removeprefix("https://").partition("/")[2].partition("/")
             queues.add(subject.arn("sqs", name, account=account))
     yield Statement(
         sid="Functions", actions=("lambda:InvokeFunction",), resources=tuple(sorted(functions))

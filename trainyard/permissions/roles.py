@@ -7,8 +7,9 @@ from typing import Any
 from trainyard.common.errors import DefinitionError
 from trainyard.language.expressions import ExpressionError
 from trainyard.permissions import jobs, pipeline
+from trainyard.permissions.requests import all_requests, job_roles
 from trainyard.permissions.resources import service_role
-from trainyard.permissions.statements import Statement, policy
+from trainyard.permissions.statements import Gap, Statement, policy
 from trainyard.permissions.subject import Subject, role_parts
 from trainyard.permissions.table import role, role_named
 
@@ -17,38 +18,54 @@ def derive(subject: Subject, name: str, job_role: str | None = None) -> dict[str
     """The policy document of one role; ``job_role`` chooses among several that jobs assume.
 
     Raises:
-        DefinitionError: there is no such role, a step's type is not covered, or the document is no
-            definition.
+        DefinitionError: there is no such role, or the document is not a definition.
     """
+    return policy(_statements(subject, name, job_role))
+
+
+def missing(subject: Subject, name: str, job_role: str | None = None) -> list[str]:
+    """What the role needs beside :func:`derive`'s policy and no definition tells, step by step.
+
+    Raises:
+        DefinitionError: as :func:`derive`.
+    """
+    found = _statements(subject, name, job_role)
+    return list(dict.fromkeys(gap.says for gap in found if isinstance(gap, Gap)))
+
+
+def _statements(subject: Subject, name: str, job_role: str | None) -> list[Statement | Gap]:
     found = role_named(name)
     try:
-        return policy(found.statements(replace(subject, job_role=job_role)))
+        return list(found.statements(replace(subject, job_role=job_role)))
     except ExpressionError as error:
         raise DefinitionError(f"pipeline {subject.name}: {error}") from None
     # Anyone's JSON may come here, and whether it is a definition, validation says field by field.
     except (AttributeError, KeyError, TypeError) as error:
         raise DefinitionError(
-            f"pipeline {subject.name}: is no pipeline definition ({error!r}): trainyard validate "
-            "says what is wrong with it"
+            f"pipeline {subject.name}: is not a pipeline definition ({error!r}): trainyard "
+            "validate says what is wrong with it"
         ) from error
 
 
 def _job_role(subject: Subject, derived: dict[str, Any]) -> dict[str, Any]:
-    kinds = ("processing-job", "training-job")
-    sources = [subject.arn("sagemaker", f"{kind}/*") for kind in kinds]
-    name = role_parts(subject.job_roles[0])[2]
+    types = {step.type for step, _ in all_requests(subject)}
+    # Models, endpoints and tuning jobs assume it under ARNs of their own.
+    plain = types <= {"Processing", "Training", "QualityCheck", "ClarifyCheck"}
+    kinds = ("processing-job/*", "training-job/*") if plain else ("*",)
+    sources = [subject.arn("sagemaker", kind) for kind in kinds]
+    name = role_parts(job_roles(subject)[0])[2]
     return service_role(name, "sagemaker", sources, derived, "Runs the jobs")
 
 
 @role("job", logical="JobRole", place=1, resource=_job_role)
-def job_statements(subject: Subject) -> Iterator[Statement]:
+def job_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """What the jobs do."""
-    if subject.job_role is None and len(subject.job_roles) > 1:
+    known = job_roles(subject)
+    if subject.job_role is None and len(known) > 1:
         raise DefinitionError(
-            f"the jobs assume {len(subject.job_roles)} roles: choose one with --job-role: "
-            f"{', '.join(subject.job_roles)}"
+            f"the jobs assume {len(known)} roles: choose one with --job-role: {', '.join(known)}"
         )
-    first = next(iter(subject.job_roles), subject.role)
+    first = next(iter(known), subject.role)
     return jobs.statements(subject, subject.job_role or first)
 
 

@@ -53,9 +53,20 @@ class Statement:
         }
 
 
-def policy(statements: Iterable[Statement]) -> dict:
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What a role needs besides, and no definition tells: it names the step, the field, the reason.
+
+    A policy with a gap is to be completed by hand.
+    """
+
+    says: str
+
+
+def policy(statements: Iterable[Statement | Gap]) -> dict:
     """A policy document of those statements that allow something."""
-    allowing = [s.as_json() for s in statements if s.resources]
+    given = (s for s in statements if isinstance(s, Statement))
+    allowing = [s.as_json() for s in given if s.resources]
     return {"Version": "2012-10-17", "Statement": allowing}
 
 

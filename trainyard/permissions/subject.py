@@ -10,11 +10,14 @@ from typing import Any
 
 from trainyard.common.errors import DefinitionError
 from trainyard.definitions import read_definition
-from trainyard.language.step_types import step_type
 from trainyard.permissions.values import Values
 from trainyard.validate import refuse_errors
 
 _ROLE = re.compile(r"arn:(aws[a-z-]*):iam::(\d{12}):role/(.+)")
+_ROLE_IN_TEXT = re.compile(r'"(arn:aws[a-z-]*:iam::\d{12}:role/[^"]+)"')
+_REGION_IN_TEXT = re.compile(
+    r"(?:\d{12}\.dkr\.ecr(?:-fips)?\.|arn:aws[a-z-]*:[a-z]+:)([a-z]{2}(?:-[a-z]+)+-\d)(?=[.:])"
+)
 
 
 @dataclass(frozen=True)
@@ -62,23 +65,12 @@ class Subject:
         """ARN of a bucket, or of the objects in it whose keys match ``key``."""
         return f"arn:{self.partition}:s3:::{bucket}" + ("" if key is None else f"/{key}")
 
-    @cached_property
-    def job_roles(self) -> tuple[str, ...]:
-        """ARNs of the roles that the steps hand to jobs; the pipeline's where a step names none."""
-        roles = set()
-        for step in self.values.steps:
-            if field := step_type(step.type).role:
-                given = step.arguments.get(field)
-                where = f"step {step.name}: {field}"
-                roles.add(self.values.text(given, where) if given else self.role)
-        return tuple(sorted(roles))
-
 
 def role_parts(role: str) -> tuple[str, str, str]:
     """Partition, account and name of a role.
 
     Raises:
-        DefinitionError: it is no role's ARN.
+        DefinitionError: it is not a role's ARN.
     """
     match = _ROLE.fullmatch(role)
     if not match:
@@ -100,18 +92,37 @@ def from_definition(
     return Subject(name=name, region=region, role=role, document=json.loads(body), root=root)
 
 
-def from_file(path: Path, *, name: str, region: str, role: str, root: str | None = None) -> Subject:
-    """A definition's file; it does not say its name, region and role, so the caller does.
+def from_file(
+    path: Path,
+    *,
+    name: str,
+    region: str,
+    role: str,
+    root: str | None = None,
+    asked: str | None = None,
+) -> Subject:
+    """A definition's file; what it does not say of its name, region and role, the caller does.
+
+    The policies of jobs and pipeline (``asked``) need no name but where the definition uses it, and
+    of the pipeline's role the account, which the roles of the steps tell, too. Images and ARNs tell
+    the region, where they agree.
 
     Raises:
-        DefinitionError: the file cannot be read or is not valid, or the caller does not say them.
+        DefinitionError: the file cannot be read or is not valid, or a value is not to be had.
     """
-    if not (name and region and role):
+    body, source = read_definition(path), str(path)
+    if asked in ("job", "pipeline"):
+        role = role or next(iter(sorted(set(_ROLE_IN_TEXT.findall(body)))), "")
+        regions = set(_REGION_IN_TEXT.findall(body))
+        region = region or (regions.pop() if len(regions) == 1 else "")
+        named = {"--region": region, "--pipeline-role": role}
+    else:
+        named = {"--name": name, "--region": region, "--pipeline-role": role}
+    if lacking := [option for option, value in named.items() if not value]:
+        *most, last = lacking
+        listed = f"{', '.join(most)} and {last}" if most else last
         raise DefinitionError(
-            f"{path}: a definition does not say its pipeline's name, region and role; give "
-            "--name, --region and --pipeline-role"
+            f"{path}: the definition does not say whose it is and where; give {listed}, such as "
+            "--name demo --region us-east-1 --pipeline-role arn:aws:iam::111122223333:role/demo"
         )
-    source = str(path)
-    return from_definition(
-        read_definition(path), source, name=name, region=region, role=role, root=root
-    )
+    return from_definition(body, source, name=name, region=region, role=role, root=root)

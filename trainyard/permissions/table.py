@@ -6,7 +6,7 @@ from typing import Any
 
 from trainyard.common.errors import DefinitionError
 from trainyard.common.nearest import nearest
-from trainyard.permissions.statements import Statement
+from trainyard.permissions.statements import Gap, Statement
 from trainyard.permissions.subject import Subject
 
 
@@ -24,7 +24,7 @@ class Role:
     resource: Callable[[Subject, dict[str, Any]], dict[str, Any]]
     """CloudFormation's resource of a pipeline and the policy that was derived."""
 
-    statements: Callable[[Subject], Iterator[Statement]]
+    statements: Callable[[Subject], Iterator[Statement | Gap]]
 
 
 _ROLES: dict[str, Role] = {}
@@ -33,7 +33,7 @@ _ROLES: dict[str, Role] = {}
 def role(name: str, **fields: Any) -> Callable[[Callable], Callable]:
     """Register the role whose statements the function yields; ``fields`` are :class:`Role`'s."""
 
-    def register(statements: Callable[[Subject], Iterator[Statement]]) -> Callable:
+    def register(statements: Callable[[Subject], Iterator[Statement | Gap]]) -> Callable:
         if name in _ROLES:
             raise ValueError(f"{statements.__module__}: there is a role {name} already")
         _ROLES[name] = Role(name=name, statements=statements, **fields)
@@ -55,5 +55,5 @@ def role_named(name: str) -> Role:
     """
     if name not in _ROLES:
         known = [each.name for each in roles()]
-        raise DefinitionError(f"--role {name}: is no role; {nearest(name, known)}")
+        raise DefinitionError(f"--role {name}: is not a role; {nearest(name, known)}")
     return _ROLES[name]

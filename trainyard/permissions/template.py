@@ -7,27 +7,34 @@ from typing import Any
 import yaml
 
 from trainyard.common.errors import DefinitionError
+from trainyard.permissions.requests import job_roles
 from trainyard.permissions.subject import Subject
 from trainyard.permissions.table import roles
 from trainyard.yaml_text import BoundedLoader, load_yaml
 
 
-def template(subject: Subject, policies: Mapping[str, dict]) -> dict[str, Any]:
+def template(
+    subject: Subject, policies: Mapping[str, dict], gaps: Mapping[str, list[str]] | None = None
+) -> dict[str, Any]:
     """A CloudFormation template with the roles; account and region are where it is deployed.
+
+    ``gaps``: role → what its policy lacks and no definition tells; they stand in its Metadata.
 
     Raises:
         DefinitionError: the pipeline and its jobs share one role, or the jobs have several.
     """
-    if len(subject.job_roles) != 1 or subject.role in subject.job_roles:
+    known = job_roles(subject)
+    if len(known) != 1 or subject.role in known:
         raise DefinitionError(
             f"pipeline {subject.name}: its role is {subject.role}, its jobs' "
-            f"{', '.join(subject.job_roles) or 'none'}; the template gives each a role of its own: "
+            f"{', '.join(known) or 'none'}; the template gives each a role of its own: "
             "name another in the jobs; in a recipe, set aws.job_role to another one than aws.role"
         )
     substitute, names = _Substitution(subject), [each.logical for each in roles()]
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": f"Least-privilege roles of the SageMaker pipeline {subject.name}",
+        **({"Metadata": {"Gaps": dict(gaps)}} if gaps else {}),
         "Parameters": substitute.parameters(),
         "Resources": substitute.apply(
             {each.logical: each.resource(subject, policies[each.name]) for each in roles()}
@@ -128,7 +135,7 @@ def read(text: str, source: str) -> dict[str, Any]:
     try:
         document = load_yaml(text, _Loader)
     except yaml.YAMLError as error:
-        raise DefinitionError(f"{source}: is no YAML or JSON: {error}") from None
+        raise DefinitionError(f"{source}: is neither YAML nor JSON: {error}") from None
     if not isinstance(document, dict):
         raise DefinitionError(f"{source}: expected a policy or a template, not {document!r:.60}")
     return document

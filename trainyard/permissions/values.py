@@ -52,32 +52,47 @@ class Values(Start):
         return self._parameters[name]
 
     def variable(self, name: str) -> Any:
-        return self.name if name == "PipelineName" else super().variable(name)
+        return self.name if name == "PipelineName" and self.name else super().variable(name)
 
     def property(self, step: str, path: str) -> Any:
-        """A property is what the step was asked for; the model's place the service makes of it."""
+        """What the step was asked for, or what the service makes of it; else a run decides."""
         arguments = self.step(step).arguments
         if path == "ModelArtifacts.S3ModelArtifacts":
             folder = evaluate(lookup(arguments, "OutputDataConfig.S3OutputPath", step), self)
             kind = lookup(arguments, "OutputDataConfig", step).get("CompressionType")
             name = "model/" if kind == "NONE" else "model.tar.gz"
-            return join([folder, "/", super().property(step, path), f"/output/{name}"])
-        told_by_run = path.startswith("OutputParameters[")  # of a Lambda, or whoever calls back
-        if told_by_run or path.rpartition(".")[2].endswith(("Name", "Arn")):
+            return below(folder, super().property(step, path), f"/output/{name}")
+        if path.startswith("CalculatedBaseline"):
+            uri = lookup(arguments, "ProcessingOutputConfig.Outputs[0].S3Output.S3Uri", step)
+            return below(evaluate(uri, self), super().property(step, path))
+        if path.rpartition(".")[2].endswith(("Name", "Arn")):
             return super().property(step, path)
-        return evaluate(lookup(arguments, path, f"step {step}"), self)
+        try:
+            asked = lookup(arguments, path, f"step {step}")
+        except ExpressionError:  # OutputParameters, and whatever else its answer alone has
+            return super().property(step, path)
+        return evaluate(asked, self)
+
+
+def below(folder: Any, *names: Any) -> Any:
+    """What lies below ``folder``, which ends with one slash or with none: the service puts one
+    slash between."""
+    parts = list((folder.parts or (folder,)) if isinstance(folder, Unknown) else (folder,))
+    if isinstance(parts[-1], str):
+        parts[-1] = parts[-1].removesuffix("/")
+    return join([*parts, "/", *names])
 
 
 def split_uri(uri: str, where: str) -> tuple[str, str]:
     """``s3://bucket/key`` as a bucket and a pattern of the key.
 
     Raises:
-        DefinitionError: it is no S3 URI, or a run chooses the bucket.
+        DefinitionError: it is not an S3 URI, or a run chooses the bucket.
     """
     match = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]+[a-z0-9])(?:/(.*))?", uri)
     if not match:
         raise DefinitionError(
-            f"{where}: {uri!r} is no s3://bucket/key with a fixed bucket, so no policy can name it"
+            f"{where}: {uri!r} is not s3://bucket/key with a fixed bucket, so no policy can name it"
         )
     return match[1], match[2] or ""
 

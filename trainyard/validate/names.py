@@ -1,13 +1,17 @@
 """What own Arguments name or list: Cleanup's steps, Lineage's entities, ForEach's items."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
+from trainyard.language.document import Document
 from trainyard.language.expressions import is_expression
 from trainyard.language.steps import Step
+from trainyard.validate.expressions import ANY, typed
 from trainyard.validate.findings import Finding
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
 
+ITEMS = (ANY, "string", "list")
 MOST_ITEMS = 100  # MAX_LITERAL_ITERABLE_ITEMS of SDK 3.27
 NOT_IN_A_LOOP = ["Condition", "Fail", "ForEach"]
 KINDS = {
@@ -18,7 +22,7 @@ KINDS = {
 """Type of a lineage entity → the list that creates it, and the member with its name."""
 
 
-def findings(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
+def findings(step: Step, steps: dict[str, Step], document: Document) -> Iterator[Finding]:
     """Names in ``step`` that stand for nothing."""
     place = Place(step.name, step.path).at("Arguments")
     if step.type == "Cleanup":
@@ -26,7 +30,7 @@ def findings(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
     elif step.type == "Lineage":
         yield from _lineage(step, place)
     elif step.type == "ForEach":
-        yield from _loop(step, place)
+        yield from _loop(step, steps, place, document)
 
 
 def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Finding]:
@@ -57,14 +61,21 @@ def _cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Findi
             )
 
 
-def _loop(step: Step, place: Place) -> Iterator[Finding]:
+def _loop(
+    step: Step, steps: dict[str, Step], place: Place, document: Document
+) -> Iterator[Finding]:
     """Items are a list of scalars, or what becomes one; the selector compares a body's output."""
     items = step.arguments.get("IterableItems")
-    fits = is_expression(items) or (isinstance(items, list) and 1 <= len(items) <= MOST_ITEMS)
-    if items is not None and not fits:
+    found = (
+        typed(items, document, steps) if isinstance(items, dict) and is_expression(items) else None
+    )
+    fits = found.type in ITEMS if found else _several(items)
+    lists = all(_several(_read(text)) for text in (found.values if found else ()))
+    if items is not None and not (fits and lists):
+        said = f"{brief(items)}{f' of type {found.type}' if found else ''}"
         yield place.at("IterableItems").error(
             "loop-items",
-            f"{brief(items)}: expected an expression, or a list of 1 to {MOST_ITEMS} items",
+            f"{said}: expected a String with a JSON list, or a list, of 1 to {MOST_ITEMS} items",
             why=f"{REFUSED}: there is nothing to go through",
             fix="refer to a String parameter with a JSON list, or write the items",
             source="SDK 3.27: ForEachStep._validate_iterable_items",
@@ -89,6 +100,18 @@ def _loop(step: Step, place: Place) -> Iterator[Finding]:
             fix='write {"Get": "IterationOutput.<body step>.<property>"}',
             source="SDK 3.27: ForEachSelector",
         )
+
+
+def _several(items: Any) -> bool:
+    return isinstance(items, list) and 1 <= len(items) <= MOST_ITEMS
+
+
+def _read(text: Any) -> Any:
+    """What the JSON text stands for; None where it is not JSON."""
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
 
 
 def _compares(field: dict) -> bool:

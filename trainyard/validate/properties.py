@@ -1,8 +1,11 @@
 """What a step offers to the others: ``Steps.X.…`` in the shape of the matching Describe answer."""
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+from trainyard.language.expressions import ExpressionError, split_path
 from trainyard.language.step_types import STEP_TYPES, step_type
 from trainyard.language.step_types.form import structure
 from trainyard.language.steps import Step
@@ -42,6 +45,18 @@ def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape |
         shape = _child(shape, token, tokens[:depth], step)
         declared = _declared(declared, token, step)
     return shape
+
+
+def in_brackets(step: Step, path: str, steps: dict[str, Step]) -> str:
+    """The first name in ``path`` that follows a dot where brackets are wanted, as in a list or a
+    map; empty where there is none."""
+    for dot in re.finditer(r"\.(\w[\w-]*)", path):
+        with suppress(ExpressionError, PropertyError):  # within quotes; a part that names nothing
+            before = split_path(path[: dot.start()])
+            holder = find(step, before, steps)
+            if holder and (holder.type in ("list", "map") or before[-1] == "OutputParameters"):
+                return dot[1]
+    return ""
 
 
 def _iteration(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
@@ -108,6 +123,10 @@ def _child(shape: Shape, token: str | int, before: list, step: Step) -> Shape:
         raise PropertyError(problem, suggestion(token, list(shape.members)))
     if shape.type == "map" and isinstance(token, str):
         return shape.value()
+    most = shape.body.get("max")
+    if shape.type == "list" and isinstance(token, int) and most is not None and token >= most:
+        problem = f"{where} has at most {most} items, there is no [{token}]"
+        raise PropertyError(problem, f"use an index below {most}")
     if shape.type == "list":
         return shape.item()
     problem = f"{where} is a {shape.type}: {token!r} cannot be taken out of it"

@@ -22,7 +22,7 @@ from trainyard.validate.expressions import everywhere
 from trainyard.validate.findings import Finding
 from trainyard.validate.functions import PASSING, join, json_get
 from trainyard.validate.location import REFUSED, Place, brief, suggestion
-from trainyard.validate.properties import PropertyError, find
+from trainyard.validate.properties import PropertyError, find, in_brackets
 from trainyard.validate.reach import missing, reachable
 
 
@@ -33,7 +33,7 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
         yield from _expression(expression, place, step, document, steps, used)
     for step in document.steps:
         yield from property_files.findings(step)
-        yield from names.findings(step, steps)
+        yield from names.findings(step, steps, document)
     yield from _unused(document, used)
 
 
@@ -110,6 +110,14 @@ def _step_reference(
 def _property(target: Step, path: str, place: Place, steps: dict[str, Step]) -> Iterator[Finding]:
     try:
         find(target, split_path(path), steps)
+        if dotted := in_brackets(target, path, steps):
+            yield place.error(
+                "property",
+                f"{brief(path)}: {dotted!r} is a name in a list or a map, and follows a dot",
+                why="CreatePipeline refuses the definition, or the step fails when it starts",
+                fix=f"write ['{dotted}'] in place of .{dotted}",
+                source=f"SDK 3.27: PropertiesList, PropertiesMap; {PASSING}",
+            )
     except PropertyError as error:
         yield place.error(
             "property",

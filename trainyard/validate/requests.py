@@ -20,8 +20,6 @@ from trainyard.validate.shapes import Shape, service_shapes
 PIPELINE = structure(
     PipelineExperimentConfig={
         **structure(
-            "ExperimentName",
-            "TrialName",
             ExperimentName={"shape": "ExperimentEntityName"},
             TrialName={"shape": "ExperimentEntityName"},
         ),
@@ -29,7 +27,8 @@ PIPELINE = structure(
     },
     MlflowConfig=ANYTHING,
 )
-"""The pipeline's own configuration, beside its steps."""
+"""The pipeline's own configuration, beside its steps. The service names an experiment by the
+pipeline and a trial by the execution where the definition does not."""
 UNIQUE = {
     "ChannelName": "Training input channels become folders of these names",
     "InputName": "processing inputs are told apart by their names",
@@ -38,6 +37,7 @@ UNIQUE = {
     "ActionName": "lineage actions are told apart by their names",
     "ArtifactName": "lineage artifacts of one step are told apart by their names",
     "ContextName": "lineage contexts are told apart by their names",
+    "InstanceGroupName": "groups of instances are told apart by their names",
     "VariantName": "production variants are told apart by their names",
 }
 """Member of a list's items that must differ → why."""
@@ -216,7 +216,16 @@ def _cache(step: Step, place: Place) -> Iterator[Finding]:
         )
     elif isinstance(expires, str):
         try:
-            duration(expires)
+            if duration(expires) == 0 or not expires.upper().startswith("P"):
+                yield place.at("ExpireAfter").warning(
+                    "cache-duration",
+                    f"{expires!r} is no time at all"
+                    if duration(expires) == 0
+                    else f"{expires!r} lacks the P of an ISO 8601 duration",
+                    why="the cache never hits, or the service may refuse the definition",
+                    fix="write days as P30D, hours as PT12H",
+                    source="AWS's JSON schema of definitions: CacheConfig.ExpireAfter",
+                )
         except ValueError as error:
             yield place.at("ExpireAfter").error(
                 "cache-duration",

@@ -30,10 +30,11 @@ def test_a_files_policies_need_no_aws(run_python, tmp_path: Path, body: str):
               if "iam:PassRole" in s["Action"]]  # fmt: skip
     assert passed == [[JOB_ROLE]]
     for options, said in (
-        (("--role", "job"), "give --name, --region and --pipeline-role"),
+        ((), "give --name, --region and --pipeline-role"),
+        (("--role", "events"), "give --name, --region and --pipeline-role"),
         (("--pipeline", "demo"), "give either a definition's JSON file or --pipeline NAME"),
         (names, "give --role job|pipeline|events, or --template"),
-        ((*names, "--role", "jobs"), "--role jobs: is no role; nearest valid name: job"),
+        ((*names, "--role", "jobs"), "--role jobs: is not a role; nearest valid name: job"),
     ):
         done = run_python(*verb, *options)
         assert done.returncode == 1 and said in done.stderr, done.stderr
@@ -56,3 +57,43 @@ def test_what_a_pipeline_in_aws_needs_is_printed_and_compared(run_python, tmp_pa
         file.write_text(printed.stdout)
         same = run_python(*verb, "--check", str(file), env=aws.endpoint.env)
         assert "exactly what is needed (job, pipeline, events)" in same.stdout
+
+
+def test_a_definition_that_says_its_region_and_roles_needs_no_further_option(run_python):
+    """As the README prints it."""
+    file = "tests/trainyard/validate/definitions/training.json"
+    done = run_python("-m", "trainyard", "permissions", file, "--role", "job")
+    assert done.returncode == 0, done.stderr
+    repositories = [r for s in json.loads(done.stdout)["Statement"]
+                    for r in s["Resource"] if r.startswith("arn:aws:ecr")]  # fmt: skip
+    assert repositories == ["arn:aws:ecr:us-east-1:763104351884:repository/pytorch-training"]
+    assert ":us-east-1:111122223333:log-group:" in done.stdout
+
+
+def test_gaps_are_named_and_told_by_the_exit_status(run_python, tmp_path: Path, body: str):
+    document = json.loads(body)
+    cleanup = {"Resources": {"S3": [{"StepName": "P"}]}}
+    clean = {"Name": "Clean", "Type": "Cleanup", "Arguments": cleanup, "DependsOn": ["P"]}
+    document["Steps"].append(clean)
+    file, given = tmp_path / "definition.json", tmp_path / "given.json"
+    file.write_text(json.dumps(document))
+    names = ("--name", "demo", "--region", "eu-west-1", "--pipeline-role", ROLE)
+    verb = ("-m", "trainyard", "permissions", str(file), *names)
+    printed = run_python(*verb, "--role", "pipeline")
+    said = "step Clean: permissions of its type Cleanup are not derived"
+    assert printed.returncode == 2 and f"gap in pipeline: {said}" in printed.stderr
+    made = run_python(*verb, "--template")
+    assert made.returncode == 2
+    gaps = yaml.safe_load(made.stdout)["Metadata"]["Gaps"]
+    assert sorted(gaps) == ["job", "pipeline"] and gaps["job"][0].startswith(said)
+
+    policy = json.loads(printed.stdout)
+    deletes = {"Effect": "Allow", "Action": "s3:DeleteObject", "Resource": "arn:aws:s3:::bkt/out/*"}
+    for statements, status, told in (
+        (policy["Statement"], 2, "what can be derived (pipeline)"),
+        ([*policy["Statement"], deletes], 2, "excess statement"),
+        (policy["Statement"][1:], 1, "shortage"),
+    ):
+        given.write_text(json.dumps(policy | {"Statement": statements}))
+        checked = run_python(*verb, "--role", "pipeline", "--check", str(given))
+        assert checked.returncode == status and told in checked.stdout, checked.stdout

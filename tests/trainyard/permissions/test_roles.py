@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,10 @@ from tests.trainyard.permissions import reference
 from tests.trainyard.permissions.conftest import RECIPES
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.check import compare
-from trainyard.permissions.roles import derive
+from trainyard.permissions.requests import NOT_DERIVED, job_roles
+from trainyard.permissions.roles import derive, missing
 from trainyard.permissions.statements import FORCED, forced_wildcards
-from trainyard.permissions.subject import Subject
+from trainyard.permissions.subject import Subject, from_file
 from trainyard.permissions.table import roles
 
 # where a wildcard may stand in an ARN, because the service or the run makes the name
@@ -231,6 +233,18 @@ ACCOUNT = "arn:aws:iam::123456789012:role"
 IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/trainer@sha256:" + "0" * 64
 
 
+TRANSFORM = {
+    "ModelName": "theirs",
+    "TransformInput": {"DataSource": {"S3DataSource": {"S3Uri": "s3://bkt/in"}}},
+    "TransformOutput": {"S3OutputPath": "s3://bkt/scores"},
+    "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+}
+
+
+def reads(uri) -> dict:
+    return {"ProcessingInputs": [{"InputName": "i", "S3Input": {"S3Uri": uri}}]}
+
+
 def subject_of(steps: list[dict], **more) -> Subject:
     return Subject(
         name="demo",
@@ -315,12 +329,18 @@ def test_a_training_plan_is_used_with_its_machines():
     assert [one["Resource"] for one in allowed()] == [[machines, plan]]
 
 
+def gap_of(steps: list[dict], **more) -> list[str]:
+    """What the policies of pipeline and jobs lack; what of them can be derived is derived."""
+    mine = subject_of(steps, **more)
+    return [gap for role in ("pipeline", "job") for gap in missing(mine, role)]
+
+
 @pytest.mark.parametrize(
     ("steps", "more", "told"),
     [
         (
-            [{"Name": "T", "Type": "Tuning", "Arguments": {}}], {},
-            r"step T: permissions of a Tuning step are not derived; there are Callback, Condition",
+            [{"Name": "T", "Type": "Job", "Arguments": {}}], {},
+            r"step T: permissions of its type Job are not derived: what it touches depends on its",
         ),
         (
             [process_step("P", "true", outputs={"o": {"Get": "Parameters.Where"}})],
@@ -329,17 +349,22 @@ def test_a_training_plan_is_used_with_its_machines():
         ),
         (
             [process_step("P", "true", outputs={"o": {"Get": "Execution.StartDateTime"}})], {},
-            r"step P: Outputs\[o\]: '\*' is no s3://bucket/key with a fixed bucket",
+            r"step P: Outputs\[o\]: '\*' is not s3://bucket/key with a fixed bucket",
         ),
         (
             [{"Name": "L", "Type": "Lambda", "FunctionArn": "arn:x", "Arguments": {}},
              process_step("P", "true", outputs={"o": {"Get": "Steps.L.OutputParameters['to']"}})],
             {},
-            r"step P: Outputs\[o\]: '\*' is no s3://bucket/key with a fixed bucket",
+            r"step P: Outputs\[o\]: '\*' is not s3://bucket/key with a fixed bucket",
         ),
         (
             [process_step("P", "true", arguments={"AppSpecification": {"ImageUri": "ubuntu"}})], {},
-            r"step P: AppSpecification.ImageUri: 'ubuntu' is no image in Amazon ECR",
+            r"step P: AppSpecification.ImageUri: 'ubuntu' is not an image in Amazon ECR",
+        ),
+        (
+            [process_step("P", "true", arguments={"RoleArn": {"Get": "Execution.StartDateTime"}})],
+            {},
+            r"step P: a run decides which role its job has; pass it by hand",
         ),
         (
             [{"Name": "R", "Type": "RegisterModel", "Arguments": {
@@ -347,20 +372,134 @@ def test_a_training_plan_is_used_with_its_machines():
             r"step R: ModelPackageGroupName: is '\*'; a policy needs its name",
         ),
         (
-            [{"Name": "P", "Type": "Processing", "Arguments": {}}], {},
-            r"is no pipeline definition \(KeyError\('AppSpecification'\)\)",
+            [{"Name": "T", "Type": "Transform", "Arguments": TRANSFORM}], {},
+            r"step T: its work is done with the role of the model theirs, which no step makes; it "
+            r"reads s3://bkt/in, s3://bkt/in/\* and writes s3://bkt/scores/\*",
         ),
-        ([], {"MlflowConfig": {"x": 1}}, r"MlflowConfig: permissions .* are not derived"),
+        ([], {"MlflowConfig": {"x": 1}}, r"MlflowConfig: what MLflow needs .* is not derived"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_derived_is_a_gap_that_names_the_step(steps, more, told):
+    gaps = gap_of([*steps, process_step("Other", "true", outputs={"o": "s3://bkt/other"})], **more)
+    assert any(re.search(told, gap) for gap in gaps), gaps
+    job = {s["Sid"]: s["Resource"] for s in derive(subject_of(
+        [*steps, process_step("Other", "true", outputs={"o": "s3://bkt/other"})], **more
+    ), "job", f"{ACCOUNT}/pipeline")["Statement"]}  # fmt: skip
+    assert "arn:aws:s3:::bkt/other/*" in job["Write"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
         (
-            [condition_step("C", [], [], []) | {"Arguments": json_get("No", "F", "x")}], {},
+            [{"Name": "P", "Type": "Processing", "Arguments": {}}],
+            r"is not a pipeline definition \(KeyError\('AppSpecification'\)\)",
+        ),
+        (
+            [condition_step("C", [], [], []) | {"Arguments": json_get("No", "F", "x")}],
             r"pipeline demo: there is no step 'No'",
         ),
     ],
-)  # fmt: skip
-def test_what_cannot_be_derived_is_an_error_that_names_the_step(steps, more, told):
+)
+def test_what_is_not_a_definition_is_an_error_that_names_the_step(steps, told):
     with pytest.raises(DefinitionError, match=told):
         for role in ("pipeline", "job"):
-            derive(subject_of(steps, **more), role)
+            derive(subject_of(steps), role)
+
+
+DEFINITIONS = sorted(Path("tests/trainyard/validate/definitions").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
+def test_every_definition_of_the_sdk_has_policies_of_real_actions(path: Path):
+    """Whatever its step types are; what cannot be derived is a gap and refuses nothing else."""
+    mine = from_file(path, name="demo", region="us-east-1", role=f"{ACCOUNT}/pipe")
+    asked = [("pipeline", None), *(("job", role) for role in job_roles(mine))]
+    types = {step.type for step in mine.values.steps}
+    for role, job_role in asked:
+        for statement in derive(mine, role, job_role)["Statement"]:
+            for action in statement["Action"]:
+                for resource in statement["Resource"]:
+                    assert resource == "*" or reference.fits(action, resource), (action, resource)
+        assert bool(types & set(NOT_DERIVED)) <= bool(missing(mine, role, job_role))
+
+
+def test_a_folder_with_a_slash_at_its_end_is_read_where_the_job_writes():
+    """SDK 2's default is s3://bucket/: a job writes bucket/JOB/output, and never bucket//JOB."""
+    for end in ("", "/"):
+        train = {"Name": "Train", "Type": "Training", "Arguments": training("true")}
+        train["Arguments"]["OutputDataConfig"]["S3OutputPath"] = f"s3://bkt/p{end}"
+        artifact = {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"}
+        container = {"Image": IMAGE, "ModelDataUrl": artifact}
+        package = {
+            "ModelPackageGroupName": "g",
+            "InferenceSpecification": {"Containers": [container]},
+        }
+        files = [{"PropertyFileName": "F", "OutputName": "o", "FilePath": "f.json"}]
+        mine = subject_of(
+            [
+                train,
+                {"Name": "R", "Type": "RegisterModel", "Arguments": package},
+                process_step("Next", "true", arguments=reads(artifact)),
+                process_step("E", "true", outputs={"o": f"s3://bkt/e{end}"}, PropertyFiles=files),
+                condition_step("If", [{"Type": "Equals", "RightValue": 1,
+                                       "LeftValue": json_get("E", "F", "x")}], [], []),
+            ]
+        )  # fmt: skip
+        found = {r for role in ("pipeline", "job") for s in derive(mine, role)["Statement"]
+                 for r in s["Resource"] if r.startswith("arn:aws:s3:::bkt/")}  # fmt: skip
+        assert found >= {
+            "arn:aws:s3:::bkt/e/f.json",
+            "arn:aws:s3:::bkt/p/*",
+            "arn:aws:s3:::bkt/p/*/output/model.tar.gz",
+        }
+        assert not any("//" in resource.removeprefix("arn:aws:s3:::") for resource in found)
+
+
+def test_tuning_transform_and_loops_are_derived_with_the_roles_that_they_name():
+    train = training("true")
+    train["RoleArn"] = f"{ACCOUNT}/tuning"
+    tune = {"Name": "Tune", "Type": "Tuning", "Arguments": {
+        "HyperParameterTuningJobConfig": {}, "TrainingJobDefinition": train}}  # fmt: skip
+    artifact = {
+        "Std:Join": {
+            "On": "/",
+            "Values": [
+                "s3://bkt/models",
+                {"Get": "Steps.Tune.BestTrainingJob.TrainingJobName"},
+                "model.tar.gz",
+            ],
+        }
+    }
+    made = {"ExecutionRoleArn": f"{ACCOUNT}/serve",
+            "PrimaryContainer": {"Image": IMAGE, "ModelDataUrl": artifact}}  # fmt: skip
+    scores = TRANSFORM | {"ModelName": {"Get": "Steps.Made.ModelName"}}
+    part = {"Std:Join": {"On": "/", "Values": ["s3://bkt/parts", {"Get": "ForEach.CurrentItem"}]}}
+    each = process_step("Each", "true", arguments=reads(part))
+    loop = {"Name": "Loop", "Type": "ForEach", "Arguments": {
+        "IterableItems": ["a", "b"], "MaxConcurrency": 1, "ForEachBody": [each]}}  # fmt: skip
+    mine = subject_of([
+        tune, {"Name": "Made", "Type": "Model", "Arguments": made},
+        {"Name": "T", "Type": "Transform", "Arguments": scores}, loop,
+    ])  # fmt: skip
+
+    def of(role: str) -> dict[str, list[str]]:
+        return {s["Sid"]: s["Resource"] for s in derive(mine, "job", role)["Statement"]}
+
+    assert [missing(mine, "job", role) for role in job_roles(mine)] == [[], [], []]
+    assert of(f"{ACCOUNT}/tuning")["Write"] == ["arn:aws:s3:::bkt/models/*"]
+    serve = of(f"{ACCOUNT}/serve")
+    assert serve["Write"] == ["arn:aws:s3:::bkt/scores/*"]
+    assert {"arn:aws:s3:::bkt/in", "arn:aws:s3:::bkt/models/*"} <= set(serve["Read"])
+    assert "arn:aws:s3:::bkt/parts/*" in of(f"{ACCOUNT}/pipeline")["Read"]
+    policy = derive(mine, "pipeline")["Statement"]
+    assert set(next(s["Resource"] for s in policy if s["Sid"] == "PassJobRoles")) == {
+        f"{ACCOUNT}/{name}" for name in ("pipeline", "serve", "tuning")
+    }
+    allowed = {action for statement in policy for action in statement["Action"]}
+    for api in ("HyperParameterTuningJob", "TransformJob", "ProcessingJob"):
+        assert {f"sagemaker:{verb}{api}" for verb in ("Create", "Describe", "Stop")} <= allowed
+    assert "sagemaker:CreateTrainingJob" not in allowed  # the tuning job makes those itself
 
 
 def paths(value, path=()):

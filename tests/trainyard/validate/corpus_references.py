@@ -14,6 +14,57 @@ EQUALS = {"Type": "Equals", "LeftValue": 1, "RightValue": 1}
 
 REFERENCES = [
     Fault(
+        "output by a dot",
+        "processing_chain",
+        put("Steps/1/" + URI, get(f"{OUT}.out.S3Output.S3Uri")),
+        "property",
+        f"$.Steps[1].{JURI}",
+    ),
+    Fault(
+        "parameter of a loop's step by a dot",
+        "for_each",
+        put(
+            "Steps/1/Arguments/first",
+            get("Steps.Loop.IterationOutputs[0].Score.OutputParameters.score"),
+        ),
+        "property",
+        "$.Steps[1].Arguments.first",
+    ),
+    Fault(
+        "hyperparameter by a dot",
+        "cleanup",
+        both(
+            put("Steps/0/Arguments/HyperParameters", {"epochs": "3"}),
+            put("Steps/1/Arguments/Environment/MODE", get("Steps.Train.HyperParameters.epochs")),
+        ),
+        "property",
+        "$.Steps[1].Arguments.Environment.MODE",
+    ),
+    Fault(
+        "beyond the longest list",
+        "automl",
+        put(
+            "Steps/1/Arguments/PrimaryContainer/Image",
+            get("Steps.Auto.BestCandidate.InferenceContainers[40].Image"),
+        ),
+        "property",
+        "$.Steps[1].Arguments.PrimaryContainer.Image",
+    ),
+    Fault(
+        "loop over an Integer",
+        "for_each",
+        both(put("Parameters/0/Type", "Integer"), put("Parameters/0/DefaultValue", 3)),
+        "loop-items",
+        "$.Steps[0].Arguments.IterableItems",
+    ),
+    Fault(
+        "loop over text",
+        "for_each",
+        put("Parameters/0/DefaultValue", "a,b"),
+        "loop-items",
+        "$.Steps[0].Arguments.IterableItems",
+    ),
+    Fault(
         "URI begins wrongly",
         "processing_chain",
         put(

@@ -163,6 +163,22 @@ FIELDS = [
         "$.Steps[0].CacheConfig.ExpireAfter",
     ),
     Fault(
+        "cache duration without P",
+        "training",
+        put("Steps/0/CacheConfig/ExpireAfter", "30d"),
+        "cache-duration",
+        "$.Steps[0].CacheConfig.ExpireAfter",
+        severity="warning",
+    ),
+    Fault(
+        "cache for no time",
+        "training",
+        put("Steps/0/CacheConfig/ExpireAfter", "PT0S"),
+        "cache-duration",
+        "$.Steps[0].CacheConfig.ExpireAfter",
+        severity="warning",
+    ),
+    Fault(
         "cache without expiry",
         "training",
         drop("Steps/0/CacheConfig/ExpireAfter"),

@@ -1,11 +1,12 @@
 """No false error: our recipes at many settings, and what the SDK's own classes make."""
 
+import copy
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.trainyard.validate.faults import FOLDER, errors, load
+from tests.trainyard.validate.faults import FOLDER, Edit, errors, load, put
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import NESTED, STEP_TYPES
 
@@ -39,6 +40,23 @@ RECIPES = {
 @pytest.mark.parametrize("base", BASES)
 def test_the_sdks_definitions_are_valid(base: str):
     assert errors((FOLDER / f"{base}.json").read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("base", "edit"),
+    [
+        ("transform", put("PipelineExperimentConfig", {"ExperimentName": "mine"})),
+        ("transform", put("PipelineExperimentConfig", {"TrialName": "mine"})),
+        # AWS's JSON schema, botocore's StepName and the SDK's names of @step functions have them
+        ("transform", put("Steps/0/Name", "score_all")),
+        ("for_each", put("Parameters/0/DefaultValue", "[1, 2]")),
+        ("for_each", put("Steps/0/Arguments/IterableItems", [1, "b", True])),
+    ],
+)
+def test_what_the_service_takes_is_valid(base: str, edit: Edit):
+    document = copy.deepcopy(load(base))
+    edit(document)
+    assert errors(json.dumps(document)) == []
 
 
 def test_they_have_every_step_type_and_are_many():

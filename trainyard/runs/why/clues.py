@@ -102,7 +102,7 @@ class Clue:
 def logged(lines: Sequence[Line]) -> list[Clue]:
     """What is known of the lines, but for those that their machine went on long after."""
     fatal = _fatal(lines)
-    every = [completed(one, lines) for one in raised(lines)]
+    every = _placed([completed(one, lines) for one in raised(lines)])
     exceptions = {one.number: one for one in every if one.follows is None}
     clues = {clue.number: clue for clue in known(fatal, exceptions)}
     numbers = {number for number, _ in fatal}
@@ -118,6 +118,16 @@ def logged(lines: Sequence[Line]) -> list[Clue]:
         if one.is_handling and one.follows in clues:
             clues[one.follows] = _handled(clues[one.follows], one, clues.get(one.number))
     return [clues[number] for number in sorted(clues)]
+
+
+def _placed(every: list[Raised]) -> list[Raised]:
+    """The exceptions; the first of a chain that has frames of libraries alone with the place of the
+    next one that has another, for only that traceback shows who called."""
+    calls: dict[int | None, str] = {}
+    for one in every:
+        if one.place:
+            calls.setdefault(one.follows, one.place)
+    return [one if one.place else replace(one, place=calls.get(one.number, "")) for one in every]
 
 
 def _named(message: str) -> tuple[Signature, re.Match[str], bool] | None:

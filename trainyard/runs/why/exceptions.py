@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainyard.runs.why.evidence import Line
 
@@ -22,8 +22,16 @@ _RAISED = re.compile(
 )
 """Also ``cv2.error``, ``struct.error``, ``socket.gaierror`` and ``socket.timeout``."""
 
-_PLACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<number>\d+)')
-_LIBRARY = re.compile(r"site-packages|dist-packages|/lib/python3|^<|/torch/distributed/")
+_PLACE = re.compile(
+    r'^\s*File "(?P<file>[^"]+)", line (?P<number>\d+)(?:, in (?P<function>[\w.<>]+))?'
+)
+_LIBRARY = re.compile(
+    r"site-packages|dist-packages|/lib/python3|^<|/torch/distributed/|\.(?:pyx|pxi|pxd)$"
+)
+"""Also what Cython compiled: its frames name the source, relative to the package's repository."""
+
+_COMMAND = re.compile(r"^\s*sys\.exit\(")
+"""The only statement of the command (``torchrun``) that pip writes for a package."""
 _WAITING = re.compile(
     r"/torch/multiprocessing/|/torch/distributed/(?:launcher|elastic|run)|/horovod/runner/"
     r"|/accelerate/commands/|/deepspeed/launcher/|/subprocess\.py|/concurrent/futures/"
@@ -102,7 +110,8 @@ class Raised:
     """``train.py:42``, the innermost line that is no library's; empty where there is none."""
 
     within: str = ""
-    """The innermost frame: its file and, behind a colon, its line of code."""
+    """The names of its functions, from the outermost on; in a second line the innermost frame: its
+    file and, behind a colon, its line of code."""
 
     is_of_a_library: bool = False
     """Whether its innermost frame is a library's, which says so in words of its own."""
@@ -185,6 +194,8 @@ class _Reading:
     code: str = ""
     """The innermost frame's line of code."""
 
+    functions: list[str] = field(default_factory=list)
+
     is_waiting: bool = False
     """Whether the innermost frame is of what waits for another process."""
 
@@ -230,7 +241,7 @@ def raised(lines: Sequence[Line]) -> Iterator[Raised]:
             _enter(reading, place)
         elif reading.place is not None:
             if text.startswith("    "):
-                reading.code = reading.code or text
+                _read_code(reading, text)
             elif (end := _RAISED.match(text.strip())) and _is_end(reading, end["kind"]):
                 if not _WRAPPED.match(end["message"] or ""):
                     yield _ended(number, each, end, reading)
@@ -241,10 +252,18 @@ def raised(lines: Sequence[Line]) -> Iterator[Raised]:
 def _begin(reading: _Reading, text: str) -> None:
     """A traceback begins."""
     reading.place = reading.innermost = reading.file = reading.code = ""
+    reading.functions = []
     reading.is_piece = False
     reading.before = text[: text.index(_BEGIN)]
     reading.is_ignored = _IGNORED.search(reading.last) is not None
     reading.is_survivable = _is_survivable(reading.last)
+
+
+def _read_code(reading: _Reading, text: str) -> None:
+    """A frame's line of code, or what Python draws below it."""
+    reading.code = reading.code or text
+    if _COMMAND.match(text) and not reading.file.endswith(".py"):
+        reading.place, reading.innermost = "", "library"
 
 
 def _is_survivable(text: str) -> bool:
@@ -262,6 +281,7 @@ def _enter(reading: _Reading, place: re.Match[str]) -> None:
     is_library = _LIBRARY.search(place["file"]) is not None
     reading.innermost, reading.code = ("library" if is_library else "own"), ""
     reading.file = place["file"]
+    reading.functions.append(place["function"] or "")
     reading.is_waiting = _WAITING.search(place["file"]) is not None
     if not is_library:
         reading.place = f"{place['file'].rpartition('/')[2]}:{place['number']}"
@@ -277,7 +297,7 @@ def _ended(number: int, line: Line, end: re.Match[str], reading: _Reading) -> Ra
         end["kind"],
         end["message"] or "",
         reading.place or "",
-        f"{reading.file}: {reading.code.strip()}",
+        f"{' '.join(reading.functions)}\n{reading.file}: {reading.code.strip()}",
         is_of_a_library=reading.innermost == "library",
         is_own_word=is_own,
         is_handed_on=reading.is_waiting,

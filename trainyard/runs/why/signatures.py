@@ -38,8 +38,8 @@ class Signature:
     pattern: re.Pattern[str]
     wording: re.Pattern[str] | None = None
     raised: re.Pattern[str] | None = None
-    """Of an exception the innermost frame, ``file: code``, and in the next line its own: where
-    words that mostly have another cause have this one."""
+    """Of an exception its functions' names, in the next line the innermost frame, ``file: code``,
+    and in the next its own: where words that mostly have another cause have this one."""
 
     cause: str
     """A sentence."""
@@ -101,7 +101,7 @@ def recognised(text: str, within: str = "") -> tuple[Signature, re.Match[str], b
     """What of the text is known first, and whether by its very words.
 
     Those of one signature count more than a wording of another, and either more than what follows
-    from a cause. ``within`` is the innermost frame of the exception whose line the text is.
+    from a cause. ``within`` is that of the exception whose line the text is.
     """
     for signature in _RAISED if within else ():
         if found := signature.raised.search(f"{within}\n{text}"):  # type: ignore[union-attr]

@@ -14,7 +14,17 @@ from trainyard.validate.rules.rule import RULES
 
 ORDER = (
     *("machines", "images", "network", "spot", "channels", "storage", "caching"),
-    *("retries", "drivers", "tags", "tuning", "searching", "algorithms", "metrics", "addresses"),
+    *(
+        "retries",
+        "drivers",
+        "tags",
+        "tuning",
+        "searching",
+        "transform",
+        "algorithms",
+        "metrics",
+        "addresses",
+    ),
     "secrets",
 )
 """In which a step's findings are told; those of modules that are not named follow."""

@@ -1,10 +1,18 @@
 """Instance types: do they exist, may the job have them, is what they have used?"""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from trainyard.common.nearest import nearest
 from trainyard.machines import MACHINES, Machine
-from trainyard.validate.rules.jobs import PROCESSES, Job, containers, processing, training
+from trainyard.validate.rules.jobs import (
+    PROCESSES,
+    Job,
+    as_list,
+    containers,
+    processing,
+    training,
+)
 from trainyard.validate.rules.rule import Violation, rule
 
 DIVIDING: list[Callable[[Job], bool]] = []
@@ -37,6 +45,47 @@ def unknown_instance_type(job: Job) -> Iterator[Violation]:
 def _with_prefix(name: str) -> str:
     """EC2's names lack the ``ml.``."""
     return f"write ml.{name}" if f"ml.{name}" in MACHINES else "write ml.<family>.<size>"
+
+
+GROUPS = "ResourceConfig.InstanceGroups"
+
+
+@rule(
+    "error",
+    over=training,
+    why="CreateTrainingJob refuses the request when the step starts",
+    fix="describe all machines in InstanceGroups, or leave it out",
+    source="developer guide, train-heterogeneous-cluster: InstanceGroups in place of InstanceType "
+    "and InstanceCount",
+)
+def instance_groups_beside_a_type(job: Job) -> Iterator[Violation]:
+    beside = [name for name in ("InstanceType", "InstanceCount") if job.raw(job.resource(name))]
+    if job.raw(GROUPS) and beside:
+        yield job.at(GROUPS, f"stands beside {' and '.join(beside)}")
+
+
+@rule(
+    "error",
+    over=training,
+    why="CreateTrainingJob refuses the request when the step starts: the channel has no machines",
+    fix="name groups of ResourceConfig.InstanceGroups, or leave InstanceGroupNames out",
+    source="developer guide, train-heterogeneous-cluster; botocore: "
+    "S3DataSource.InstanceGroupNames (documentation)",
+)
+def unknown_instance_group(job: Job) -> Iterator[Violation]:
+    known = [job.document.value(group.get("InstanceGroupName")) for _, group in job.items(GROUPS)]
+    if not all(isinstance(name, str) for name in known):
+        return
+    where = "DataSource.S3DataSource.InstanceGroupNames"
+    for index, channel in job.items("InputDataConfig"):
+        names = replace(job, arguments=channel).get(where)
+        for at, name in enumerate(as_list(names)):
+            if isinstance(name, str) and name not in known:
+                there = ", ".join(known) or "no groups"
+                yield job.at(
+                    f"InputDataConfig[{index}].{where}[{at}]",
+                    f"there is no group {name!r}; there are {there}",
+                )
 
 
 @rule(

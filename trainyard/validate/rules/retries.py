@@ -98,6 +98,21 @@ def retry_without_effect(step: Step) -> Iterator[Violation]:
 @rule(
     "warning",
     over=steps,
+    why="each attempt follows sooner than the last, when it should wait longer for what is missing",
+    fix="set BackoffRate to 1 or more; 2 is the default",
+    source=f"{GUIDE}: BackoffRate, by which the interval increases",
+)
+def retries_ever_sooner(step: Step) -> Iterator[Violation]:
+    for path, policy in _policies(step):
+        rate = policy.get("BackoffRate")
+        if isinstance(rate, int | float) and rate < 1:
+            problem = f"is {rate:g}: the interval shrinks"
+            yield Violation(step=step, path=f"{path}.BackoffRate", problem=problem)
+
+
+@rule(
+    "warning",
+    over=steps,
     why="an attempt that fails for lack of capacity at once uses up the others within seconds",
     fix="set IntervalSeconds to 60 or more",
     source=f"{GUIDE}: IntervalSeconds is 1 by default",

@@ -1,10 +1,14 @@
 """Tuning jobs: limits, objective, and the ranges that are searched."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from trainyard.language.document import Document
+from trainyard.language.expressions import GET, ExpressionError, Reference, parse_get, split_path
+from trainyard.language.steps import Step
+from trainyard.validate.expressions import everywhere
 from trainyard.validate.rules.images import aws_image
 from trainyard.validate.rules.jobs import Job, as_list, jobs, known_text
 from trainyard.validate.rules.rule import Violation, rule
@@ -124,6 +128,40 @@ def _objectives(job: Job) -> Iterator[tuple[str, str]]:
         name = job.document.value(objective.get("MetricName")) if isinstance(objective, dict) else 0
         if isinstance(name, str):
             yield f"{where}.MetricName", name
+
+
+MOST_SUMMARIES = 50
+
+
+def references(document: Document) -> Iterator[tuple[Document, Step | None, str, Reference]]:
+    """For ``over``: every reference to another step's property, its step and its JSON path."""
+    for expression, place, step in everywhere(document):
+        with suppress(ExpressionError):
+            found = parse_get(expression[GET]) if GET in expression else None
+            if found and found.kind == "Steps":
+                yield document, step, place.path, found
+
+
+@rule(
+    "error",
+    over=references,
+    why="the step fails when it starts: the tuning job has no training job of that rank",
+    fix="count from 0, to one less than MaxNumberOfTrainingJobs and 49 at most",
+    source="SDK 3.27: TuningStep.get_top_model_s3_uri, top_k",
+)
+def no_such_training_job(
+    found: tuple[Document, Step | None, str, Reference],
+) -> Iterator[Violation]:
+    document, step, path, reference = found
+    tokens = split_path(reference.path)
+    for job in tunings(document):
+        if job.step.name != reference.name or tokens[0] != "TrainingJobSummaries":
+            continue
+        asked = job.number(f"{CONFIG}.ResourceLimits.MaxNumberOfTrainingJobs")
+        most = MOST_SUMMARIES if asked is None else min(asked, MOST_SUMMARIES)
+        if len(tokens) > 1 and isinstance(tokens[1], int) and tokens[1] >= most:
+            problem = f"[{tokens[1]}] of {job.step.name}, which keeps {most:g}"
+            yield Violation(step=step, path=path, problem=problem)
 
 
 @rule("error", over=ranges, why=REFUSED, fix="exchange the two", source=RANGES_GUIDE)

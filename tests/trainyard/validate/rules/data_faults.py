@@ -2,6 +2,7 @@
 
 from tests.trainyard.validate.rules.definitions import (
     KEY,
+    Change,
     add,
     drop,
     file_system_channel,
@@ -22,7 +23,127 @@ from tests.trainyard.validate.rules.fault import (
     retry,
 )
 
+SUMMARY = "Steps.Tune.TrainingJobSummaries[{}].TrainingJobName"
+
+
+def summary(rank: int) -> Change:
+    """The lambda is told the training job of a rank, counted from 0."""
+    return put("Notify", "text", {"Get": SUMMARY.format(rank)})
+
+
+def groups(*names: str, channel: tuple[str, ...] = (), **beside: object) -> tuple[Change, ...]:
+    """A heterogeneous cluster for the training step, and the groups of its first channel."""
+    described = [
+        {"InstanceGroupName": name, "InstanceType": "ml.p4d.24xlarge", "InstanceCount": 1}
+        for name in names
+    ]
+    resources = {
+        "VolumeSizeInGB": 500,
+        **({"InstanceGroups": described} if names else {}),
+        **beside,
+    }
+    source = "InputDataConfig.0.DataSource.S3DataSource.InstanceGroupNames"
+    told = (put("Train", source, list(channel)),) if channel else ()
+    return put("Train", "ResourceConfig", resources), *told
+
+
+def transform(split: str | None = None, **members: object) -> tuple[Change, ...]:
+    told = (put("Score", "TransformInput.SplitType", split),) if split else ()
+    return *(put("Score", name, value) for name, value in members.items()), *told
+
+
+def joined(**formats: str) -> tuple[Change, ...]:
+    """Inputs beside their results; ``formats`` are of TransformInput and TransformOutput."""
+    places = {
+        "ContentType": "Input",
+        "SplitType": "Input",
+        "Accept": "Output",
+        "AssembleWith": "Output",
+    }
+    return (
+        put("Score", "DataProcessing", {"JoinSource": "Input"}),
+        *(
+            put("Score", f"Transform{places[name]}.{name}", value)
+            for name, value in formats.items()
+        ),
+    )
+
+
+OF_TRANSFORM = (
+    *of(
+        "payload-too-large",
+        together=transform(MaxPayloadInMB=50, MaxConcurrentTransforms=3),
+        alone=transform(MaxPayloadInMB=101),
+    ),
+    *of(
+        "batches-of-unsplit-input",
+        absent=transform(BatchStrategy="MultiRecord"),
+        none=transform("None", BatchStrategy="MultiRecord"),
+    ),
+    *of(
+        "filter-without-root",
+        of_input=transform(DataProcessing={"InputFilter": "[1:]"}),
+        of_output=transform(DataProcessing={"OutputFilter": "SageMakerOutput"}),
+    ),
+    *of(
+        "join-of-unlike-formats",
+        content=joined(ContentType="text/csv", Accept="application/json"),
+        split=joined(SplitType="Line", AssembleWith="None"),
+    ),
+)
+OF_GROUPS = (
+    *of(
+        "instance-groups-beside-a-type",
+        both=groups("a", InstanceType="ml.p4d.24xlarge", InstanceCount=1),
+        count=groups("a", InstanceCount=1),
+    ),
+    *of(
+        "unknown-instance-group",
+        misspelt=groups("data", channel=("dta",)),
+        no_groups=groups(channel=("data",), InstanceType="ml.p4d.24xlarge", InstanceCount=1),
+    ),
+    *of("no-such-training-job", beyond_the_job=summary(7), first_beyond=summary(4)),
+    *of(
+        "no-such-training-job",
+        beyond_the_list=(
+            put(
+                "Tune", "HyperParameterTuningJobConfig.ResourceLimits.MaxNumberOfTrainingJobs", 100
+            ),
+            summary(60),
+        ),
+    ),
+    *of("retries-ever-sooner", half=retry("Train", BackoffRate=0.5)),
+)
+NEAR_DATA = (
+    *of(
+        "payload-too-large",
+        just=transform(MaxPayloadInMB=50, MaxConcurrentTransforms=2),
+        chunked=transform(MaxPayloadInMB=0, MaxConcurrentTransforms=200),
+    ),
+    *of(
+        "batches-of-unsplit-input",
+        lines=transform("Line", BatchStrategy="MultiRecord"),
+        single=transform(BatchStrategy="SingleRecord"),
+    ),
+    *of(
+        "filter-without-root",
+        root=transform(DataProcessing={"InputFilter": "$[1:]", "OutputFilter": "$['id']"}),
+    ),
+    *of(
+        "join-of-unlike-formats",
+        alike=joined(
+            ContentType="text/csv", Accept="text/csv", SplitType="Line", AssembleWith="Line"
+        ),
+        not_joined=put("Score", "TransformOutput.Accept", "application/json"),
+    ),
+    *of("instance-groups-beside-a-type", alone=groups("a", "b")),
+    *of("unknown-instance-group", known=groups("data", "dnn", channel=("dnn",))),
+    *of("no-such-training-job", best=summary(0), last=summary(3)),
+    *of("retries-ever-sooner", constant=retry("Train", BackoffRate=1.0)),
+)
 OF_DATA = (
+    *OF_TRANSFORM,
+    *OF_GROUPS,
     *of(
         "fastfile-on-processing",
         shard=put("Shard", "ProcessingInputs.0.S3Input.S3InputMode", "FastFile"),
