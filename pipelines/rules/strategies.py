@@ -120,27 +120,6 @@ def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
 
 
 @rule(
-    "error",
-    over=our_training,
-    why="products that overlap with their collectives exchange through memory that GPUs share over "
-    "NVLink, within one node: the training refuses it as it starts",
-    fix="set async_tensor_parallel to false, or keep tensor_parallel within a node with NVLink",
-    source="training/strategies/asynchronous.py (check); torch.distributed._symmetric_memory",
-)
-def async_tensor_parallel_without_nvlink(job: Job) -> Iterator[Violation]:
-    config, machine = settings(job), job.machine
-    if not config or not config.async_tensor_parallel or not machine:
-        return
-    gpu, node = device_of(machine), job.ranks_per_node or machine.accelerators
-    where = member(job.hyperparameters_at, "async_tensor_parallel")
-    if not gpu or not gpu.link_gb_s:
-        yield job.at(where, f"async_tensor_parallel on {job.instance_type}, which has no NVLink")
-    elif node % config.tensor_parallel:
-        problem = f"tensor_parallel {config.tensor_parallel}, a node has {node} ranks"
-        yield job.at(where, f"async_tensor_parallel with {problem}")
-
-
-@rule(
     "warning",
     over=our_training,
     why="GPUs before Ampere (V100, T4) have no bfloat16: torch emulates it, without tensor cores",

@@ -57,8 +57,6 @@ def simulated(
             f"expert_parallel {config.expert_parallel} cannot be simulated: how many tokens a rank "
             "gets depends on numbers, which are not there; set it to 1"
         )
-    # Its blocks are simulated as eager; the memory that it exchanges through is not seen.
-    config = config.model_copy(update={"async_tensor_parallel": False})
     storages = Storages()
     with standing_for(rank, world) as ranks, told([] if stream is None else stream):
         strategy = strategies.kind(config)(config, workload, ranks)

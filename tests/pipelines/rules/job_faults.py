@@ -30,8 +30,6 @@ def model(layers: int, dim: int, **loop: str) -> Change:
     return hyper("Train", workload_config=json.dumps(config), global_batch="256", **loop)
 
 
-ASYNC = {"async_tensor_parallel": "true", "compile": "true"}
-
 FAULTS = (
     *of(
         "training-runs-out-of-memory",
@@ -87,11 +85,6 @@ FAULTS = (
     *of(
         "tensor-parallel-across-nodes",
         sixteen=hyper("Train", tensor_parallel="16", shard_degree="0", global_batch="16"),
-    ),
-    *of(
-        "async-tensor-parallel-without-nvlink",
-        g5=(machine("ml.g5.48xlarge"), hyper("Train", tensor_parallel="8", **ASYNC)),
-        across_nodes=(nodes(1), hyper("Train", tensor_parallel="16", **ASYNC)),
     ),
     *of(
         "bfloat16-before-ampere",
@@ -230,7 +223,6 @@ NEAR = (
         eight=hyper("Train", tensor_parallel="8"),
         one_node=(nodes(1), hyper("Train", tensor_parallel="16")),
     ),
-    *of("async-tensor-parallel-without-nvlink", p4d=hyper("Train", tensor_parallel="8", **ASYNC)),
     *of(
         "bfloat16-before-ampere",
         a100=hyper("Train", precision="bfloat16"),
