@@ -6,14 +6,12 @@ from pydantic import ValidationError
 
 from pipelines.rules.trainyard_jobs import our_training, parse, settings, world
 from steps.train.support import LAUNCHERS, refuse_image, refuse_machines
+from training.strategy_table import refuse_torch
 from trainyard.foresight.gpus import device_of
 from trainyard.foresight.layouts import BEFORE_AMPERE
-from trainyard.validate.rules.images import IMAGE, aws_image
+from trainyard.validate.rules.images import IMAGE, aws_image, torch_version
 from trainyard.validate.rules.jobs import Job, known_text, member
 from trainyard.validate.rules.rule import Violation, rule
-
-OLDEST_OF_FLOAT8 = (2, 11)
-"""PyTorch version that torchao was made for, as the lock has it."""
 
 
 @rule(
@@ -68,6 +66,20 @@ def strategy_without_library(job: Job) -> Iterator[Violation]:
         refused += "of smdistributed-modelparallel"
     else:
         refused = refuse_image(strategy, version, None)
+    if refused:
+        yield job.at(job.image_at, refused)
+
+
+@rule(
+    "error",
+    over=our_training,
+    why="the training refuses it as it starts, after the machines were waited for",
+    fix="take an image with a newer PyTorch, or change the setting",
+    source="training/strategy_table.py: the least torch of each strategy, schedule and option",
+)
+def image_with_older_torch(job: Job) -> Iterator[Violation]:
+    config, version = settings(job), torch_version(job.image)
+    refused = config and version and refuse_torch(config, version)
     if refused:
         yield job.at(job.image_at, refused)
 
@@ -146,22 +158,6 @@ def float8_without_products(job: Job) -> Iterator[Violation]:
     if config and config.float8 != "none" and gpu and not gpu.fp8_tflops:
         where = member(job.hyperparameters_at, "float8")
         yield job.at(where, f"float8 {config.float8} on {job.instance_type}, a {gpu.name}")
-
-
-@rule(
-    "warning",
-    over=our_training,
-    why="torchao, which the job installs for float8, was made for PyTorch 2.11 and later",
-    fix="name images.training with a later PyTorch (containers/training has one), or try it first",
-    source="torchao 0.18, torchao/__init__.py: min_torch_version; not tried with an older one",
-)
-def float8_with_older_torch(job: Job) -> Iterator[Violation]:
-    config, image = settings(job), aws_image(job.image)
-    if config and config.float8 != "none" and image:
-        version = (image["tag"] or "").split("-")[0]
-        numbers = tuple(int(part) for part in version.split(".") if part.isdecimal())
-        if numbers and numbers < OLDEST_OF_FLOAT8:
-            yield job.at(job.image_at, f"float8 {config.float8} with PyTorch {version}")
 
 
 @rule(

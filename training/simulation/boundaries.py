@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch.distributed.pipelining import schedules
-from torch.distributed.pipelining.schedules import InferenceMode
 
 from training.strategies import pipeline
 
@@ -30,7 +29,7 @@ def told(found: Described) -> Iterator[None]:
             ranks take it from there, since between all stages lies the same stream.
     """
     described, receive = pipeline.described, pipeline.Pipeline._receive
-    voted = schedules._PipelineSchedule._warmup_p2p
+    voted = getattr(schedules._PipelineSchedule, "_warmup_p2p", None)  # stages vote since 2.13
 
     def note(*tensors: Any, **trained: bool) -> list[int]:
         numbers = described(*tensors, **trained)
@@ -44,12 +43,14 @@ def told(found: Described) -> Iterator[None]:
         return receive(self, stage, metas)
 
     pipeline.described, pipeline.Pipeline._receive = note, received
-    schedules._PipelineSchedule._warmup_p2p = _vote
+    if voted:
+        schedules._PipelineSchedule._warmup_p2p = _vote
     try:
         yield
     finally:
         pipeline.described, pipeline.Pipeline._receive = described, receive
-        schedules._PipelineSchedule._warmup_p2p = voted
+        if voted:
+            schedules._PipelineSchedule._warmup_p2p = voted
 
 
 def _vote(schedule: Any, stages: Sequence[Any], *_: Any) -> None:
@@ -58,4 +59,4 @@ def _vote(schedule: Any, stages: Sequence[Any], *_: Any) -> None:
     torch has them vote by sending numbers and reading them.
     """
     for stage in stages:
-        stage._inference_mode = InferenceMode.STATIC
+        stage._inference_mode = schedules.InferenceMode.STATIC

@@ -93,8 +93,21 @@ FAULTS = (
     ),
     *of("float8-without-products", a100=hyper("Train", float8="tensorwise")),
     *of(
-        "float8-with-older-torch",
-        h100=(machine("ml.p5.48xlarge"), hyper("Train", float8="rowwise")),
+        "image-with-older-torch",
+        float8=(
+            image(GPU_IMAGE),
+            machine("ml.p5.48xlarge"),
+            hyper("Train", float8="rowwise"),
+        ),
+        schedule=(
+            image(GPU_IMAGE),
+            hyper(
+                "Train",
+                pipeline_parallel="2",
+                pipeline_schedule="zbv_zero_bubble",
+                compile="false",
+            ),
+        ),
     ),
     *of(
         "uniform-shuffle-over-fastfile",
@@ -202,8 +215,8 @@ NEAR = (
     ),
     *of(
         "strategy-without-library",
-        older_image=(
-            image(GPU_IMAGE.replace("2.8.0", "2.3.0")),
+        smddp_in_smps_image=(
+            image(SMP_IMAGE),
             hyper("Train", strategy="smddp", shard_degree="0"),
         ),
         own_image=(image(OWN_IMAGE), hyper("Train", strategy="horovod", shard_degree="0")),
@@ -234,8 +247,12 @@ NEAR = (
         without=hyper("Train", float8="none"),
     ),
     *of(
-        "float8-with-older-torch",
+        "image-with-older-torch",
         own_image=(image(OWN_IMAGE), hyper("Train", float8="tensorwise")),
+        newer=(
+            image(GPU_IMAGE.replace("2.8.0", "2.10.0")),
+            hyper("Train", float8="tensorwise"),
+        ),
     ),
     *of(
         "uniform-shuffle-over-fastfile",
