@@ -115,6 +115,9 @@ OPTIONS = {
 }
 """What is asked for → the entry. Every setting that is not here needs ``OLDEST_TORCH``."""
 
+SIMULATION_TORCH = "2.13.0"
+"""The least torch of ``training.simulation``, which no image runs: it is for the checkout's own."""
+
 
 def release(version: str) -> tuple[int, int, int]:
     """``2.10.0+cu128`` → (2, 10, 0)."""

@@ -29,7 +29,7 @@ def told(found: Described) -> Iterator[None]:
             ranks take it from there, since between all stages lies the same stream.
     """
     described, receive = pipeline.described, pipeline.Pipeline._receive
-    voted = getattr(schedules._PipelineSchedule, "_warmup_p2p", None)  # stages vote since 2.13
+    voted = schedules._PipelineSchedule._warmup_p2p
 
     def note(*tensors: Any, **trained: bool) -> list[int]:
         numbers = described(*tensors, **trained)
@@ -43,14 +43,12 @@ def told(found: Described) -> Iterator[None]:
         return receive(self, stage, metas)
 
     pipeline.described, pipeline.Pipeline._receive = note, received
-    if voted:
-        schedules._PipelineSchedule._warmup_p2p = _vote
+    schedules._PipelineSchedule._warmup_p2p = _vote
     try:
         yield
     finally:
         pipeline.described, pipeline.Pipeline._receive = described, receive
-        if voted:
-            schedules._PipelineSchedule._warmup_p2p = voted
+        schedules._PipelineSchedule._warmup_p2p = voted
 
 
 def _vote(schedule: Any, stages: Sequence[Any], *_: Any) -> None:

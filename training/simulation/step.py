@@ -22,6 +22,7 @@ from training.simulation.operations import Calls
 from training.simulation.storages import Record, Storages
 from training.simulation.world import standing_for
 from training.strategies import Strategy
+from training.strategy_table import SIMULATION_TORCH, release
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -47,6 +48,11 @@ def simulated(
         TrainingError: the strategy is a library's that touches memory, or has no use for so many
             ranks.
     """
+    if release(torch.__version__) < release(SIMULATION_TORCH):
+        raise TrainingError(
+            f"the simulation needs torch {SIMULATION_TORCH} or newer, and this Python has "
+            f"{torch.__version__}: run it with the checkout's .venv"
+        )
     if config.strategy not in SIMULATED:
         raise TrainingError(
             f"strategy {config.strategy} cannot be simulated: its library reads and writes memory; "
