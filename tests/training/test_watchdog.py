@@ -125,6 +125,33 @@ def test_a_rank_that_lives_is_waited_for(notes, tmp_path):
     assert ends == []
 
 
+def test_a_rank_that_waits_for_rank_0_believes_what_that_found(notes, tmp_path):
+    """Under mpirun: rank 0's end would look as if it were the one that is missing."""
+    ends: list[LostRankError] = []
+    with watch(tmp_path, end=ends.append):
+        notes.set("0/lost", f"{NAME} is gone, killed or crashed")
+        until(lambda: ends, 60)
+    assert str(ends[0]).startswith(f"{NAME} is gone, killed or crashed")
+
+
+def test_rank_0_keeps_the_store_until_the_others_have_looked(notes, tmp_path):
+    over, began = threading.Event(), time.monotonic()
+
+    def look() -> None:
+        until(lambda: notes.check(["0/lost"]), 60)
+        for _ in range(10):
+            second(notes)
+            time.sleep(0.05)
+        say(notes, "0/end-1", reason="rank 2 is gone", lost=True)
+        over.set()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    failed(watch(tmp_path), "Connection closed")
+    assert over.is_set() and time.monotonic() - began < 60
+    thread.join()
+
+
 @pytest.fixture
 def again(notes, monkeypatch) -> Callable[[], None]:
     """Starts the ranks of the other machine again, as attempt 1."""
@@ -190,13 +217,26 @@ LONG = {"strategy": "ddp", "micro_batch": 2, "max_steps": 10**6, "checkpoint_int
 SECONDS = 3  # the collectives' limit in these tests
 
 
-def run_until_step_20(root: Path, **settings) -> list:
-    processes = worlds.start(root, 2, **LONG | settings)
+def run_until_step_20(root: Path, world: int = 2, **settings) -> list:
+    processes = worlds.start(root, world, **LONG | settings)
     end = time.monotonic() + 60
     while "step=20 " not in log(root, 0):
         assert time.monotonic() < end and processes[0].is_alive(), log(root, 0)
         time.sleep(0.02)
     return processes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [1, 2])
+def test_without_torchrun_every_rank_names_the_one_that_was_killed(root, killed):
+    """Rank 0, which keeps the store, is the last to go; the others would take it for the missing
+    one where they waited for it alone."""
+    processes = run_until_step_20(root, 3, strategy="fsdp", global_batch=12)
+    processes[killed].kill()
+    worlds.finish(processes)
+    for rank in {0, 1, 2} - {killed}:
+        [error] = [line for line in log(root, rank).splitlines() if line.startswith("error: ")]
+        assert re.match(rf"error: rank {killed} \(pid .*\) is gone, killed or crashed", error)
 
 
 def log(root: Path, rank: int) -> str:
