@@ -104,6 +104,14 @@ OPTIONS = {
     "float8": OptionEntry(
         field="float8", least_torch="2.10.0", asked=lambda config: config.float8 != "none"
     ),
+    # Under torch 2.8 a rank crashes as such a training ends.
+    "FSDP with tensor and context parallelism": OptionEntry(
+        field="context_parallel",
+        least_torch="2.10.0",
+        asked=lambda config: (
+            config.strategy == "fsdp" and config.tensor_parallel > 1 and config.context_parallel > 1
+        ),
+    ),
     # In torch 2.10 a compiled block that ranks share mixes float64 and float32.
     "compiled tensor parallelism in float64": OptionEntry(
         field="compile",
