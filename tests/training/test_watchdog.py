@@ -217,8 +217,8 @@ LONG = {"strategy": "ddp", "micro_batch": 2, "max_steps": 10**6, "checkpoint_int
 SECONDS = 3  # the collectives' limit in these tests
 
 
-def run_until_step_20(root: Path, world: int = 2, **settings) -> list:
-    processes = worlds.start(root, world, **LONG | settings)
+def run_until_step_20(root: Path, **settings) -> list:
+    processes = worlds.start(root, 2, **LONG | settings)
     end = time.monotonic() + 60
     while "step=20 " not in log(root, 0):
         assert time.monotonic() < end and processes[0].is_alive(), log(root, 0)
@@ -226,17 +226,34 @@ def run_until_step_20(root: Path, world: int = 2, **settings) -> list:
     return processes
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("killed", [1, 2])
-def test_without_torchrun_every_rank_names_the_one_that_was_killed(root, killed):
-    """Rank 0, which keeps the store, is the last to go; the others would take it for the missing
-    one where they waited for it alone."""
-    processes = run_until_step_20(root, 3, strategy="fsdp", global_batch=12)
-    processes[killed].kill()
-    worlds.finish(processes)
-    for rank in {0, 1, 2} - {killed}:
-        [error] = [line for line in log(root, rank).splitlines() if line.startswith("error: ")]
-        assert re.match(rf"error: rank {killed} \(pid .*\) is gone, killed or crashed", error)
+def test_without_torchrun_a_rank_that_waits_for_rank_0_names_the_one_that_was_killed(tmp_path):
+    """Rank 0 waits for rank 2, which is killed, and rank 1 for rank 0: in groups of two, as those
+    of tensor parallelism. Rank 0 keeps the store, and ends first where it does not wait."""
+    worlds.finish(worlds.start(tmp_path, 3, target=wait_in_pairs))
+    for rank in (0, 1):
+        said = (tmp_path / f"said-{rank}").read_text()
+        assert re.match(r"rank 2 \(pid \d+ on .*\) is gone, killed or crashed; last seen", said)
+
+
+def wait_in_pairs(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
+    """One of three ranks: says into ``said-<rank>`` who is missing."""
+    os.environ.update(environment)
+    watchdog.BEAT = 0.3
+
+    def end(error: LostRankError) -> None:
+        (root / f"said-{rank}").write_text(str(error))
+        os._exit(1)
+
+    with joined(60) as ranks:
+        pairs = [dist.new_group([0, 1]), dist.new_group([0, 2])]
+        try:
+            with Watch(ranks, 60, root, end):
+                dist.barrier()
+                if rank == 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                dist.all_reduce(torch.ones(1), group=pairs[rank != 1])
+        except LostRankError as error:
+            end(error)
 
 
 def log(root: Path, rank: int) -> str:
