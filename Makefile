@@ -4,16 +4,20 @@
 #                benchmark; T=tests/x runs but those, whatever pytest takes
 # make test-all  make test, those that run a benchmark, small, and the sweeps of benchmarks/ that find
 #                faults: hours
+# make test-torch TORCH=2.8.0   the training's tests under another torch, in an environment of its own
 # make clean     removes what runs leave: the emulator's state and report.html; make distclean also .venv
+#                and the environments of test-torch
 # PYTHON=/path/to/python names the Python to set up with; else it is the first on the PATH that is fit
 # make lock      writes locks/ anew after a change of pyproject.toml (scripts/lock.py)
 BIN    := .venv/bin
 RECIPE ?= recipes/laptop.yaml
 # Three on two cores: tests wait for jobs that start. (Four take a tenth more processor time, and longer.)
 PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# What AWS's training images have that a recipe can name: its default, and the one before.
+TORCHES := 2.8.0 2.10.0
 SWEEPS := canary clones contract definitions new_projects finetuning interruptions kills tamperings processors endurance
 
-.PHONY: run check style test test-all small-sweeps $(SWEEPS) lock clean distclean
+.PHONY: run check style test test-torch test-torches test-all small-sweeps $(SWEEPS) lock clean distclean
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Bytecode is not written at the installation but when a module is first imported: it must be kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -43,7 +47,14 @@ test: style
 	$(PYTEST) -m "not sweep"
 endif
 
-test-all: test small-sweeps $(SWEEPS)
+# Not those that the emulator runs, whose jobs are run in .venv's Python.
+test-torch: .venv/installed
+	$$(python scripts/torch_environment.py $(TORCH)) -m pytest -n 2 --dist loadfile tests/training -m "not emulated"
+
+test-torches: .venv/installed
+	set -e; for torch in $(TORCHES); do $(MAKE) test-torch TORCH=$$torch; done
+
+test-all: test small-sweeps test-torches $(SWEEPS)
 
 small-sweeps: .venv/installed
 	$(PYTEST) -m sweep
@@ -73,4 +84,4 @@ clean:
 	rm -rf .trainyard report.html
 
 distclean: clean
-	rm -rf .venv
+	rm -rf .venv .venv-torch-*

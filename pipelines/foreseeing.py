@@ -266,7 +266,6 @@ def _layout(loop: TrainConfig, world: int) -> dict[str, Any]:
         "accumulation": loop.micro_batches(world),
         "tensor": loop.tensor_parallel,
         "sequence_parallel": loop.sequence_parallel and loop.tensor_parallel > 1,
-        "async_tp": loop.async_tensor_parallel,
         "float8_gather": loop.float8_all_gather,
         "pipeline": loop.pipeline_parallel,
         "interleave": loop.stages // loop.pipeline_parallel,

@@ -82,6 +82,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(path) for path in long):
             item.add_marker(pytest.mark.long)
+        if "emulator" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.emulated)
         if "benchmarks" in item.path.parts and item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.sweep)
     slow = {item.path for item in items if item.get_closest_marker("slow")}

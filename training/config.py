@@ -282,11 +282,6 @@ class TrainConfig(Layout):
                 "product in float8 makes both gradients at once: set pipeline_schedule to "
                 "interleaved_1f1b, or float8 to none"
             )
-        if self.async_tensor_parallel:
-            return (
-                f"float8 {self.float8} was never tried with async_tensor_parallel: set one of them "
-                "to its default"
-            )
         if self.expert_parallel > 1:
             return (
                 f"float8 {self.float8} was never tried with expert_parallel "

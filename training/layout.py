@@ -51,10 +51,6 @@ class Layout(BaseModel):
     along the sequence too (Korthikanti et al. 2022), for as much traffic and a share of the
     activations' memory."""
 
-    async_tensor_parallel: bool = False
-    """With tensor_parallel and compile: each product of a block overlaps with the gathering before
-    it or the scattering behind it, through memory that the GPUs of a node share over NVLink."""
-
     context_parallel: int = Field(default=1, ge=1)
     """With ddp and fsdp: ranks that share each sequence, for contexts whose activations one rank
     cannot hold. They hold the same weights, over which fsdp shards, too."""
@@ -218,8 +214,6 @@ class Layout(BaseModel):
                 f"strategy {self.strategy} cannot be combined with {self.degrees}; set strategy "
                 f"to {others}"
             )
-        if self.async_tensor_parallel and (refused := self._refuse_async()):
-            raise ValueError(f"async_tensor_parallel {refused}, or async_tensor_parallel to false")
         if self.expert_parallel > 1:
             self._check_experts()
         fields = type(self).model_fields
@@ -252,19 +246,6 @@ class Layout(BaseModel):
                 f"{self.strategy}; leave it at 0"
             )
         return self
-
-    def _refuse_async(self) -> str:
-        """What is missing for products that overlap with their collectives, and what to set."""
-        if self.tensor_parallel == 1:
-            return "is for products that ranks share: set tensor_parallel to 2 or more"
-        if not self.compile:
-            return "is done by torch's compiler: set compile to true"
-        if not self.sequence_parallel:
-            return (
-                "overlaps products with gathering and scattering the sequence, and "
-                "sequence_parallel is false: set it to true"
-            )
-        return ""
 
     def _check_experts(self) -> None:
         degree = f"expert_parallel {self.expert_parallel}"

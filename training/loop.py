@@ -80,7 +80,7 @@ class Loop:
         self.step, self._saved = 0, -1
         self._validated: tuple[int, float] | None = None
         self._resume()
-        self._numbers, self._read = Numbers(self.ranks.device), self.step
+        self._numbers, self._read = Numbers(self.ranks.device, strategy.data_rank), self.step
         traced = config.profile_steps if traces and self.ranks.rank == 0 else 0
         self._trace = Trace(traces or Path(), config.profile_at, traced)
         self._stop: Stop | None = None

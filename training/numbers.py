@@ -31,6 +31,8 @@ class Step:
     """Of the gradient, L2."""
     own: tuple[float, ...]
     """Each rank's part of ``loss``."""
+    shares: tuple[int, ...]
+    """Which part of the global batch each rank takes, from 0."""
     scale: float
     """What its loss was scaled by; 0 without ``LossScale``."""
     left_out: bool
@@ -43,8 +45,8 @@ class Step:
     """What each rank gave to ``read``."""
 
     def check(self, global_batch: int) -> None:
-        """Raises: TrainingError: a number is not finite, or no unit counts; names the step."""
-        first = (self.number - 1) * global_batch
+        """Raises: TrainingError: a number is not finite, or no unit counts; names the step, and the
+        ranks with the samples that they took."""
         if self.units == 0:
             raise TrainingError(
                 f"step {self.number}: the {global_batch} samples of the global batch "
@@ -57,12 +59,23 @@ class Step:
         ):
             if math.isfinite(value) or (what == "gradient norm" and self.left_out):
                 continue
-            bad = ", ".join(str(rank) for rank, part in enumerate(own) if not math.isfinite(part))
+            bad = [rank for rank, part in enumerate(own) if not math.isfinite(part)]
+            named = ", ".join(map(str, bad)) or "(the sum)"
             raise TrainingError(
-                f"{what} is {value} at step {self.number} on rank {bad or '(the sum)'}, in the "
-                f"samples at positions {first} to {first + global_batch - 1} of the order; "
-                f"nothing is saved: lower learning_rate, or look at those samples{self._wider}"
+                f"{what} is {value} at step {self.number} on rank {named}, in the samples at "
+                f"positions {self._positions(bad, global_batch)} of the order; nothing is saved: "
+                f"lower learning_rate, or look at those samples{self._wider}"
             )
+
+    def _positions(self, ranks: Sequence[int], global_batch: int) -> str:
+        """Where in the order lies what these ranks took; of none: what all of them took."""
+        first, size = (self.number - 1) * global_batch, global_batch // (max(self.shares) + 1)
+        every = {*self.shares}
+        mine = {self.shares[rank] for rank in ranks} or every
+        if mine == every:
+            return f"{first} to {first + global_batch - 1}"
+        begins = [first + share * size for share in sorted(mine)]
+        return ", ".join(f"{begin} to {begin + size - 1}" for begin in begins)
 
     @property
     def _wider(self) -> str:
@@ -81,7 +94,9 @@ class Numbers:
             ``LossScale`` leaves out. The same on all ranks, since all that it depends on is.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, share: int = 0) -> None:
+        """``share``: which part of the global batch this rank takes, from 0."""
+        self._share = share
         self.finite = torch.ones((), dtype=torch.bool, device=device)
         self._last = torch.zeros(5 + TOLD, dtype=torch.float64, device=device)
         self._unscaled = torch.zeros(TOLD, dtype=torch.float64, device=device)
@@ -125,12 +140,13 @@ class Numbers:
         """
         beside = torch.tensor(told, dtype=torch.float64, device=self._last.device)
         more = [] if measured is None else [measured]
-        row = torch.cat([self._last, self._units[None], beside, *more])
+        since = torch.stack([self._units, torch.full_like(self._units, self._share)])
+        row = torch.cat([self._last, since, beside, *more])
         table = row.new_zeros(ranks.world, len(row))
         table[ranks.rank] = row
         rows = ranks.sum(table).tolist()
         self._units = torch.zeros_like(self._units)
-        number, loss, units, norm, _, *scaled, since = rows[ranks.rank][: 6 + TOLD]
+        number, loss, units, norm, _, *scaled, units_since = rows[ranks.rank][: 6 + TOLD]
         scale, left_out, skipped = scaled
         return Step(
             number=int(number),
@@ -138,9 +154,10 @@ class Numbers:
             units=units,
             norm=norm,
             own=tuple(one[4] for one in rows),
+            shares=tuple(int(one[6 + TOLD]) for one in rows),
             scale=scale,
             left_out=bool(left_out),
             skipped=int(skipped),
-            units_since=since,
-            told=tuple(tuple(one[6 + TOLD :]) for one in rows),
+            units_since=units_since,
+            told=tuple(tuple(one[7 + TOLD :]) for one in rows),
         )

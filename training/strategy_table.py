@@ -1,10 +1,16 @@
-"""The strategies that a recipe can name: where each is, and what it can be combined with.
+"""The strategies that a recipe can name: where each is, what it can be combined with, and the least
+torch that strategies, schedules and options need.
 
 No torch here: recipes are checked with it. What AWS documents of machines, images and launchers
 stands in ``steps.train.support``.
 """
 
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
+
+from training.pipeline_table import OLDEST_TORCH, SCHEDULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +20,9 @@ class StrategyEntry:
     place: str
     """``module.Class`` in ``training.strategies``; imported when it is asked for, because some
     take seconds."""
+
+    least_torch: str = OLDEST_TORCH
+    """The least torch that it needs."""
 
     one_process: bool = False
     """Whether it takes one process only."""
@@ -62,9 +71,10 @@ STRATEGIES = {
         place="horovod.Horovod",
         no_muon="which makes the optimizer anew from its groups alone",
     ),
-    "smddp": StrategyEntry(place="smddp.Smddp"),
+    "smddp": StrategyEntry(place="smddp.Smddp", least_torch="2.4.1"),
     "smp": StrategyEntry(
         place="smp.Smp",
+        least_torch="2.4.1",
         shards=True,
         keeps_layers=False,
         no_float16="whose machines have bfloat16",
@@ -73,6 +83,78 @@ STRATEGIES = {
     ),
 }
 """Name in a recipe → the strategy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionEntry:
+    """A setting that needs a newer torch than the loop itself."""
+
+    field: str
+    """The setting that is changed where torch is too old."""
+
+    least_torch: str
+    """The least torch that it needs."""
+
+    asked: Callable[[Any], bool]
+    """Whether a training's ``TrainConfig`` asks for it."""
+
+
+OPTIONS = {
+    # torchao 0.18 imports torch.nn.functional.ScalingType.
+    "float8": OptionEntry(
+        field="float8", least_torch="2.10.0", asked=lambda config: config.float8 != "none"
+    ),
+    # Under torch 2.8 a rank crashes as such a training ends.
+    "FSDP with tensor and context parallelism": OptionEntry(
+        field="context_parallel",
+        least_torch="2.10.0",
+        asked=lambda config: (
+            config.strategy == "fsdp" and config.tensor_parallel > 1 and config.context_parallel > 1
+        ),
+    ),
+    # In torch 2.10 a compiled block that ranks share mixes float64 and float32.
+    "compiled tensor parallelism in float64": OptionEntry(
+        field="compile",
+        least_torch="2.13.0",
+        asked=lambda config: (
+            config.compile and config.tensor_parallel > 1 and config.precision == "float64"
+        ),
+    ),
+}
+"""What is asked for → the entry. Every setting that is not here needs ``OLDEST_TORCH``."""
+
+SIMULATION_TORCH = "2.13.0"
+"""The least torch of ``training.simulation``, which no image runs: it is for the checkout's own."""
+
+
+def release(version: str) -> tuple[int, int, int]:
+    """``2.10.0+cu128`` → (2, 10, 0)."""
+    numbers = [int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3]]
+    major, minor, patch = (*numbers, 0, 0, 0)[:3]
+    return major, minor, patch
+
+
+def needed_torch(config: Any) -> Iterator[tuple[str, str]]:
+    """Yield (setting, the least torch that it needs) for each part of a ``TrainConfig``."""
+    yield "strategy", config.entry.least_torch
+    if config.pipeline_parallel > 1:
+        yield "pipeline_schedule", SCHEDULES[config.pipeline_schedule].least_torch
+    yield from ((one.field, one.least_torch) for one in OPTIONS.values() if one.asked(config))
+
+
+def refuse_torch(config: Any, version: str) -> str | None:
+    """Why a training with this ``TrainConfig`` cannot run under this torch; None when it can.
+
+    ``validate`` asks this of AWS's images, and the job asks it where it runs.
+    """
+    field, least = max(needed_torch(config), key=lambda needed: release(needed[1]))
+    if release(version) >= release(least):
+        return None
+    return (
+        f"{field} {getattr(config, field)} needs PyTorch {least} or newer, and the training image "
+        f"has {version}: choose a newer image, or change {field}"
+    )
+
 
 SPLIT_PLACE = "mesh.Mesh"
 """What trains when samples or model are split among ranks, whichever strategy is named."""

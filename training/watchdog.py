@@ -7,6 +7,7 @@ what the ranks before it said.
 
     <attempt>/rank-<n>   {"pid": 4242, "host": "algo-2", "local_rank": 0, "step": 12, "at": 1795…}
     <attempt>/end-<n>    {"reason": "…", "lost": true}; null of a rank that lives, or was killed
+    <attempt>/lost       who is missing, as a rank found it, where the store ends with rank 0
 """
 
 import faulthandler
@@ -27,12 +28,13 @@ import torch.distributed as dist
 
 from training.health import recorder
 from training.restart import Attempt
-from training.strategies.ranks import Ranks, is_lost_peer, notes, started
+from training.strategies.ranks import Ranks, agent_keeps_store, is_lost_peer, notes, started
 from trainyard.common.errors import LostRankError
 
 log = logging.getLogger(__name__)
 
 BEAT = 1.0  # seconds between two signs of life
+KEPT = 30  # beats for which rank 0 keeps the store at most, after a failure
 PATIENCE = 3  # beats that a rank may miss; a busy interpreter is late, too
 
 
@@ -55,7 +57,7 @@ class Watch:
         self._ranks, self._timeout, self._folder, self._end = ranks, timeout_seconds, folder, end
         self.step: Callable[[], int] = lambda: 0
         self._attempt = Attempt.read()
-        self._done = threading.Event()
+        self._done, self._ending = threading.Event(), threading.Event()
         self._store = notes() if dist.is_initialized() else None
         self._thread = threading.Thread(target=self._live, name="watchdog", daemon=True)
 
@@ -75,13 +77,14 @@ class Watch:
         """
         if self._store is None:
             return
+        self._ending.set()
         try:
             if not (isinstance(error, Exception) and is_lost_peer(error)):
                 self._leave(f"{kind.__name__}: {error}" if kind else "")
                 return
             self._leave("", lost=True)  # before the look: torchrun may not leave time for it
             lost = self._lost(error)
-            self._leave(str(lost), lost=True)
+            self._tell(lost)
         finally:
             self._done.set()
             self._thread.join()
@@ -121,6 +124,8 @@ class Watch:
                 self._say()
                 if self._newer():
                     return self._follow()
+                if why := self._told():
+                    return self._believe(why)
                 if self.step() != step:
                     began, step = time.monotonic(), self.step()
                 elif time.monotonic() - began > self._timeout / 2:
@@ -140,6 +145,45 @@ class Watch:
         end = json.dumps({"reason": reason, "lost": lost})
         with suppress(dist.DistError):  # rank 0 may be gone already, and the store with it
             self._store.set(f"{self._attempt.number}/end-{self._ranks.rank}", end)
+
+    def _tell(self, lost: LostRankError) -> None:
+        """Say who is missing. Where rank 0 serves the store (mpirun), its end breaks connections,
+        too, and a rank that waits for rank 0 alone would take it for the one that is missing: so
+        rank 0 goes last.
+        """
+        self._leave(str(lost), lost=True)
+        if agent_keeps_store():
+            return
+        with suppress(dist.DistError):
+            self._store.set(f"{self._attempt.number}/lost", str(lost).partition("; this rank's")[0])
+            if self._ranks.rank == 0:
+                self._keep_store()
+
+    def _told(self) -> str:
+        """What another rank found, while this one waits for a rank that lives."""
+        key = f"{self._attempt.number}/lost"
+        if agent_keeps_store() or self._ending.is_set() or not self._store.check([key]):
+            return ""
+        return self._store.get(key).decode()
+
+    def _believe(self, why: str) -> None:
+        """End with what another rank found, unless this one's collective fails meanwhile."""
+        if not self._ending.wait(PATIENCE * BEAT):
+            self._give_up(why)
+        while not self._done.wait(BEAT):  # the main thread looks for itself: it needs a living rank
+            with suppress(dist.DistError):
+                self._say()
+
+    def _keep_store(self) -> None:
+        """Wait until every other rank said how it ended, or has been silent for some beats."""
+        begun, said, spoke = time.monotonic(), {}, {}
+        while (now := time.monotonic()) - begun < KEPT * BEAT:
+            beats = self._beats()
+            spoke = {r: spoke[r] if said.get(r) == at else now for r, at in beats.items()}
+            said = beats
+            if all(now - at >= PATIENCE * BEAT for at in spoke.values()):
+                return
+            time.sleep(BEAT / 10)
 
     def _silent(self, seconds: float) -> list[int]:
         """Ranks without a sign of life for so long, and during this look, that have not ended."""
@@ -183,7 +227,7 @@ class Watch:
         if self._done.is_set():
             return
         lost = LostRankError(message + self._dump())
-        self._leave(str(lost), lost=True)
+        self._tell(lost)
         faulthandler.dump_traceback(file=sys.__stderr__)
         self._end(lost)
 

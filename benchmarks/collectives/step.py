@@ -76,6 +76,8 @@ def axes(strategy: Single) -> dict[str, str]:
     mesh: DeviceMesh | None = getattr(strategy, "mesh", None)
     for name in mesh.mesh_dim_names or () if mesh is not None else ():
         found[mesh[name].get_group().group_name] = name
+        if mesh[name].size() == strategy.ranks.world:  # before 2.9 torch makes it a second group
+            found[dist.group.WORLD.group_name] = name
     if experts := getattr(strategy, "expert_mesh", None):
         for name in experts.mesh_dim_names:
             axis = name if name == "expert" else f"expert_{name}"

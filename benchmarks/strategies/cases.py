@@ -33,8 +33,6 @@ TOLERANCE = {
 """Largest relative difference of a loss from that of one process, by precision: float16 rounds to
 three more bits than bfloat16, so its limit is an eighth."""
 
-ASYNCHRONOUS = {"tensor_parallel": 2, "compile": True, "async_tensor_parallel": True}
-
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "single": (1, {"strategy": "single"}),
     "accumulation 1": (1, {"strategy": "single", "micro_batch": 16}),
@@ -60,7 +58,6 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "tensor × 4": (4, {"tensor_parallel": 4}),
     "tensor × 2, selective": (2, {"tensor_parallel": 2, "activation_checkpointing": "selective"}),
     "tensor × 2, compiled": (2, {"tensor_parallel": 2, "compile": True}),
-    "tensor × 2, asynchronous": (2, ASYNCHRONOUS),
     "pipeline × 2": (2, {"pipeline_parallel": 2}),
     "pipeline × 4": (4, {"pipeline_parallel": 4}),
     **{
@@ -101,7 +98,6 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
             "activation_checkpointing": "full",
         },
     ),
-    "FSDP2 × 2, tensor × 2, asynchronous": (4, ASYNCHRONOUS | {"strategy": "fsdp"}),
     "FSDP2 × 2, pipeline × 2": (4, {"strategy": "fsdp", "pipeline_parallel": 2}),
     "context × 2": (2, {"context_parallel": 2}),
     "context × 4": (4, {"strategy": "fsdp", "context_parallel": 4}),

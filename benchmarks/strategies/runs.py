@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.strategies.cases import EVERY, container
-from benchmarks.strategies.fused import on_processors
 from tests.fakes import launch
 from tests.training import worlds
 from tests.training.trainings import losses
@@ -65,8 +64,7 @@ class Runs:
                 for root, settings in given.items():
                     launch.mpirun(root, **settings)
             else:
-                before = on_processors if "asynchronous" in layout else None
-                worlds.train_each(given, world, seconds=COMPILING * len(runs), before=before)
+                worlds.train_each(given, world, seconds=COMPILING * len(runs))
         except AssertionError as error:
             why = str(error)
         seconds = (time.perf_counter() - began) / len(runs)

@@ -58,8 +58,6 @@ def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
     }
     if setting.tensor > 1:
         layout["sequence_parallel"] = setting.sequence_parallel
-    if loop.async_tensor_parallel and not 1 < setting.tensor <= _linked(setting):
-        layout["async_tensor_parallel"] = False
     if layout["strategy"] == "fsdp":
         kept = {
             "float8_all_gather",
@@ -73,11 +71,6 @@ def fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
         layout |= {"strategy": "deepspeed", "zero_stage": ZERO[setting.shard]}
         layout["reshard_after_forward"] = "default"
     return layout
-
-
-def _linked(setting: Setting) -> int:
-    """How many devices NVLink joins."""
-    return setting.node_size if setting.device.link_gb_s else 1
 
 
 def _resharding(setting: Setting) -> str:

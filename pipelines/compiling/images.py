@@ -53,19 +53,53 @@ def _smp(recipe: Recipe, region: str, instance_type: str) -> str:
 
 
 def _pytorch(recipe: Recipe, region: str, instance_type: str, scope: str) -> str:
-    images = recipe.images
-    version = images.inference_version if scope == "inference" else images.pytorch_version
+    version, python = _version(recipe, scope)
     try:
         return image_uris.retrieve(
             framework="pytorch",
             region=region,
             version=version,
-            py_version=images.python_version,
+            py_version=python,
             instance_type=instance_type,
             image_scope=scope,
         )
     except (ValueError, KeyError) as error:
         raise RecipeError(
-            f"images: AWS has no PyTorch {version} ({images.python_version}) {scope} image for "
+            f"images: AWS has no PyTorch {version} ({python}) {scope} image for "
             f"{instance_type} in {region}: {error}; choose another version or name images.{scope}"
         ) from None
+
+
+def _version(recipe: Recipe, scope: str) -> tuple[str, str]:
+    """(version, Python) of AWS's PyTorch image, as the SDK's table of images has them.
+
+    Raises:
+        RecipeError: AWS has no such image; names the field, its value, and what there is.
+    """
+    images, table = recipe.images, image_uris.config_for_framework("pytorch")[scope]
+    prefix = "inference_" if scope == "inference" else ""
+    field = f"{prefix or 'pytorch_'}version"
+    asked = getattr(images, field)
+    pythons = {
+        version: [name for name in entry["py_versions"] if _runs_jobs(name)]
+        for version, entry in table["versions"].items()
+    }
+    version = table["version_aliases"].get(asked, asked)
+    if not pythons.get(version):
+        known = ", ".join(version for version, names in pythons.items() if names)
+        raise RecipeError(
+            f"images.{field}: is {asked!r}; AWS's PyTorch {scope} images with Python 3.11 or newer "
+            f"are {known}: choose one, or name images.{scope}"
+        )
+    python = getattr(images, f"{prefix}python_version") or pythons[version][-1]
+    if python not in pythons[version]:
+        raise RecipeError(
+            f"images.{prefix}python_version: is {python!r}; AWS's PyTorch {version} {scope} image "
+            f"has {' or '.join(pythons[version])}: set it to that, or leave it out"
+        )
+    return version, python
+
+
+def _runs_jobs(python: str) -> bool:
+    """Whether it is Python 3.11 or newer, as the jobs need: ``py312`` is."""
+    return python.startswith("py3") and int(python.removeprefix("py3") or 0) >= 11

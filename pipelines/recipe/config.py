@@ -10,14 +10,13 @@ from pydantic import BaseModel, Field, model_validator
 
 from pipelines.recipe import script
 from pipelines.recipe.data import S3_URI, Data
-from pipelines.recipe.machines import refuse_batch, refuse_fallbacks
+from pipelines.recipe.machines import refuse_batch, refuse_fallbacks, refuse_images
 from steps.config import Section
 from steps.evaluate.config import EvaluateConfig
 from steps.gate.config import GateConfig, threshold_parameter
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
-from steps.train.support import refuse_image
 from training.start import BASE_MODEL
 from training.workloads import WorkloadSpec, spec
 from trainyard.common.nearest import nearest
@@ -95,20 +94,23 @@ class Aws(Section):
 class Images(Section):
     """Container images; a URI that is left out is AWS's PyTorch image of the version below."""
 
-    pytorch_version: str = Field(default="2.8.0", pattern=r"^\d+\.\d+(\.\d+)?$")
-    """Version of AWS's PyTorch images."""
+    pytorch_version: str = Field(default="2.10.0", pattern=r"^\d+\.\d+(\.\d+)?$")
+    """Version of AWS's PyTorch training image; the default is the newest that the SDK knows."""
+
+    python_version: str | None = Field(default=None, pattern=r"^py3\d+$")
+    """Python of that image; None for the one that AWS has it with."""
 
     inference_version: str = Field(default="2.6.0", pattern=r"^\d+\.\d+(\.\d+)?$")
-    """Version of AWS's PyTorch inference image (they lag behind the training images)."""
+    """Version of AWS's PyTorch inference image; the default is the newest that the SDK knows."""
 
-    python_version: str = Field(default="py312", pattern=r"^py3\d+$")
-    """Python of AWS's PyTorch images."""
+    inference_python_version: str | None = Field(default=None, pattern=r"^py3\d+$")
+    """Python of the inference image; None for the one that AWS has it with."""
 
     training: str | None = None
     """Image URI of the train step."""
 
     processing: str | None = None
-    """Image URI of the shard, evaluate and gate steps."""
+    """Image URI of the shard, evaluate and gate steps; else AWS's PyTorch training image."""
 
     inference: str | None = None
     """Image URI in the model package's inference specification."""
@@ -366,11 +368,11 @@ class Recipe(Section):
         )
 
     @model_validator(mode="after")
-    def _image_has_strategy(self) -> Self:
+    def _image_can_train(self) -> Self:
         if self.train.loop is None:
             return self
-        strategy, images = self.train.loop.strategy, self.images
-        if refused := refuse_image(strategy, images.pytorch_version, images.training):
+        images = self.images
+        if refused := refuse_images(self.train.loop, images.pytorch_version, images.training):
             raise ValueError(refused)
         return self
 

@@ -1,8 +1,12 @@
-"""What the instance types of a training must fit: its batch, and each other."""
+"""What the machines of a training must fit: its batch, each other, and the image its loop."""
 
 from steps.train.config import TrainStepConfig
+from steps.train.support import refuse_image
+from training.config import TrainConfig
+from training.strategy_table import refuse_torch
 from trainyard.common.nearest import nearest
 from trainyard.machines import MACHINES
+from trainyard.validate.rules.images import torch_version
 
 
 def refuse_batch(train: TrainStepConfig) -> str | None:
@@ -19,6 +23,17 @@ def refuse_batch(train: TrainStepConfig) -> str | None:
         except ValueError as error:
             return f"on {train.instance_count} × {name}: {error}"
     return None
+
+
+def refuse_images(loop: TrainConfig, pytorch_version: str, own: str | None) -> str | None:
+    """Why the training image has not what the loop needs; None when it has, or when only the job
+    itself can tell, in an image of one's own (``own``)."""
+    if refused := refuse_image(loop.strategy, pytorch_version, own):
+        return refused
+    version = torch_version(own) if own else pytorch_version
+    refused = refuse_torch(loop, version) if version else None
+    where = f"training: is {own!r}" if own else f"pytorch_version: is {pytorch_version!r}"
+    return f"images.{where}; {refused}" if refused else None
 
 
 def refuse_fallbacks(train: TrainStepConfig, *, encrypted: bool, parameter: bool) -> str | None:

@@ -6,14 +6,12 @@ from pydantic import ValidationError
 
 from pipelines.rules.trainyard_jobs import our_training, parse, settings, world
 from steps.train.support import LAUNCHERS, refuse_image, refuse_machines
+from training.strategy_table import refuse_torch
 from trainyard.foresight.gpus import device_of
 from trainyard.foresight.layouts import BEFORE_AMPERE
-from trainyard.validate.rules.images import IMAGE, aws_image
+from trainyard.validate.rules.images import IMAGE, aws_image, torch_version
 from trainyard.validate.rules.jobs import Job, known_text, member
 from trainyard.validate.rules.rule import Violation, rule
-
-OLDEST_OF_FLOAT8 = (2, 11)
-"""PyTorch version that torchao was made for, as the lock has it."""
 
 
 @rule(
@@ -75,6 +73,20 @@ def strategy_without_library(job: Job) -> Iterator[Violation]:
 @rule(
     "error",
     over=our_training,
+    why="the training refuses it as it starts, after the machines were waited for",
+    fix="take an image with a newer PyTorch, or change the setting",
+    source="training/strategy_table.py: the least torch of each strategy, schedule and option",
+)
+def image_with_older_torch(job: Job) -> Iterator[Violation]:
+    config, version = settings(job), torch_version(job.image)
+    refused = config and version and refuse_torch(config, version)
+    if refused:
+        yield job.at(job.image_at, refused)
+
+
+@rule(
+    "error",
+    over=our_training,
     why="an image with the SMP library brings an older PyTorch of its own",
     fix="set strategy to smp, or take AWS's pytorch-training image",
     source="developer guide, distributed-model-parallel-support-v2: images for SMP v2 alone",
@@ -120,27 +132,6 @@ def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
 
 
 @rule(
-    "error",
-    over=our_training,
-    why="products that overlap with their collectives exchange through memory that GPUs share over "
-    "NVLink, within one node: the training refuses it as it starts",
-    fix="set async_tensor_parallel to false, or keep tensor_parallel within a node with NVLink",
-    source="training/strategies/asynchronous.py (check); torch.distributed._symmetric_memory",
-)
-def async_tensor_parallel_without_nvlink(job: Job) -> Iterator[Violation]:
-    config, machine = settings(job), job.machine
-    if not config or not config.async_tensor_parallel or not machine:
-        return
-    gpu, node = device_of(machine), job.ranks_per_node or machine.accelerators
-    where = member(job.hyperparameters_at, "async_tensor_parallel")
-    if not gpu or not gpu.link_gb_s:
-        yield job.at(where, f"async_tensor_parallel on {job.instance_type}, which has no NVLink")
-    elif node % config.tensor_parallel:
-        problem = f"tensor_parallel {config.tensor_parallel}, a node has {node} ranks"
-        yield job.at(where, f"async_tensor_parallel with {problem}")
-
-
-@rule(
     "warning",
     over=our_training,
     why="GPUs before Ampere (V100, T4) have no bfloat16: torch emulates it, without tensor cores",
@@ -167,22 +158,6 @@ def float8_without_products(job: Job) -> Iterator[Violation]:
     if config and config.float8 != "none" and gpu and not gpu.fp8_tflops:
         where = member(job.hyperparameters_at, "float8")
         yield job.at(where, f"float8 {config.float8} on {job.instance_type}, a {gpu.name}")
-
-
-@rule(
-    "warning",
-    over=our_training,
-    why="torchao, which the job installs for float8, was made for PyTorch 2.11 and later",
-    fix="name images.training with a later PyTorch (containers/training has one), or try it first",
-    source="torchao 0.18, torchao/__init__.py: min_torch_version; not tried with an older one",
-)
-def float8_with_older_torch(job: Job) -> Iterator[Violation]:
-    config, image = settings(job), aws_image(job.image)
-    if config and config.float8 != "none" and image:
-        version = (image["tag"] or "").split("-")[0]
-        numbers = tuple(int(part) for part in version.split(".") if part.isdecimal())
-        if numbers and numbers < OLDEST_OF_FLOAT8:
-            yield job.at(job.image_at, f"float8 {config.float8} with PyTorch {version}")
 
 
 @rule(

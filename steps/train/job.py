@@ -20,6 +20,7 @@ from training.config import TrainConfig
 from training.mixture import read_mixture, told
 from training.restart import Attempt, refuse_what_failed
 from training.start import CHANNEL, Start, check_differences, check_step, opened, read_start
+from training.strategy_table import refuse_torch
 from training.watching.rule import Plan
 from training.watching.settings import read_watching
 from training.watching.watcher import Watcher
@@ -80,6 +81,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
 
     # Once a process: what a test, or a notebook, has of its own stays to be collected.
     with contextlib.nullcontext() if "torch" in sys.modules else uncollected():
+        import torch
         import torch._inductor.config  # noqa: F401 (with _dynamo: use_deterministic_algorithms' own)
 
         from training import artifact, base_model, begin, held, lora
@@ -96,6 +98,8 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
         from training.watchdog import Watch
         from training.workloads import load
 
+    if refused := refuse_torch(config, torch.__version__):
+        raise TrainingError(refused)
     timeout = config.collective_timeout_seconds
     workload = load(options.workload, settings, root / "input/data/train")
     data = _open_data(root, workload, loaded=config.shuffle == "windowed")

@@ -26,12 +26,10 @@ INSTANCE_TYPES: Mapping[str, tuple[str, ...]] = {
 LAUNCHERS = {"horovod": "mpi", "smddp": "torchrun", "smp": "torchrun"}
 """Strategy → the one launcher that starts it; the others are started by any."""
 
-SMDDP_IMAGES = ("2.3.0",)
-"""PyTorch versions of AWS's training images that hold SMDDP. Older ones have Python 3.10, on which
-our jobs do not run."""
-
-SMP_IMAGES = {"2.3.1": "cu121", "2.4.1": "cu121", "2.5.1": "cu124"}
-"""PyTorch version → CUDA version of AWS's SMP images."""
+SMP_IMAGES = {"2.4.1": "cu121", "2.5.1": "cu124"}
+"""PyTorch version → CUDA version of AWS's SMP images, which hold SMDDP too. That of PyTorch 2.3.1
+is left out, and so is the framework image of 2.3.0, the last with SMDDP: the loop does not train
+under them (torch.nn.RMSNorm is of 2.4)."""
 
 REQUIREMENTS = {"deepspeed": ("deepspeed",), "mpi": ("mpi4py", "paramiko")}
 """Strategy or launcher → what the container installs for it, as the lock has it; AWS's MPI driver
@@ -62,11 +60,15 @@ def refuse_image(strategy: str, pytorch_version: str, training_image: str | None
             "images.training: strategy horovod needs an image of your own, with horovod[pytorch] "
             "and Open MPI: AWS's PyTorch images no longer have Horovod"
         )
-    known = {"smddp": SMDDP_IMAGES, "smp": tuple(SMP_IMAGES)}.get(strategy)
-    if known and pytorch_version not in known:
+    if strategy == "smddp":
+        return (
+            "images.training: strategy smddp needs an image that you name, such as AWS's SMP image "
+            f"of PyTorch {' or '.join(SMP_IMAGES)}: AWS's PyTorch images since 2.4 lack its library"
+        )
+    if strategy == "smp" and pytorch_version not in SMP_IMAGES:
         return (
             f"images.pytorch_version: is {pytorch_version!r}; AWS has images with strategy "
-            f"{strategy} for {', '.join(known)}: choose one, or name images.training"
+            f"{strategy} for {', '.join(SMP_IMAGES)}: choose one, or name images.training"
         )
     return None
 

@@ -56,7 +56,6 @@ def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
             "train.loop.shard_degree=0",
         ),
         ("train.loop.tensor_parallel=2", "train.loop.pipeline_parallel=2"),
-        ("train.loop.tensor_parallel=2", "train.loop.async_tensor_parallel=true"),
         ("train.loop.precision=float32", "train.loop.reshard_after_forward=never"),
         ("train.loop.precision=float16",),
         ("train.loop.float8=rowwise",),
@@ -66,7 +65,6 @@ def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
 def test_the_job_says_as_much_as_its_recipe(overrides: tuple[str, ...]):
     recipe = ours(*overrides)
     assert of_job(job(*overrides), "ml.p4d.24xlarge", 4) == recipe
-    assert recipe.setting.async_tp == ("train.loop.async_tensor_parallel=true" in overrides)
     assert recipe.setting.float8_gather == ("train.loop.float8_all_gather=true" in overrides)
 
 

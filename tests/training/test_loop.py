@@ -192,7 +192,9 @@ def test_a_loss_that_is_not_finite_names_step_and_rank_and_saves_nothing(root):
     outputs = printed(root, 2)
     assert codes == [1, 1], outputs
     message = (root / "output/failure").read_text()
-    assert message.startswith(f"loss is nan at step {step} on rank 1, in the samples at positions")
+    first = (step - 1) * 8 + 4  # the second half of the global batch is rank 1's
+    where = f"on rank 1, in the samples at positions {first} to {first + 3} of the order"
+    assert message.startswith(f"loss is nan at step {step} {where}")
     assert not (root / "model").exists() and "Traceback" not in "".join(outputs)
     saved = sorted(int(p.parent.name[5:]) for p in root.glob("checkpoints/*/step-*/complete.json"))
     assert saved == list(range(1, step))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.distributed.tensor import Replicate, Shard
 
+from tests.training.torches import since
 from training.config import TrainConfig
 from training.muon import COEFFICIENTS, ITERATIONS, Spread, _laid_out, hidden, orthogonal
 from training.optimizers import build, moments, step
@@ -26,6 +27,7 @@ def block(inside: int, outside: int, dtype: torch.dtype = torch.float32) -> nn.L
     return nn.Linear(inside, outside).to(dtype)
 
 
+@since("2.9.0", "torch.optim.Muon, with which ours is compared,")
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (24, 40)], ids=["wide", "tall", "large"])
 def test_it_takes_the_steps_of_torchs_muon(shape):
     """In bfloat16, in which torch's makes its iterations whatever the weights are in."""

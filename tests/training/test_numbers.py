@@ -13,7 +13,7 @@ from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.order import uniform
 from training.microbatches import MicroBatches
-from training.numbers import Numbers
+from training.numbers import Numbers, Step
 from training.optimizers import Average, build, moments, step
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
@@ -55,6 +55,23 @@ def test_the_first_wrong_step_is_the_one_that_is_told(wrong, expected):
     assert not add(numbers, 4, loss=math.nan)
     with pytest.raises(TrainingError, match=expected):
         numbers.read(ALONE).check(16)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ([0, 0, math.nan, 0], "on rank 2, in the samples at positions 24 to 31 of the order"),
+        ([math.nan, 0, 0, math.inf], "on rank 0, 3, in the samples at positions 16 to 31 of"),
+        ([0, 0, 0, 0], "on rank .the sum., in the samples at positions 16 to 31 of the order"),
+    ],
+)
+def test_the_samples_are_those_of_the_ranks_that_are_named(wrong, expected):
+    """Ranks 0 and 1 take one half of the global batch, 2 and 3 the other (tensor parallel)."""
+    given = {"units": 1.0, "norm": 1.0, "scale": 0.0, "left_out": False, "skipped": 0}
+    step = Step(number=2, loss=math.nan, own=tuple(wrong), shares=(0, 0, 1, 1), told=(),
+                units_since=1.0, **given)  # fmt: skip
+    with pytest.raises(TrainingError, match=expected):
+        step.check(16)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])

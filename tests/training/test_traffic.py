@@ -1,5 +1,9 @@
 """What the formulas say that ranks send is what they do: real ones, and any number of fake ones."""
 
+import json
+import os
+from pathlib import Path
+
 import pytest
 
 from benchmarks.collectives.__main__ import read, run_rank
@@ -18,10 +22,23 @@ def case(name: str) -> tuple:
     return world, settings, micro_batches, MODEL | differs
 
 
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [name for name in CASES if name not in NOT_FAKED | ELSEWHERE])
-def test_a_step_sends_what_the_formula_says(name):
-    assert in_fake_world(*case(name)).rows == expected(*case(name))[0].rows
+def test_a_step_sends_what_the_formula_says(name, tmp_path):
+    """In a process of its own: torch before 2.13 takes groups and shapes from an earlier world's
+    equal mesh."""
+    (tmp_path / "case").write_text(name)
+    [code] = worlds.finish(worlds.start(tmp_path, 1, target=count_faked))
+    assert code == 0, (tmp_path / "rank-0.log").read_text()
+    assert read(tmp_path, name).rows == expected(*case(name))[0].rows
+
+
+def count_faked(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
+    """Write what rank 0 sends in the case that the folder's file names, as ``run_rank`` does."""
+    with (root / "rank-0.log").open("a", buffering=1) as log:
+        os.dup2(log.fileno(), 2)
+        name = (root / "case").read_text()
+        rows = in_fake_world(*case(name)).rows
+        (root / f"{name}.json").write_text(json.dumps([*map(list, rows.items())]))
 
 
 @pytest.mark.slow

@@ -13,8 +13,6 @@ from trainyard.common.errors import TrainingError
 
 GIVEN = {"max_steps": "10", "global_batch": "8", "micro_batch": "4", "learning_rate": "0.01"}
 
-ASYNC = {"async_tensor_parallel": "true", "tensor_parallel": "2", "compile": "true"}
-
 
 def from_arguments(**fields: str | None) -> TrainConfig:
     named = {name: value for name, value in (GIVEN | fields).items() if value is not None}
@@ -115,10 +113,6 @@ def test_an_impossible_world_is_refused_with_the_arithmetic(fields, world, expec
             {"activation_checkpointing": "selective", "compile": "true", "tensor_parallel": "2"},
             "selective cannot be combined with compile under tensor_parallel 2",
         ),
-        ({"async_tensor_parallel": "true", "compile": "true"}, "tensor_parallel to 2 or more"),
-        ({"async_tensor_parallel": "true", "tensor_parallel": "2"}, "set compile to true"),
-        (ASYNC | {"sequence_parallel": "false"}, "sequence_parallel is false: set it to true"),
-        (ASYNC | {"float8": "rowwise"}, "never tried with async_tensor_parallel"),
         ({"strategy": "deepspeed", "optimizer": "lamb"}, "lamb cannot be used with .*deepspeed"),
         ({"strategy": "smp", "optimizer": "lamb"}, "lamb cannot be used with strategy smp"),
         ({"strategy": "smp", "optimizer": "muon"}, "muon cannot .* smp, which cuts .* matrices"),

@@ -125,6 +125,33 @@ def test_a_rank_that_lives_is_waited_for(notes, tmp_path):
     assert ends == []
 
 
+def test_a_rank_that_waits_for_rank_0_believes_what_that_found(notes, tmp_path):
+    """Under mpirun: rank 0's end would look as if it were the one that is missing."""
+    ends: list[LostRankError] = []
+    with watch(tmp_path, end=ends.append):
+        notes.set("0/lost", f"{NAME} is gone, killed or crashed")
+        until(lambda: ends, 60)
+    assert str(ends[0]).startswith(f"{NAME} is gone, killed or crashed")
+
+
+def test_rank_0_keeps_the_store_until_the_others_have_looked(notes, tmp_path):
+    over, began = threading.Event(), time.monotonic()
+
+    def look() -> None:
+        until(lambda: notes.check(["0/lost"]), 60)
+        for _ in range(10):
+            second(notes)
+            time.sleep(0.05)
+        say(notes, "0/end-1", reason="rank 2 is gone", lost=True)
+        over.set()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    failed(watch(tmp_path), "Connection closed")
+    assert over.is_set() and time.monotonic() - began < 60
+    thread.join()
+
+
 @pytest.fixture
 def again(notes, monkeypatch) -> Callable[[], None]:
     """Starts the ranks of the other machine again, as attempt 1."""
@@ -197,6 +224,36 @@ def run_until_step_20(root: Path, **settings) -> list:
         assert time.monotonic() < end and processes[0].is_alive(), log(root, 0)
         time.sleep(0.02)
     return processes
+
+
+def test_without_torchrun_a_rank_that_waits_for_rank_0_names_the_one_that_was_killed(tmp_path):
+    """Rank 0 waits for rank 2, which is killed, and rank 1 for rank 0: in groups of two, as those
+    of tensor parallelism. Rank 0 keeps the store, and ends first where it does not wait."""
+    worlds.finish(worlds.start(tmp_path, 3, target=wait_in_pairs))
+    for rank in (0, 1):
+        said = (tmp_path / f"said-{rank}").read_text()
+        assert re.match(r"rank 2 \(pid \d+ on .*\) is gone, killed or crashed; last seen", said)
+
+
+def wait_in_pairs(given: list[str], environment: dict[str, str], root: Path, rank: int) -> None:
+    """One of three ranks: says into ``said-<rank>`` who is missing."""
+    os.environ.update(environment)
+    watchdog.BEAT = 0.3
+
+    def end(error: LostRankError) -> None:
+        (root / f"said-{rank}").write_text(str(error))
+        os._exit(1)
+
+    with joined(60) as ranks:
+        pairs = [dist.new_group([0, 1]), dist.new_group([0, 2])]
+        try:
+            with Watch(ranks, 60, root, end):
+                dist.barrier()
+                if rank == 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                dist.all_reduce(torch.ones(1), group=pairs[rank != 1])
+        except LostRankError as error:
+            end(error)
 
 
 def log(root: Path, rank: int) -> str:

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch.distributed.pipelining import schedules
-from torch.distributed.pipelining.schedules import InferenceMode
 
 from training.strategies import pipeline
 
@@ -58,4 +57,4 @@ def _vote(schedule: Any, stages: Sequence[Any], *_: Any) -> None:
     torch has them vote by sending numbers and reading them.
     """
     for stage in stages:
-        stage._inference_mode = InferenceMode.STATIC
+        stage._inference_mode = schedules.InferenceMode.STATIC

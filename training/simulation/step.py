@@ -22,6 +22,7 @@ from training.simulation.operations import Calls
 from training.simulation.storages import Record, Storages
 from training.simulation.world import standing_for
 from training.strategies import Strategy
+from training.strategy_table import SIMULATION_TORCH, release
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -47,6 +48,11 @@ def simulated(
         TrainingError: the strategy is a library's that touches memory, or has no use for so many
             ranks.
     """
+    if release(torch.__version__) < release(SIMULATION_TORCH):
+        raise TrainingError(
+            f"the simulation needs torch {SIMULATION_TORCH} or newer, and this Python has "
+            f"{torch.__version__}: run it with the checkout's .venv"
+        )
     if config.strategy not in SIMULATED:
         raise TrainingError(
             f"strategy {config.strategy} cannot be simulated: its library reads and writes memory; "
@@ -57,8 +63,6 @@ def simulated(
             f"expert_parallel {config.expert_parallel} cannot be simulated: how many tokens a rank "
             "gets depends on numbers, which are not there; set it to 1"
         )
-    # Its blocks are simulated as eager; the memory that it exchanges through is not seen.
-    config = config.model_copy(update={"async_tensor_parallel": False})
     storages = Storages()
     with standing_for(rank, world) as ranks, told([] if stream is None else stream):
         strategy = strategies.kind(config)(config, workload, ranks)

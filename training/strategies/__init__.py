@@ -35,10 +35,6 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
         config.micro_batches(world)
     except ValueError as error:
         raise TrainingError(str(error)) from None
-    if config.async_tensor_parallel:
-        from training.strategies import asynchronous
-
-        asynchronous.check(config, rank, local_rank)
     strategy = kind(config)
     with joined(config.collective_timeout_seconds, strategy.backend()) as ranks:
         chosen = strategy(config, workload, ranks)

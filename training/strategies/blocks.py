@@ -1,6 +1,6 @@
 """What is done to each of a model's blocks: recomputation of activations, torch.compile."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -13,18 +13,13 @@ from training.microbatches import Again
 from training.strategies import recomputation
 
 
-def adapt_blocks(
-    blocks: Sequence[nn.Module], config: TrainConfig, options: Mapping[str, Any] | None = None
-) -> None:
-    """Recompute activations and compile, block by block; names of parameters stay.
-
-    ``options``: torch.compile's, for blocks that ranks split among them.
-    """
+def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
+    """Recompute activations and compile, block by block; names of parameters stay."""
     policy = config.activation_checkpointing
     for block in blocks:
         split = config.compile and config.tensor_parallel > 1
         if split:
-            compile_what_arrived(block, options)
+            compile_what_arrived(block)
         if policy != "none":
             recompute(block, selective=policy == "selective")
         if config.compile and not split:
@@ -57,7 +52,7 @@ def _contexts(again: Again, selective: bool) -> tuple[AbstractContextManager, ..
     return keeping, recomputation.Both(second, taking)
 
 
-def compile_what_arrived(block: nn.Module, options: Mapping[str, Any] | None = None) -> None:
+def compile_what_arrived(block: nn.Module) -> None:
     """Compile ``block`` for inputs that come out of a collective, which may be under way still.
 
     torch 2.13 loses the way back from compiled code through such a tensor: the collective's
@@ -70,7 +65,7 @@ def compile_what_arrived(block: nn.Module, options: Mapping[str, Any] | None = N
     """
     from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
-    forward = torch.compile(block.forward, options=dict(options) if options else None)
+    forward = torch.compile(block.forward)
 
     def arrived(*inputs: Any, **named: Any) -> Any:
         whole = [i.clone() if isinstance(i, AsyncCollectiveTensor) else i for i in inputs]

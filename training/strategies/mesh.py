@@ -16,7 +16,7 @@ Expert ranks are data-parallel ranks, which have a second mesh for what they sha
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -120,19 +120,11 @@ class Mesh(Single):
         if config.expert_parallel > 1:
             experts = share_experts(workload, model, self.expert_mesh)
             shard_experts(experts, self.expert_mesh, config)
-        adapt_blocks(workload.blocks(model), config, self._compiling())
+        adapt_blocks(workload.blocks(model), config)
         if self.averaged > 1:
             shard(model, workload.blocks(model), self.mesh, config, workload)
         ties.check(model, self.names)
         return self.filled(model)
-
-    def _compiling(self) -> Mapping[str, Any] | None:
-        """What torch.compile is told of blocks that tensor-parallel ranks share."""
-        if not self.config.async_tensor_parallel:
-            return None
-        from training.strategies import asynchronous
-
-        return asynchronous.options(self.mesh["tensor"].get_group())
 
     def _scales(self) -> "Scales | None":
         """What weights are cast with before they are gathered, where they are cast."""

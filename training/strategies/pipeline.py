@@ -265,6 +265,12 @@ class Stage(PipelineStage):
             self.output_chunks[-1] = torch.zeros(1)
         return output
 
+    def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
+        """Connect with the ranks of the neighbouring stages, as torch 2.9 to 2.12 do first, but not
+        with this rank itself, which has both where a V folds: gloo refuses that."""
+        ops = super()._get_init_p2p_neighbors_ops()
+        return [op for op in ops if op.group_peer != self.group_rank]
+
     def forward_maybe_with_nosync(self, *given: Any, **named: Any) -> Any:
         output = super().forward_maybe_with_nosync(*given, **named)
         return output if self.is_last else sendable(output)

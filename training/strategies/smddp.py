@@ -21,7 +21,6 @@ class Smddp(Ddp):
                 raise
             raise TrainingError(
                 "strategy smddp: the package smdistributed.dataparallel is not in the image; AWS's "
-                "PyTorch GPU training images have it up to 2.3.0: set images.pytorch_version, or "
-                "set strategy to ddp"
+                "SMP images have it: name one in images.training, or set strategy to ddp"
             ) from None
         return "smddp"

@@ -47,6 +47,10 @@ def main() -> int:
     status = start(config, note if is_first() else None)
     if status != 0 and not FAILURE.exists():  # AWS's drivers write it, a user's own may not
         write(FAILURE, f"{told['script']} ended with exit status {status}; the log says more")
+    if status == 0 and is_first() and (refused := refuse_model(MODEL)):
+        write(FAILURE, f"{told['script']} {refused}")
+        print(f"error: {told['script']} {refused}", flush=True)
+        return 1
     if status == 0 and is_first():
         complete(MODEL, told | {"training": note["training"]}, config["inference"])
     return status
@@ -203,6 +207,31 @@ def keep_note(folder: Path, note: dict[str, Any]) -> None:
     while not names(folder):
         time.sleep(NOTE_SECONDS)
     write(folder / NOTE, json.dumps(note))
+
+
+def refuse_model(folder: Path) -> str | None:
+    """Why a script that ended well left no model; None when it left one.
+
+    SageMaker would take an empty folder, and the next steps would register it. What lies in code/
+    is the inference script's, and a log is no model.
+    """
+    found = names(folder)
+    models = [
+        name
+        for name in found
+        if not name.startswith("code/")
+        and not name.endswith(".log")
+        and "events.out.tfevents." not in name
+        and (folder / name).is_file()  # no link to nothing
+        and (folder / name).stat().st_size
+    ]
+    if models:
+        return None
+    holds = f"holds only {', '.join(found[:3])}{' …' * (len(found) > 3)}" if found else "is empty"
+    return (
+        f"saved no model: SM_MODEL_DIR ({folder}) {holds}; expected there a file with the model's "
+        "weights, outside of code/, not empty and not a log: save it in os.environ['SM_MODEL_DIR']"
+    )
 
 
 def complete(model: Path, told: dict[str, Any], inference: str | None) -> None:

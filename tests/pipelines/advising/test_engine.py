@@ -68,18 +68,6 @@ def test_nothing_is_advised_that_the_loop_refuses():
     assert engine.refusing(load(PROD, ["train.loop.precision=float16"]))(old) is None
 
 
-def test_products_overlap_where_ranks_share_them_over_nvlink():
-    recipe = load(PROD, ["train.loop.tensor_parallel=2", "train.loop.async_tensor_parallel=true"])
-    assert recipe.train.loop
-    split = next(one for one in layouts() if one.tensor > 1)
-    alone = split.model_copy(update={"tensor": 1, "sequence_parallel": False})
-    slow = split.model_copy(update={"gpu": "A10G"})
-    for setting, kept in ((split, True), (alone, False), (slow, False)):
-        fields = engine.fields(setting, recipe.train.loop)
-        assert fields.get("async_tensor_parallel", True) is kept
-        assert engine.refusing(recipe)(setting) is None
-
-
 def test_what_fsdp_alone_takes_goes_back_where_weights_are_copied():
     recipe = load(PROD, ["train.loop.forward_prefetch=1"])
     assert recipe.train.loop

@@ -30,8 +30,6 @@ def model(layers: int, dim: int, **loop: str) -> Change:
     return hyper("Train", workload_config=json.dumps(config), global_batch="256", **loop)
 
 
-ASYNC = {"async_tensor_parallel": "true", "compile": "true"}
-
 FAULTS = (
     *of(
         "training-runs-out-of-memory",
@@ -89,19 +87,27 @@ FAULTS = (
         sixteen=hyper("Train", tensor_parallel="16", shard_degree="0", global_batch="16"),
     ),
     *of(
-        "async-tensor-parallel-without-nvlink",
-        g5=(machine("ml.g5.48xlarge"), hyper("Train", tensor_parallel="8", **ASYNC)),
-        across_nodes=(nodes(1), hyper("Train", tensor_parallel="16", **ASYNC)),
-    ),
-    *of(
         "bfloat16-before-ampere",
         t4=(machine("ml.g4dn.12xlarge"), hyper("Train", precision="bfloat16")),
         by_default=machine("ml.p3.16xlarge"),
     ),
     *of("float8-without-products", a100=hyper("Train", float8="tensorwise")),
     *of(
-        "float8-with-older-torch",
-        h100=(machine("ml.p5.48xlarge"), hyper("Train", float8="rowwise")),
+        "image-with-older-torch",
+        float8=(
+            image(GPU_IMAGE),
+            machine("ml.p5.48xlarge"),
+            hyper("Train", float8="rowwise"),
+        ),
+        schedule=(
+            image(GPU_IMAGE),
+            hyper(
+                "Train",
+                pipeline_parallel="2",
+                pipeline_schedule="zbv_zero_bubble",
+                compile="false",
+            ),
+        ),
     ),
     *of(
         "uniform-shuffle-over-fastfile",
@@ -209,8 +215,8 @@ NEAR = (
     ),
     *of(
         "strategy-without-library",
-        older_image=(
-            image(GPU_IMAGE.replace("2.8.0", "2.3.0")),
+        smddp_in_smps_image=(
+            image(SMP_IMAGE),
             hyper("Train", strategy="smddp", shard_degree="0"),
         ),
         own_image=(image(OWN_IMAGE), hyper("Train", strategy="horovod", shard_degree="0")),
@@ -230,7 +236,6 @@ NEAR = (
         eight=hyper("Train", tensor_parallel="8"),
         one_node=(nodes(1), hyper("Train", tensor_parallel="16")),
     ),
-    *of("async-tensor-parallel-without-nvlink", p4d=hyper("Train", tensor_parallel="8", **ASYNC)),
     *of(
         "bfloat16-before-ampere",
         a100=hyper("Train", precision="bfloat16"),
@@ -242,8 +247,12 @@ NEAR = (
         without=hyper("Train", float8="none"),
     ),
     *of(
-        "float8-with-older-torch",
+        "image-with-older-torch",
         own_image=(image(OWN_IMAGE), hyper("Train", float8="tensorwise")),
+        newer=(
+            image(GPU_IMAGE.replace("2.8.0", "2.10.0")),
+            hyper("Train", float8="tensorwise"),
+        ),
     ),
     *of(
         "uniform-shuffle-over-fastfile",

@@ -18,7 +18,6 @@ from pipelines.recipe.reading import load
 from steps.train.support import (
     INSTANCE_TYPES,
     LAUNCHERS,
-    SMDDP_IMAGES,
     SMP_IMAGES,
     refuse_machines,
 )
@@ -27,8 +26,7 @@ from trainyard.common.errors import RecipeError
 PROD = Path("recipes/prod.yaml")  # 4 × ml.p4d.24xlarge
 PLAIN = "train.loop.shard_degree=0"
 OWN = "images.training=111122223333.dkr.ecr.us-east-1.amazonaws.com/own:1"
-SMP = ["train.loop.strategy=smp", "images.pytorch_version=2.5.1", "images.python_version=py311",
-       "images.inference_version=2.5.1"]  # fmt: skip
+SMP = ["train.loop.strategy=smp", "images.pytorch_version=2.5.1"]
 STRATEGIES = ["single", "ddp", "fsdp", "deepspeed", "horovod", "smddp", "smp"]
 
 
@@ -65,8 +63,8 @@ def distributed(definition: CompiledPipeline) -> dict:
         (["train.loop.strategy=deepspeed", "train.instance_type=ml.m5.large"],
          "instance_type ml.m5.large is not for strategy deepspeed, which needs GPUs"),
         (["train.loop.strategy=smddp"],
-         "images.pytorch_version: is '2.8.0'; AWS has images with strategy smddp for 2.3.0:"),
-        (["train.loop.strategy=smp"], "images.pytorch_version: is '2.8.0'; .* 2.3.1, 2.4.1, 2.5.1"),
+         "images.training: strategy smddp needs an image that you name, .* 2.4.1 or 2.5.1"),
+        (["train.loop.strategy=smp"], "images.pytorch_version: is '2.10.0'; .* for 2.4.1, 2.5.1:"),
         (["train.loop.strategy=horovod", "train.launcher=mpi", "train.processes_per_node=8"],
          "images.training: strategy horovod needs an image of your own"),
         (["train.launcher=mpi"], "launcher mpi on 4 instances needs processes_per_node"),
@@ -102,11 +100,10 @@ def test_smp_has_its_own_image(version):
     assert image.endswith(f"/smdistributed-modelparallel:{version}-gpu-py311-{SMP_IMAGES[version]}")
 
 
-@pytest.mark.parametrize("version", SMDDP_IMAGES)
-def test_smddp_is_in_the_framework_image(version):
-    given = [f"images.pytorch_version={version}", "images.python_version=py311"]
-    recipe = load(PROD, [PLAIN, "train.loop.strategy=smddp", *given])
-    assert f"pytorch-training:{version}-gpu" in training_image(recipe, "us-east-1")
+@pytest.mark.parametrize("version", SMP_IMAGES)
+def test_smddp_takes_the_image_of_smp(version):
+    image = training_image(load(PROD, [*SMP, f"images.pytorch_version={version}"]), "us-east-1")
+    load(PROD, [PLAIN, "train.loop.strategy=smddp", f"images.training={image}"])
 
 
 def test_smp_is_torchrun_with_parameters():

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.flight_recorder import fr_trace
 
 from tests.training import worlds
+from tests.training.torches import since
 from training.health import recorder
 from training.strategies.ranks import joined
 
@@ -87,8 +87,11 @@ def nccl(alone, cuda, monkeypatch) -> SimpleNamespace:
     return played
 
 
+@since("2.13.0", "torchfrtrace that reads a recorder of gloo")
 def test_torchs_tool_reads_the_traces_by_the_names_that_they_have(nccl, tmp_path: Path, caplog):
     """docs/scale.md: ``torchfrtrace <folder> --prefix attempt-0-trace-rank-``."""
+    from torch.distributed.flight_recorder import fr_trace
+
     for rank, nccl.ahead in enumerate((1, 0)):
         recorder.dump(tmp_path, rank)
     caplog.set_level("INFO")

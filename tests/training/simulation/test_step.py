@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from tests.training import worlds
+from tests.training.torches import since
 from training.config import TrainConfig
 from training.simulate import configured, simulate
 from training.simulation.peak import peak, timeline
 from training.simulation.step import simulated
+from training.strategy_table import SIMULATION_TORCH
 from training.workloads import Workload, load
 from trainyard.common.errors import TrainingError
+
+pytestmark = since(SIMULATION_TORCH, "the simulation")
 
 MODEL = {"context_length": 64, "layers": 3, "heads": 4, "dim": 64}
 PARAMETERS = 256 * 64 + 3 * (4 * 64 * 64 + 3 * 64 * 176 + 2 * 64) + 64

@@ -11,13 +11,17 @@ from benchmarks.strategies.cases import MODEL, SETTINGS, container, write_data
 from benchmarks.strategies.runs import distance
 from steps.train import job
 from tests.training import worlds
+from tests.training.torches import since
 from tests.training.trainings import arguments, history, losses
 from training import strategies
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks
 from training.strategies.single import Single
+from training.strategy_table import OPTIONS
 from training.workloads import load
 from trainyard.common.errors import TrainingError
+
+pytestmark = since(OPTIONS["float8"].least_torch, "float8")
 
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 """The largest numbers of both types (OCP 8-bit Floating Point Specification, table 2)."""

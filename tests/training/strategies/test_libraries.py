@@ -97,7 +97,7 @@ def test_horovod_can_make_the_optimizer_again_from_its_groups(optimizer):
     ("strategy", "expected"),
     [
         ("horovod", "horovod is not in the image, .* images.training, .* set strategy to ddp"),
-        ("smddp", "smdistributed.dataparallel is not in the image; .* images.pytorch_version"),
+        ("smddp", "smdistributed.dataparallel is not in the image; .* images.training"),
         ("smp", "torch.sagemaker is not in this image; .* set strategy to fsdp"),
     ],
 )

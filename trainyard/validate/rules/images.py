@@ -55,6 +55,16 @@ def aws_image(image: str | None) -> re.Match[str] | None:
     return found if _AWS_REPOSITORY.fullmatch(found["repository"]) else None
 
 
+def torch_version(image: str | None) -> str | None:
+    """The PyTorch version that the tag of AWS's PyTorch or SMP image says; None for any other."""
+    found = IMAGE.fullmatch(image or "")
+    ours = found and (aws_image(image) or found["repository"] == "smdistributed-modelparallel")
+    if not found or not ours or not found["repository"].startswith(("pytorch-", "smdistributed-")):
+        return None
+    version = re.match(r"\d+\.\d+(\.\d+)?", found["tag"] or "")
+    return version[0] if version else None
+
+
 def built_for(image: str | None) -> str | None:
     """cpu, gpu or neuron, as the repository or the tag says; None when they say nothing."""
     name = (image or "").rpartition("/")[2]

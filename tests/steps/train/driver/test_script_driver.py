@@ -193,6 +193,38 @@ def test_processes_that_end_while_children_are_looked_for_are_none(monkeypatch):
     assert child.returncode == -signal.SIGTERM
 
 
+@pytest.mark.parametrize(
+    ("files", "holds"),
+    [
+        ({}, "is empty"),
+        ({"weights.pt": ""}, "holds only weights.pt;"),
+        ({"train.log": "loss 1", "code/model.pt": "x"}, "holds only code/model.pt, train.log;"),
+        ({"a/events.out.tfevents.1": "x"}, "holds only a/events.out.tfevents.1;"),
+        ({"a/weights.pt": "x", "train.log": "loss 1"}, None),
+    ],
+)
+def test_a_script_that_saves_no_model_fails(job: Path, capfd, files, holds):
+    lines = "".join(
+        f"p = Path({str(job / 'model' / name)!r}); p.parent.mkdir(parents=True, exist_ok=True)\n"
+        f"p.write_text({text!r})\n"
+        for name, text in files.items()
+    )
+    (job / "input/data/code/own.py").write_text(f"from pathlib import Path\n{lines}")
+    (job / "driver.py").write_text(Path(driver.__file__).read_text().replace("/opt/ml", str(job)))
+    settings = json.dumps(config(launcher="own", driver="own.py"))
+    environment = os.environ | {"SM_DISTRIBUTED_CONFIG": settings}
+    done = subprocess.run([sys.executable, str(job / "driver.py")], env=environment, check=False)
+    failure = job / "output/failure"
+    assert (done.returncode, failure.exists()) == ((0, False) if holds is None else (1, True))
+    if holds is None:
+        assert (job / "model/code/trainyard.json").is_file()
+        return
+    said = failure.read_text()
+    assert said.startswith(f"train.py saved no model: SM_MODEL_DIR ({job / 'model'}) {holds}")
+    assert "save it in os.environ['SM_MODEL_DIR']" in said
+    assert f"error: {said}" in capfd.readouterr().out
+
+
 def test_an_own_driver_starts_the_script_and_sigterm_goes_on_to_it(job: Path):
     (job / "input/data/code/train.py").write_text(SCRIPT)
     (job / "input/data/code/own.py").write_text(OWN)

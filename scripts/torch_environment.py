@@ -1,0 +1,49 @@
+"""Make an environment with another torch, such as AWS's images have.
+
+python scripts/torch_environment.py 2.8.0
+
+It lies in .venv-torch-2.8.0, beside .venv, which stays as it is. The lock's packages are held to
+the lock's hashes. The lock has no hashes of another torch: torch and what it depends on come from
+the index by version alone, as wheels, so that none of their code runs as they are installed.
+"""
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(CHECKOUT))
+
+from pipelines.compiling.locked import PACKAGES, read  # noqa: E402
+from training.strategy_table import OPTIONS, release  # noqa: E402
+
+
+def main() -> None:
+    """Make it, unless it is whole already; print its Python's path."""
+    [torch] = sys.argv[1:]
+    place = CHECKOUT / f".venv-torch-{torch}"
+    python, whole = place / "bin/python", place / "whole"
+    if not whole.exists():
+        venv.create(place, clear=True)
+        too_old = release(torch) < release(OPTIONS["float8"].least_torch)
+        lock = (CHECKOUT / PACKAGES).read_text(encoding="utf-8")
+        # It cannot be imported there, and transformers would try to.
+        left_out = {"torchao"} if too_old else set()
+        entries = [entry for entry in read(lock, PACKAGES) if entry.name not in left_out]
+        ours = place / "packages.txt"
+        ours.write_text("".join(entry.line for entry in entries), encoding="utf-8")
+        _install(python, "--only-binary=:all:", f"torch=={torch}")
+        _install(python, "--no-deps", "--require-hashes", f"--requirement={ours}")
+        whole.touch()
+    print(python)
+
+
+def _install(python: Path, *words: str) -> None:
+    """uv is .venv's: ``make .venv/installed`` brought it."""
+    uv = Path(sys.executable).with_name("uv")
+    subprocess.run([uv, "pip", "install", "--quiet", f"--python={python}", *words], check=True)
+
+
+if __name__ == "__main__":
+    main()

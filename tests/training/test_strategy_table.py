@@ -1,0 +1,58 @@
+"""The least torch of strategies, schedules and options, and what is said of an older one."""
+
+import pytest
+import torch
+
+from training.config import TrainConfig
+from training.pipeline_table import OLDEST_TORCH, SCHEDULES
+from training.strategy_table import STRATEGIES, refuse_torch, release
+
+BASE = {"max_steps": 1, "global_batch": 8, "micro_batch": 1, "learning_rate": 0.1}
+TWO = {"pipeline_parallel": 2}
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("2.10.0+cu128", (2, 10, 0)), ("2.8", (2, 8, 0)), ("2.14.0a0+git1", (2, 14, 0))],
+)
+def test_a_release_is_compared_by_its_numbers(version, expected):
+    assert release(version) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "least"),
+    [
+        ({}, OLDEST_TORCH),
+        *(({"strategy": name}, entry.least_torch) for name, entry in STRATEGIES.items()),
+        *((TWO | {"pipeline_schedule": name}, one.least_torch) for name, one in SCHEDULES.items()),
+        ({"float8": "rowwise"}, "2.10.0"),
+        ({"compile": True, "tensor_parallel": 2}, OLDEST_TORCH),
+        ({"compile": True, "tensor_parallel": 2, "precision": "float64"}, "2.13.0"),
+        (TWO | {"pipeline_schedule": "dual_pipe_v", "strategy": "fsdp"}, "2.10.0"),
+    ],
+    ids=str,
+)
+def test_a_training_needs_what_its_newest_part_needs(settings, least):
+    config = TrainConfig(**BASE | settings)
+    major, minor, _ = release(least)
+    assert refuse_torch(config, least) is None
+    refused = refuse_torch(config, f"{major}.{minor - 1}.1+cu126")
+    assert f"needs PyTorch {least} or newer, and the training image has {major}.{minor - 1}.1" in (
+        refused or ""
+    )
+
+
+def test_the_job_says_the_same_as_it_starts(root, train, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.5.1+cu124")
+    with pytest.raises(SystemExit):
+        train(root, workload="ragged")
+    failure = (root / "output/failure").read_text()
+    assert f"strategy single needs PyTorch {OLDEST_TORCH} or newer, and the training" in failure
+
+
+def test_the_field_that_asks_for_it_is_named():
+    config = TrainConfig(**BASE | TWO | {"pipeline_schedule": "zbv_zero_bubble"})
+    assert refuse_torch(config, "2.8.0") == (
+        "pipeline_schedule zbv_zero_bubble needs PyTorch 2.10.0 or newer, and the training image "
+        "has 2.8.0: choose a newer image, or change pipeline_schedule"
+    )
