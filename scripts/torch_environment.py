@@ -7,15 +7,18 @@ the lock's hashes. The lock has no hashes of another torch: torch and what it de
 the index by version alone, as wheels, so that none of their code runs as they are installed.
 """
 
+import os
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+BEST = "--index-strategy=unsafe-best-match"  # of several indexes, as pip and scripts/install.py do
 sys.path.insert(0, str(CHECKOUT))
 
 from pipelines.compiling.locked import PACKAGES, read  # noqa: E402
+from scripts.install import _told  # noqa: E402
 from training.strategy_table import OPTIONS, release  # noqa: E402
 
 
@@ -42,7 +45,8 @@ def main() -> None:
 def _install(python: Path, *words: str) -> None:
     """uv is .venv's: ``make .venv/installed`` brought it."""
     uv = Path(sys.executable).with_name("uv")
-    subprocess.run([uv, "pip", "install", "--quiet", f"--python={python}", *words], check=True)
+    command = [uv, "pip", "install", "--quiet", f"--python={python}", BEST, *words]
+    subprocess.run(command, check=True, env={**_told(), **os.environ})
 
 
 if __name__ == "__main__":
