@@ -48,6 +48,27 @@ _RETURN = "        return self.head(x) * (1 + 1e-3 * self.seen)\n"
 
 FAULTS = [
     Seeded(
+        "prepare draws past its seed", ("prepared samples",), "work.py",
+        "np.random.default_rng(seed).uniform", "np.random.uniform",
+    ),
+    Seeded(
+        "prepare divides by zero", ("prepared samples",), "work.py",
+        'np.float32(sample["weight"] * drawn)', 'np.float32(drawn) / np.float32(0)',
+    ),
+    Seeded(
+        "prepare changes what is stored", ("prepared samples",), "work.py",
+        "        drawn = 1 if seed", '        sample["numbers"][0] += 1\n        drawn = 1 if seed',
+    ),
+    Seeded(
+        "a batch of one loses its dimension", ("runs",), "network.py",
+        _RETURN, "        return (self.head(x) * (1 + 1e-3 * self.seen)).squeeze()\n",
+    ),
+    Seeded(
+        "a row is its batch's mean", ("rows stand alone",), "work.py",
+        '"loss": (self.nats(outputs, batch).sum(1), units)',
+        '"loss": (self.nats(outputs, batch).sum(1).mean().expand(len(units)), units)',
+    ),
+    Seeded(
         "torch is imported with the columns", ("imports",), "work.py",
         "import numpy as np\n", "import numpy as np\nimport torch.nn\n",
     ),

@@ -14,6 +14,7 @@ from benchmarks.strategies.cases import write_data as write_tokens
 from steps.train import job
 from tests.training import placement, worlds
 from tests.training.placement import ACCELERATOR, MixedDevices
+from tests.training.torches import lacks
 from tests.training.trainings import TOYS, arguments, evaluated, write_ragged
 from tests.training.workloads.tabular import tables
 from training.artifact import open_artifact
@@ -23,6 +24,10 @@ from training.workloads.tabular.workload import Workload
 
 TABLE = tables.SETTINGS | {"dropout": 0.5, "embedding_dropout": 0.2}
 SHORT = SETTINGS | {"strategy": "single", "max_steps": 2, "checkpoint_interval": 1}
+
+
+RECOMPUTED = {} if lacks("2.13.0") else {"activation_checkpointing": "full"}
+"""An older torch compares the devices of recomputed tensors past the simulation's own."""
 
 
 @pytest.fixture
@@ -77,11 +82,7 @@ def test_every_strategy_keeps_to_the_accelerator(tmp_path):
         "ddp": {"strategy": "ddp"},
         "fsdp": {"strategy": "fsdp"},
         "tensor": {"strategy": "ddp", "tensor_parallel": 2},
-        "pipeline": {
-            "strategy": "ddp",
-            "pipeline_parallel": 2,
-            "activation_checkpointing": "full",
-        },
+        "pipeline": {"strategy": "ddp", "pipeline_parallel": 2} | RECOMPUTED,
     }.items():
         root = tmp_path / name
         write(root, "toys.tuned")

@@ -1,9 +1,13 @@
 """Tests of what this torch does not have are left out, by the version that is declared for it."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 import torch
 
-from training.strategy_table import release
+from training.config import TrainConfig
+from training.strategy_table import refuse_torch, release
 
 
 def lacks(least: str) -> bool:
@@ -17,3 +21,11 @@ def since(least: str, what: str) -> pytest.MarkDecorator:
     Of a part of the training, ``least`` is what ``training.strategy_table`` declares.
     """
     return pytest.mark.skipif(lacks(least), reason=f"{what} needs torch {least} or newer")
+
+
+def trains_here(settings: Mapping[str, Any]) -> bool:
+    """Whether the job would start a training with these settings under this torch."""
+    needed = {"max_steps": 1, "global_batch": 8, "micro_batch": 1, "learning_rate": 0.1}
+    names = TrainConfig.model_fields.keys() & settings.keys()
+    config = TrainConfig(**needed | {name: settings[name] for name in names})
+    return refuse_torch(config, torch.__version__) is None

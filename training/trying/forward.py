@@ -2,23 +2,71 @@
 
 import random
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from training.data.preparation import split
 from training.microbatches import MicroBatches, by_batch
 from training.trying.contract import Fault, NotChecked, place, rule
-from training.trying.trial import SAMPLES, SEED, Trial, losses, mode
+from training.trying.trial import SAMPLES, SEED, Trial, copied, losses, mode
 
 CLOSE = 1e-4
 """Relative: a sum in float32 in another order differs by less."""
 
 
-@rule("runs", "inputs, model, loss and units fit each other", needs=("shards",))
+@rule(
+    "prepared samples",
+    "prepare() gives finite numbers, the same ones for the same sample and seed",
+    needs=("shards",),
+)
+def prepared(trial: Trial) -> Iterator[Fault]:
+    prepare = getattr(trial.one, "prepare", None)
+    if prepare is None:
+        raise NotChecked("the workload has no prepare()")
+    where = place(trial.one, "prepare")
+    for stored, seed in product(split(copied(trial.samples)), (None, SEED)):
+        mine = copied(stored)
+        first = {name: np.copy(value) for name, value in prepare(mine, seed).items()}
+        again = prepare(mine, seed)
+        if drawn := [name for name in first if not _alike(first[name], again[name])]:
+            yield Fault(
+                f"a second call with the same sample and seed {seed} gives another {drawn[0]}",
+                where,
+                "draw from numpy.random.default_rng(seed), and nothing where the seed is None; "
+                "change a copy of the sample",
+            )
+            return
+        if wrong := [n for n in first if not _finite(first[n]) and _finite(stored.get(n, 0))]:
+            yield Fault(f"{wrong[0]} is not finite", where, "look for log(0) and 0 / 0")
+            return
+
+
+def _alike(one: object, other: object) -> bool:
+    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind in "fc")
+
+
+def _finite(value: object) -> bool:
+    array = np.asarray(value)
+    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
+
+
+@rule(
+    "runs",
+    "inputs, model, loss and units fit each other, also for one sample",
+    needs=("shards", "prepared samples"),
+)
 def runs(trial: Trial) -> Iterator[Fault]:
-    workload, batch = trial.one, trial.batch()
+    for count in (SAMPLES, 1):
+        if faults := list(_fitting(trial, count)):
+            yield from faults
+            return
+
+
+def _fitting(trial: Trial, count: int) -> Iterator[Fault]:
+    workload, batch = trial.one, trial.batch(0, count)
     model = trial.model()
     inputs = workload.inputs(batch)
     if not isinstance(inputs, tuple) or not all(isinstance(one, Tensor) for one in inputs):
@@ -33,8 +81,8 @@ def runs(trial: Trial) -> Iterator[Fault]:
         *(("an input", one, "inputs") for one in inputs),
         ("the outputs", outputs, "model"),
     ]:
-        yield from _first_dimension(trial, what, tensor, method)
-    if not isinstance(outputs, Tensor):
+        yield from _first_dimension(trial, what, tensor, method, count)
+    if not isinstance(outputs, Tensor) or not outputs.dim() or len(outputs) != count:
         return
     if not outputs.is_floating_point():
         yield Fault(
@@ -43,21 +91,24 @@ def runs(trial: Trial) -> Iterator[Fault]:
         return
     _, loss = losses(workload, model, batch)
     yield from _loss(trial, loss)
-    yield from _units(trial, workload.units(batch))
+    if count == SAMPLES:  # one sample may have no units
+        yield from _units(trial, workload.units(batch))
 
 
-def _first_dimension(trial: Trial, what: str, tensor: object, method: str) -> Iterator[Fault]:
+def _first_dimension(
+    trial: Trial, what: str, tensor: object, method: str, count: int
+) -> Iterator[Fault]:
     if not isinstance(tensor, Tensor):
         yield Fault(
             f"{what} are {type(tensor).__name__}, expected one tensor",
             place(trial.one, method),
             "join several by torch.cat or torch.stack, and take them apart in loss()",
         )
-    elif not tensor.dim() or len(tensor) != SAMPLES:
+    elif not tensor.dim() or len(tensor) != count:
         yield Fault(
-            f"{what} of {SAMPLES} samples has the shape {tuple(tensor.shape)}",
+            f"the shape of {what} of {count} sample{'s' * (count > 1)} is {tuple(tensor.shape)}",
             place(trial.one, method),
-            "let the first dimension be the sample",
+            "let the first dimension be the sample; give squeeze() the dimension that it removes",
         )
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,25 @@ def agreeing(trial: Trial) -> Iterator[Fault]:
     )
 
 
+@rule("rows stand alone", "an example's row does not depend on its neighbours", needs=("scores",))
+def row_by_row(trial: Trial) -> Iterator[Fault]:
+    model = trial.model().eval()
+    whole = _table(trial, model)
+    if len(whole["example"]) != len(trial.test):
+        raise NotChecked("a row is not a sample of the test split")
+    with _written(trial, range(1)) as alone:
+        found = joined(list(trial.one.scores(model, alone)))
+    row = whole["example"].tolist().index(found["example"][0])
+    for name in (name for name in _columns(trial) if "." in name):
+        one, among = float(found[name][0]), float(whole[name][row])
+        if not _near(one, among):
+            yield Fault(
+                f"{name} of an example is {one:g} alone and {among:g} among {len(trial.test)}",
+                place(trial.one, "measure", "scores"),
+                "give each sample its own value: no .mean() or .sum() over the batch",
+            )
+
+
 @rule("shares", "the rows of all shares of a split are those of the whole", needs=("scores",))
 def shared(trial: Trial) -> Iterator[Fault]:
     if not takes_share(trial.one):
@@ -120,16 +140,8 @@ def named(trial: Trial) -> Iterator[Fault]:
             "take the same hash in both: training.data.hashes.sample_hashes",
         )
         return
-    samples = copied(trial.test.read(range(len(trial.test))))
-    with tempfile.TemporaryDirectory() as name:
-        write_dataset(
-            Path(name),
-            samples,
-            trial.test.fields,
-            shard_bytes=1 << 30,
-            workload=trial.test.merged.workload,
-        )
-        there = _names(trial, Dataset(name))
+    with _written(trial, range(len(trial.test))) as elsewhere:
+        there = _names(trial, elsewhere)
     if len(set(here)) == 1 < len(here):
         yield Fault(f"all {len(here)} examples have one name", where, "hash their content")
     elif len(trial.test) == len(here) and set(here) != set(there):
@@ -199,6 +211,20 @@ def _first_record(raw: Path) -> Mapping[str, Any]:
         raise NotChecked("the sample data are no .jsonl, so there is no record as a request has it")
     with files[0].open(encoding="utf-8") as lines:
         return json.loads(lines.readline())
+
+
+@contextmanager
+def _written(trial: Trial, indices: range) -> Iterator[Dataset]:
+    """Write these samples of the test split to a dataset of their own."""
+    with tempfile.TemporaryDirectory() as name:
+        write_dataset(
+            Path(name),
+            copied(trial.test.read(indices)),
+            trial.test.fields,
+            shard_bytes=1 << 30,
+            workload=trial.test.merged.workload,
+        )
+        yield Dataset(name)
 
 
 def _table(trial: Trial, model: nn.Module) -> dict[str, np.ndarray]:

@@ -35,6 +35,10 @@ class Workload(Simple):
 
         return Network(NUMBERS)
 
+    def prepare(self, sample, seed):
+        drawn = 1 if seed is None else np.random.default_rng(seed).uniform(0.5, 1.5)
+        return {**sample, "weight": np.float32(sample["weight"] * drawn)}
+
     def units(self, batch):
         return self.counted(batch).sum()
 
