@@ -109,7 +109,7 @@ class Workload:
             p.numel() * (6 if p.requires_grad else 4) * self._taken(name)
             for name, p in model.named_parameters()
         ]
-        if not config.tie_embeddings:
+        if not config.tie_embeddings and isinstance(model, Transformer):
             embedding = model.embedding.weight
             costs.append(-embedding.numel() * (6 if embedding.requires_grad else 4))
         attended = config.layers * config.heads * config.head_width * config.context_length
@@ -121,35 +121,51 @@ class Workload:
         return self.config.active_experts / self.config.experts if inside else 1.0
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        return list(model.blocks.values())
+        """Those of the shipped model; a workload with a model of its own may override it."""
+        return list(model.blocks.values()) if isinstance(model, Transformer) else []
 
     def embeddings(self, model: nn.Module) -> Sequence[nn.Module]:
-        return [model.embedding] if model.first and not self.config.tie_embeddings else []
+        untied = isinstance(model, Transformer) and not self.config.tie_embeddings
+        return [model.embedding] if untied and model.first else []
 
     def tensor_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
         from training.workloads.language_model import parallel  # 0.7 s, for those who need it
 
-        parallel.tensor_parallel(model, mesh)
+        parallel.tensor_parallel(self._own(model, "tensor_parallel"), mesh)
 
     def sequence_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> None:
         from training.workloads.language_model import parallel
 
-        parallel.sequence_parallel(model, mesh)
+        parallel.sequence_parallel(self._own(model, "sequence_parallel"), mesh)
 
     def context_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> Tensor:
         from training.workloads.language_model import parallel
 
-        return parallel.context_parallel(model, mesh, self.config)
+        return parallel.context_parallel(self._own(model, "context_parallel"), mesh, self.config)
 
     def expert_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> Sequence[nn.Module]:
         from training.workloads.language_model import parallel
 
-        return parallel.expert_parallel(model, mesh, self.config)
+        return parallel.expert_parallel(self._own(model, "expert_parallel"), mesh, self.config)
 
     def stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
         from training.workloads.language_model import parallel
 
-        return parallel.stage(model, index, count)
+        return parallel.stage(self._own(model, "stage", "pipeline_parallel"), index, count)
+
+    def _own(self, model: nn.Module, method: str, setting: str = "") -> nn.Module:
+        """Return the shipped model, which is all that this room can split.
+
+        Raises:
+            TrainingError: ``model()`` gives another; names the method to override.
+        """
+        if isinstance(model, Transformer):
+            return model
+        raise TrainingError(
+            f"{type(self).__module__}: model() gives a {type(model).__name__}, and the language "
+            f"model's {method}() splits only its own Transformer: override {method}() in the "
+            f"workload, or leave {setting or method} out of the recipe"
+        )
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
         """As Hugging Face's Llama, Qwen2 or Qwen3; with experts as its Glm4Moe."""

@@ -1,0 +1,1 @@
+"""The shipped language model's workload with a model of its own."""
