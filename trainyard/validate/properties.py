@@ -98,6 +98,8 @@ def _root(step: Step) -> Shape | None:
     if name is None:
         return Shape("SDK 3.27", f"{step.type}Step", structure(**kind.properties))
     shapes = [service_shape(each, kind.service) for each in (name, kind.listing) if each]
+    if shapes[0].type == "any":  # newer than the installed botocore
+        return shapes[0]
     members = {key: member for shape in shapes for key, member in shape.members.items()}
     body = {**shapes[0].body, "members": {**members, **kind.properties}}
     return Shape("botocore", name, body, kind.service)

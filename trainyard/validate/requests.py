@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import botocore
+
 from trainyard.language.caching import duration
 from trainyard.language.document import Document
 from trainyard.language.expressions import is_expression
@@ -15,7 +17,7 @@ from trainyard.language.steps import Step
 from trainyard.validate.findings import Finding
 from trainyard.validate.fit import REFUSED_WHY, Fit
 from trainyard.validate.location import Place, brief
-from trainyard.validate.shapes import Shape, service_shapes
+from trainyard.validate.shapes import Shape, service_shape
 
 PIPELINE = structure(
     PipelineExperimentConfig={
@@ -58,7 +60,9 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
         shape = Shape("SDK 3.27", f"{step.type}Step", STEP_TYPES[step.type].step_shape())
         yield from fit.check(fields, shape, place)
         inside = place.at("Arguments")
-        yield from fit.check(step.arguments, arguments_shape(step), inside)
+        wanted = arguments_shape(step)
+        yield from _unknown(wanted, step, inside)
+        yield from fit.check(step.arguments, wanted, inside)
         yield from _refused(step, inside)
         yield from _choices(step, inside)
         yield from _duplicates(step.own_arguments, inside)
@@ -77,9 +81,24 @@ def arguments_shape(step: Step) -> Shape:
     request, _ = kind.shape_names(step.arguments)
     if request is None:
         return Shape("SDK 3.27", f"{step.type}Step.Arguments", kind.arguments, kind.service)
-    body = service_shapes(kind.service)[request]
+    found = service_shape(request, kind.service)
+    if found.body is ANYTHING:
+        return found
+    body = found.body
     required = [name for name in body.get("required", ()) if name != kind.made_up]
     return Shape("botocore", request, {**body, "required": required})
+
+
+def _unknown(wanted: Shape, step: Step, place: Place) -> Iterator[Finding]:
+    if wanted.origin == "botocore" and wanted.body is ANYTHING:
+        installed = f"botocore {botocore.__version__}"
+        yield place.warning(
+            "not-checked",
+            f"{installed} does not know {wanted.name}",
+            why=f"the Arguments of a {step.type} step are checked against botocore's shapes",
+            fix="pip install --upgrade boto3, and validate again",
+            source=installed,
+        )
 
 
 def _refused(step: Step, place: Place) -> Iterator[Finding]:

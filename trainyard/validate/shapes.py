@@ -11,6 +11,8 @@ from typing import Any
 
 import botocore.loaders
 
+from trainyard.language.step_types.form import ANYTHING
+
 
 @functools.cache
 def service_shapes(service: str) -> Mapping[str, Mapping[str, Any]]:
@@ -87,8 +89,11 @@ def _without(body: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str,
 
 
 def service_shape(name: str, service: str = "sagemaker") -> Shape:
-    """The shape that botocore's model calls ``name``."""
-    return Shape("botocore", name, service_shapes(service)[name], service)
+    """The shape that botocore's model calls ``name``.
+
+    A botocore that is older than the shape checks nothing of it (``requests`` warns of that).
+    """
+    return Shape("botocore", name, service_shapes(service).get(name, ANYTHING), service)
 
 
 @functools.cache

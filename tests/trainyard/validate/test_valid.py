@@ -9,6 +9,7 @@ import pytest
 from tests.trainyard.validate.faults import FOLDER, Edit, errors, load, put
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import NESTED, STEP_TYPES
+from trainyard.validate import check, shapes
 
 BASES = sorted(path.stem for path in FOLDER.glob("*.json"))
 FSX = "train.fsx={file_system_id: fs-0123456789abcdef0, directory_path: /abcdefgh/trainyard}"
@@ -124,3 +125,18 @@ def test_upsert_uploads_nothing_of_a_definition_that_is_wrong(compiled, monkeypa
     )
     with pytest.raises(DefinitionError, match=r"Steps\[1\].*TrainingInputMode: 'Fil'.*use File"):
         upsert(definition)
+
+
+def test_a_botocore_older_than_a_step_type_is_said_and_refuses_nothing(monkeypatch):
+    """botocore 1.40 has no CreateJob: validate ended with a KeyError."""
+    newer = ("CreateJobRequest", "DescribeJobResponse")
+    known = {k: v for k, v in shapes.service_shapes("sagemaker").items() if k not in newer}
+    monkeypatch.setattr(shapes, "service_shapes", lambda service: known)
+    document = load("job")
+    [job] = [step for step in document["Steps"] if step["Type"] == "Job"]
+    reference = {"Get": f"Steps.{job['Name']}.JobArn"}
+    fail = {"Name": "f", "Type": "Fail", "Arguments": {"ErrorMessage": reference}}
+    found = check(json.dumps({**document, "Steps": [*document["Steps"], fail]}))
+    assert not [each for each in found if each.severity == "error"]
+    [said] = [each for each in found if each.rule == "not-checked"]
+    assert "does not know CreateJobRequest" in said.problem
