@@ -12,7 +12,7 @@ from typing import Any
 
 from training.microbatches import by_batch
 from training.trying.contract import Fault, NotChecked, place, rule
-from training.trying.digests import PLACES, digests
+from training.trying.digests import PLACES, agree, digests
 from training.trying.packing import environment
 from training.trying.rank import Case, Plan
 from training.trying.trial import Trial
@@ -64,7 +64,7 @@ def deterministic(trial: Trial) -> Iterator[Fault]:
     yield from _errors(again)
     here, there = digests(trial), again.get("digests", {})
     for what in there:
-        if here[what] != there[what]:
+        if not agree(here[what], there[what]):
             yield Fault(
                 f"{what} are others in another process",
                 place(trial.one, PLACES[what]),

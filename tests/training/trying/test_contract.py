@@ -10,6 +10,7 @@ import pytest
 from benchmarks.contract.faults import FAULTS, lines, write
 from training.data.writer import part, write_dataset
 from training.trying.contract import judge
+from training.trying.digests import agree
 from training.trying.main import rules
 from training.trying.packing import SPLITS
 from training.trying.trial import Trial
@@ -60,6 +61,13 @@ def test_a_fault_is_named_by_the_rule_that_it_breaks(number, tmp_path):
     assert f"seeded_{number}" in first.where
     assert first.found
     assert first.fix
+
+
+def test_scores_of_two_processes_agree_but_for_rounding():
+    assert agree([1.0, float("nan")], [1.0 + 1e-6, float("nan")])
+    assert not agree([1.0, 2.0], [1.0, 2.01])
+    assert not agree([1.0], [1.0, 2.0])
+    assert agree("a", "a") and not agree("a", "b")
 
 
 def test_faults_are_of_rules_that_there_are():
