@@ -133,9 +133,16 @@ class GroupSums:
             first = np.unique(np.arange(BLOCKS) * count // BLOCKS)
             difference = np.add.reduceat(sums.difference[:count], first)
             return difference, np.add.reduceat(sums.weight[:count], first)
-        sums, folds = self.metrics[metric], (1 if self.groups <= BLOCKS else BINS // BLOCKS)
-        shape = (folds, BINS // folds)
-        return sums.difference.reshape(shape).sum(0), sums.weight.reshape(shape).sum(0)
+        sums = self.metrics[metric]
+        return self._folded(sums.difference), self._folded(sums.weight)
+
+    def examples_of_groups(self) -> Ints | None:
+        """(groups,) examples in each of ``of_groups``; None where groups have an order."""
+        return None if self.starts is not None else self._folded(self.per_bin)
+
+    def _folded(self, bins: NDArray) -> NDArray:
+        folds = 1 if self.groups <= BLOCKS else BINS // BLOCKS
+        return bins.reshape(folds, BINS // folds).sum(0)
 
     def as_met(self, metric: str) -> tuple[Floats, Floats]:
         """(difference, weight) of each group in the order of the rows, neighbours joined."""

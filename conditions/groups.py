@@ -13,6 +13,8 @@ DIGITS = 12
 SOME = 1 / 3
 """Ties of a smaller share of the weight are let be: the limits of all groups mind them, and lose
 less power where groups are so small that some tie by chance."""
+COPIED = 5
+"""Groups of fewer examples may agree by chance: rows of a table with few different values do."""
 ALIKE = 2.33
 """Standard errors above 0 that make a correlation of neighbours worth a remark: 1 in 100."""
 
@@ -34,11 +36,14 @@ def differing(difference: Floats, weight: Floats) -> NDArray[np.bool_]:
     return found | (weight[found].sum() > (1 - SOME) * weight.sum())
 
 
-def without_copies(difference: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """The groups, those with the same difference and weight joined into one.
+def without_copies(
+    difference: Floats, weight: Floats, examples: NDArray[np.int64]
+) -> tuple[Floats, Floats]:
+    """The groups, those of several examples with the same difference and weight joined into one.
 
-    Independent groups agree so exactly only where they tie, or where differences are multiples of
-    one step, such as counts of hits: those stay as they are.
+    ``examples``: (groups,) in each. Independent groups agree so exactly only where they are small,
+    where they tie, or where differences are multiples of one step, such as counts of hits: those
+    stay as they are.
     """
     scale = np.abs(difference).max(initial=0.0)
     key = np.round(difference / scale, DIGITS) if scale else difference
@@ -48,7 +53,8 @@ def without_copies(difference: Floats, weight: Floats) -> tuple[Floats, Floats]:
     steps = (distinct - distinct[0]) / np.diff(distinct).min()
     if np.abs(steps - np.round(steps)).max() < 1e-3:
         return difference, weight
-    alone = np.where(key == 0, np.arange(1, len(key) + 1), 0)  # a tie is nobody's copy
+    chance = (key == 0) | (examples < COPIED)
+    alone = np.where(chance, np.arange(1, len(key) + 1), 0)  # nobody's copy
     rows = np.stack([key, np.round(weight / weight.max(), DIGITS), alone], axis=1)
     place = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
     if place.max() + 1 == len(key):

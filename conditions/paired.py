@@ -100,6 +100,7 @@ def improvement(
     resamples: int = RESAMPLES,
     in_order: bool = False,
     known: Many | None = None,
+    examples: NDArray[np.int64] | None = None,
 ) -> Improvement:
     """The improvement and its one-sided limits at ``confidence``.
 
@@ -109,13 +110,14 @@ def improvement(
         resamples: of the bootstrap; 0 for none.
         in_order: neighbours among the groups may be alike.
         known: of the many groups that these few are some of; None where these are all.
+        examples: (groups,) in each group, which copies are looked for with; None: not looked for.
 
     The random numbers are always the same: the same scores give the same verdict.
     """
-    difference, weight = difference[weight > 0], weight[weight > 0]
-    groups = len(weight)
-    if not in_order:
-        difference, weight = without_copies(difference, weight)
+    counts = weight > 0
+    difference, weight, groups = difference[counts], weight[counts], np.count_nonzero(counts)
+    if examples is not None and not in_order:
+        difference, weight = without_copies(difference, weight, examples[counts])
     share = weight / weight.sum()
     value = float(difference.sum() / weight.sum())
     residual = difference / weight.sum() - value * share
@@ -133,7 +135,7 @@ def improvement(
         standard_error=error,
         effective_groups=effective_groups(weight),
         differing_groups=effective_groups(weight[differing(difference, weight)]),
-        copies=groups - len(weight),
+        copies=int(groups) - len(weight),
         influence=_influence(moved),
         above=above,
     )

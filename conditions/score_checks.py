@@ -232,7 +232,12 @@ def compared(sums: GroupSums, metric: str, confidence: float) -> Compared:
     """The two models on one metric, as far as the scores know them."""
     challenger, champion, weight = sums.totals[metric]
     ordered = sums.starts is not None
-    found = improvement(*sums.of_groups(metric), confidence, in_order=ordered)
+    found = improvement(
+        *sums.of_groups(metric),
+        confidence,
+        in_order=ordered,
+        examples=sums.examples_of_groups(),
+    )
     return Compared(
         metric=metric,
         challenger=challenger / weight,

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from benchmarks.gate.simulate import METRIC, World, pair
-from conditions.group_sums import GroupSums, Wanted, in_order
+from conditions.group_sums import GroupSums, Ints, Wanted, in_order
 from conditions.groups import effective_groups, likeness
 from conditions.limits import freedom, jackknife
 from conditions.paired import RESAMPLES, Floats, bootstrap_t, improvement
@@ -43,13 +43,14 @@ def judge(world: World, margin: float | None, seed: int) -> Outcome:
     added = _added(world, seed)
     difference, weight = added.of_groups(METRIC)
     bound = 0.0 if margin is None else -margin
-    found = improvement(difference, weight, FIRST, resamples=0, in_order=world.in_order)
+    examples, ordered = added.examples_of_groups(), world.in_order
+    found = improvement(difference, weight, FIRST, resamples=0, in_order=ordered, examples=examples)
     return Outcome(
         plain=found.value > bound,
         usual=usual(difference, weight, bound),
-        gate=promoted(difference, weight, bound, FIRST, ordered=world.in_order),
+        gate=promoted(difference, weight, bound, FIRST, ordered=ordered, examples=examples),
         influence=found.influence,
-        alike=not (world.in_order or found.copies) and likeness(*added.as_met(METRIC)) > 0,
+        alike=not (ordered or found.copies) and likeness(*added.as_met(METRIC)) > 0,
     )
 
 
@@ -68,12 +69,25 @@ def _added(world: World, seed: int) -> GroupSums:
 
 
 def promoted(
-    difference: Floats, weight: Floats, bound: float, confidence: float, *, ordered: bool = False
+    difference: Floats,
+    weight: Floats,
+    bound: float,
+    confidence: float,
+    *,
+    ordered: bool = False,
+    examples: Ints | None = None,
 ) -> bool:
     """Whether the gate's lower limit is above the bound. The bootstrap, which takes the time, can
     only lower it: so it is asked where the others agree."""
     for resamples in (0, RESAMPLES):
-        found = improvement(difference, weight, confidence, resamples=resamples, in_order=ordered)
+        found = improvement(
+            difference,
+            weight,
+            confidence,
+            resamples=resamples,
+            in_order=ordered,
+            examples=examples,
+        )
         if found.low <= bound:
             return False
     return True

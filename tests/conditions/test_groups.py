@@ -69,17 +69,26 @@ def test_the_reason_says_on_how_many_groups_the_models_differ():
 def test_copies_count_once_and_equal_counts_of_hits_are_none():
     source = np.random.default_rng(0)
     difference, weight = source.normal(size=30), np.floor(source.uniform(5, 40, 30))
-    joined, weights = without_copies(np.repeat(difference, 5), np.repeat(weight, 5))
+    five, many = (np.repeat(difference, 5), np.repeat(weight, 5)), np.full(150, 20)
+    joined, weights = without_copies(*five, many)
     assert len(joined) == 30 and joined.sum() == pytest.approx(5 * difference.sum())
     assert weights.sum() == 5 * weight.sum()
     hits, flipped = source.integers(-3, 4, 200) / 8, np.where(np.arange(200) % 3, 0.7, -1.1)
     for values in (difference, hits, hits + 0.1, flipped, np.zeros(200)):
-        assert without_copies(values, np.full(len(values), 20.0))[0] is values
-    found = improvement(np.repeat(difference, 5), np.repeat(weight, 5), 0.95, resamples=0)
+        equal = np.full(len(values), 20)
+        assert without_copies(values, equal.astype(float), equal)[0] is values
+    found = improvement(*five, 0.95, resamples=0, examples=many)
     alone = improvement(difference, weight, 0.95, resamples=0)
     row = Compared(metric="m", challenger=1, champion=1, improvement=found, confidence=0.95)
     assert found.copies == 120 and "120 groups are exact copies" in superior(row, 0).reason
     assert (found.low, found.effective_groups) == pytest.approx((alone.low, alone.effective_groups))
+
+
+def test_rows_that_agree_by_chance_are_not_copies():
+    """A table whose columns have few values: 13 different rows, each its own group."""
+    moved = np.random.default_rng(0).normal(size=13)[np.arange(200) % 13]
+    found = improvement(moved, np.ones(200), 0.95, resamples=0, examples=np.ones(200, int))
+    assert (found.copies, found.effective_groups) == (0, 200)
 
 
 def test_neighbours_that_are_alike_are_seen_and_independent_ones_are_not():

@@ -106,7 +106,7 @@ def test_bayesian_without_optuna_is_refused_when_the_pipeline_is_made(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainyard.emulator.tuning.search.find_spec", lambda name: None)
-    with pytest.raises(ClientError, match=r"'Bayesian' needs optuna.*trainyard\[tuning\]"):
+    with pytest.raises(ClientError, match=r"'Bayesian' needs optuna.*pip install optuna"):
         cloud.create("bayes", [step("Tune", request(config("Bayesian")))])
 
 
