@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from pipelines.advising import engine, overlay
 from pipelines.advising.trained import keep, trained
@@ -89,9 +90,13 @@ def main(
     names = (instances, "--instances") if instances else (_own(loaded), OWN)
     region = loaded.aws.region or REGION
     offers, elsewhere = asking.allowed(names[0], region, names[1])
+    offers = asking.multiplying(offers, (known.fields["precision"],))
     loop = loaded.train.loop
     assert loop is not None  # noqa: S101 (what is trained was known)
-    model = Setting(gpu=offers[0].machine.gpu, **known.fields)
+    try:
+        model = Setting(gpu=offers[0].machine.gpu, **known.fields)
+    except ValidationError as error:
+        raise RecipeError(f"{recipe}: {asking.first_problem(error, ())}") from None
     question = Question(
         model=model,
         tokens=float(loop.max_steps) * loop.global_batch * model.sequence,

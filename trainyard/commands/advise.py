@@ -61,7 +61,9 @@ def main(
     ] = [],  # noqa: B006
     tokens: Annotated[str | None, typer.Option(help="Of the training: 300B, 1.4T.")] = None,
     sequence: Annotated[int | None, typer.Option(help="Tokens of a sample.")] = None,
-    global_batch: Annotated[int | None, typer.Option(min=1, help="Samples of a step.")] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(min=1, max=10**7, help="Samples of a step.")
+    ] = None,
     deadline: asking.DeadlineOption = None,
     budget: asking.BudgetOption = None,
     instances: asking.InstancesOption = asking.USUAL,
@@ -102,6 +104,7 @@ def main(
     known, read = published(model) if model else None, _shapes(shapes)
     said, layout = _fields(given)
     offers, elsewhere = ([here], []) if here else asking.allowed(instances, region)
+    offers = asking.multiplying(offers, layout.get("precision", "bf16").split(","))
     options = {"layers": layers, "hidden": hidden, "sequence": sequence}
     trained = _trained({**said, **options}, known, read, offers[0].machine.gpu)
     question = Question(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from trainyard.common.errors import RecipeError
 from trainyard.foresight import memory, time
 from trainyard.foresight import shapes as shapes_of
 from trainyard.foresight.layouts import Machine, Space
@@ -70,6 +71,15 @@ class Question:
     time: Callable[[Setting, Shapes | None], Time] = time.foresee
     """What a step takes: by the constants as they were fitted, or as runs of one's own correct
     them."""
+
+    def __post_init__(self) -> None:
+        step = self.global_batch * self.model.sequence
+        if not step <= self.tokens:
+            raise RecipeError(
+                f"tokens {self.tokens:,.0f}: expected at least one step's, global batch "
+                f"{self.global_batch:,} × sequence {self.model.sequence:,} = {step:,}; train on "
+                "more tokens, or take a smaller global batch"
+            )
 
     @property
     def steps(self) -> int:

@@ -109,6 +109,23 @@ def test_the_picture_is_written(advise, tmp_path: Path):
         ((*SMALL, "--shapes", "gone.json"), "--shapes gone.json: cannot be read"),
         ((*SMALL, "--plot", "/no/where.png"), "there is no folder /no"),
         ((*SMALL, "--deadline", "soon"), "--deadline soon: expected a time"),
+        ((*SMALL, "--deadline", "9999w"), "--deadline 9999w: expected a time"),
+        ((*SMALL, "--budget", "-1"), "--budget -1: expected a number"),
+        ((*SMALL, "--budget", "nan"), "--budget nan: expected a number"),
+        ((*SMALL, "--region", "mars-1"), "region mars-1: SageMaker is in no region of that name"),
+        ((*SMALL, "--tokens", "1e40"), "--tokens 1e40: expected a number"),
+        ((*SMALL, "--tokens", "9e999"), "--tokens 9e999: expected a number"),
+        ((*SMALL, "--tokens", "1M"), "tokens 1,000,000: expected at least one step's"),
+        ((*SMALL, "--set", "kv_heads=5"), "kv_heads 5: expected a divisor of heads, 32"),
+        ((*SMALL, "--set", "heads=33"), "heads 33: expected a divisor of hidden, 4096"),
+        ((*SMALL, "--layers", "1000000000"), "--set layers=1000000000: Input should be less"),
+        ((*SMALL, "--set", "active_experts=2"), "active_experts 2: expected at most experts, 0"),
+        ((*SMALL, "--set", "quantization=nf4"), "quantization nf4: expected adapters"),
+        ((*SMALL, "--set", "lora_rank=9999"), "lora_rank 9999: expected at most hidden, 4096"),
+        (
+            (*SMALL, "--instances", "ml.p4d.24xlarge", "--set", "precision=fp8"),
+            "precision fp8: ml.p4d.24xlarge (A100-40): expected a device with fp8",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(advise, arguments: tuple[str, ...], said: str):
