@@ -109,6 +109,7 @@ def main(
         region=region,
         how=asking.bought(spot=loaded.train.spot or spot, mixture=mixture),
         learning_rate=loop.learning_rate,
+        from_trained=loaded.begins_with_model,
         space=engine.space(loaded, model.precision),
         shapes=known.shapes,
         **asking.corrected(offers),

@@ -29,6 +29,7 @@ from trainyard.foresight.amounts import number
 from trainyard.foresight.models import MODELS, Model, published
 from trainyard.foresight.question import Question
 from trainyard.foresight.rows import answer_file
+from trainyard.foresight.rules import ADAPTED_BATCH, TUNED_BATCH
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Shapes
 from trainyard.terminal import pairs, refuse_place
@@ -60,6 +61,12 @@ def main(
         ),
     ] = [],  # noqa: B006
     tokens: Annotated[str | None, typer.Option(help="Of the training: 300B, 1.4T.")] = None,
+    fine_tune: Annotated[
+        bool,
+        typer.Option(
+            "--fine-tune", help="The weights begin as a trained model's; implied by lora_rank."
+        ),
+    ] = False,
     sequence: Annotated[int | None, typer.Option(help="Tokens of a sample.")] = None,
     global_batch: Annotated[
         int | None, typer.Option(min=1, max=10**7, help="Samples of a step.")
@@ -107,10 +114,16 @@ def main(
     offers = asking.multiplying(offers, layout.get("precision", "bf16").split(","))
     options = {"layers": layers, "hidden": hidden, "sequence": sequence}
     trained = _trained({**said, **options}, known, read, offers[0].machine.gpu)
+    partial = trained.lora_rank > 0 or (read is not None and read.trained < read.parameters)
+    tunes = fine_tune or partial
+    usual = _usual_batch(trained.sequence, known)
+    if tunes:
+        usual = ADAPTED_BATCH if partial else TUNED_BATCH
     question = Question(
         model=trained,
-        tokens=_tokens(tokens, known),
-        global_batch=global_batch or _usual_batch(trained.sequence, known),
+        tokens=_tokens(tokens, None if tunes else known),
+        global_batch=global_batch or usual,
+        from_trained=tunes,
         offers=offers,
         elsewhere=elsewhere,
         max_nodes=1 if here else max_nodes,

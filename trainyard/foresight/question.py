@@ -62,6 +62,9 @@ class Question:
     learning_rate: float | None = None
     """The peak, where one is meant to be used."""
 
+    from_trained: bool = False
+    """Whether the weights begin as a trained model's."""
+
     shapes: Shapes | None = None
     """None: by formula from the model's fields."""
 
@@ -89,7 +92,21 @@ class Question:
     @property
     def parameters(self) -> int:
         """Of the model."""
-        return (self.shapes or shapes_of.of(self.model)).parameters
+        return self._shapes.parameters
+
+    @property
+    def trained(self) -> int:
+        """Those of the parameters that are trained."""
+        return self._shapes.trained
+
+    @property
+    def fine_tunes(self) -> bool:
+        """Whether a trained model is trained on: rules of pretraining do not hold then."""
+        return self.from_trained or self.trained < self.parameters
+
+    @property
+    def _shapes(self) -> Shapes:
+        return self.shapes or shapes_of.of(self.model)
 
     def ask(self, setting: Setting) -> Memory:
         """What memory says of a layout of this model."""

@@ -89,6 +89,28 @@ def test_shapes_that_were_traced_are_advised_as_the_formulas_are(advise, tmp_pat
     assert told[0]["setting"]["shard"] == told[1]["setting"]["shard"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "batch", "rate", "source"),
+    [
+        (("--set", "lora_rank=16", "--set", "quantization=nf4"), 16, "2.0e-04", "2305.14314"),
+        (("--fine-tune",), 64, "2.0e-05", "2307.09288, section 3.1"),
+    ],
+)
+def test_fine_tuning_gets_no_rule_of_pretraining(
+    advise, asked: tuple[str, ...], batch: int, rate: str, source: str
+):
+    few = ("--instances", "ml.p5.48xlarge", "--max-nodes", "1", "--model", "llama-2-7b", "--json")
+    out, _, _ = advise(*few, "--tokens", "50M", *asked)
+    told = json.loads(out)
+    assert told["question"]["global_batch"] == batch
+    assert told["question"]["steps"] == -(-50_000_000 // (batch * 4096))
+    said = " ".join(told["rules"])
+    assert rate in said and source in said
+    assert "Hoffmann" not in said and "Malladi" not in said
+    _, err, status = advise(*few, *asked)  # the tokens of a pretraining are not assumed
+    assert status == 1 and "--tokens: is missing" in err
+
+
 def test_the_picture_is_written(advise, tmp_path: Path):
     place = tmp_path / "cost.png"
     few = ("--set", "tensor=1", "--set", "pipeline=1")
