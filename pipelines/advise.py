@@ -169,7 +169,7 @@ def remarks(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> Iterator[
 
 
 def _saves(first: Candidate, interval: int) -> Iterator[str]:
-    """How far the recipe's checkpoint interval is from the best one, where that is twice as far."""
+    """Compare the recipe's checkpoint interval with the advised one, where they are far apart."""
     if first.whole is None:
         return
     step = first.time.step_seconds.p50
@@ -177,7 +177,7 @@ def _saves(first: Candidate, interval: int) -> Iterator[str]:
     if not 0.5 <= interval / best <= 2:
         yield (
             f"train.loop.checkpoint_interval {interval} is every {lasting(interval * step / HOUR)}"
-            f"; most of the time is useful with {best}, every {lasting(best * step / HOUR)}"
+            f"; advised is {best}, every {lasting(best * step / HOUR)}"
         )
 
 

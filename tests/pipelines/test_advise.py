@@ -44,13 +44,14 @@ def test_the_written_recipe_is_valid_and_makes_what_was_advised(advise, tmp_path
 
 
 def test_what_the_recipe_has_to_do_with_it_is_said(advise):
-    out, _, status = advise("--recipe", str(PROD), "--max-nodes", "4", "--deadline", "8d")
+    often = ("--set", "train.loop.checkpoint_interval=10")
+    out, _, status = advise("--recipe", str(PROD), "--max-nodes", "4", "--deadline", "8d", *often)
     assert status == 0
     for part in (
         "misses the deadline",
         "the recipe as it is, 4 × ml.p4d.24xlarge FSDP/8, 8 × 4, recompute none",
         "train.loop.global_batch 1024 stays",
-        "train.loop.checkpoint_interval 200 is every",
+        "train.loop.checkpoint_interval 10 is every",
         "interruptions, a save every",
         "layouts our loop refuses, as: ",
         "Yours is 3.0e-04",
