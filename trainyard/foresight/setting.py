@@ -86,6 +86,10 @@ class Setting(BaseModel):
     """What data-parallel ranks share instead of copying: ZeRO 0, 1, 2, 3 (FSDP is full);
     also "ddp", "zero1" to "zero3", "fsdp", 0 to 3."""
 
+    deepspeed: bool = False
+    """Whether DeepSpeed shares. Its ZeRO-2 holds each rank's whole gradients in 16 bits beside the
+    share that it sums in float32."""
+
     shard_degree: int = Field(default=0, ge=0)
     """Data-parallel ranks that share one copy of what ``shard`` names (hybrid: groups of them hold
     copies); 0 for all of them."""
