@@ -150,6 +150,12 @@ def _fields(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
                 f"--set {name}: follows from --instances, --max-nodes, --global-batch and the "
                 "layout; leave it out"
             )
+    degrees = layout.get("tensor", "1").split(",")
+    if said.get("quantization", "none") != "none" and "1" not in degrees:
+        raise RecipeError(
+            f"--set tensor={layout['tensor']}: expected 1 with quantization "
+            f"{said['quantization']}: quantized weights cannot be split; leave tensor out"
+        )
     return said, layout
 
 

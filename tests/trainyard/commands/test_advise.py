@@ -143,6 +143,10 @@ def test_the_picture_is_written(advise, tmp_path: Path):
         ((*SMALL, "--layers", "1000000000"), "--set layers=1000000000: Input should be less"),
         ((*SMALL, "--set", "active_experts=2"), "active_experts 2: expected at most experts, 0"),
         ((*SMALL, "--set", "quantization=nf4"), "quantization nf4: expected adapters"),
+        (
+            (*SMALL, "--set", "lora_rank=8", "--set", "quantization=nf4", "--set", "tensor=2"),
+            "--set tensor=2: expected 1 with quantization nf4",
+        ),
         ((*SMALL, "--set", "lora_rank=9999"), "lora_rank 9999: expected at most hidden, 4096"),
         (
             (*SMALL, "--instances", "ml.p4d.24xlarge", "--set", "precision=fp8"),
