@@ -85,3 +85,11 @@ def test_fallbacks_are_advised_too_and_do_not_stand_twice(advise, tmp_path: Path
 def test_a_script_cannot_be_foreseen(advise, tmp_path: Path):
     _, err, status = advise("--recipe", "examples/trainer.yaml")
     assert status == 1 and "nobody knows what the script" in " ".join(err.split())
+
+
+def test_a_recipe_that_begins_with_a_model_gets_no_rule_of_pretraining(advise):
+    begins = ("--set", "train.start_from.model=s3://bucket/model/")
+    out, err, _ = advise("--recipe", str(PROD), "--max-nodes", "1", *begins)
+    assert "Fine-tuning all weights" in out, err
+    assert "Yours is 3.0e-04, with 1024 samples a step" in out
+    assert "Hoffmann" not in out and "Malladi" not in out
