@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from pipelines.advising import engine, overlay
 from pipelines.advising.trained import keep, trained
@@ -89,9 +90,13 @@ def main(
     names = (instances, "--instances") if instances else (_own(loaded), OWN)
     region = loaded.aws.region or REGION
     offers, elsewhere = asking.allowed(names[0], region, names[1])
+    offers = asking.multiplying(offers, (known.fields["precision"],))
     loop = loaded.train.loop
     assert loop is not None  # noqa: S101 (what is trained was known)
-    model = Setting(gpu=offers[0].machine.gpu, **known.fields)
+    try:
+        model = Setting(gpu=offers[0].machine.gpu, **known.fields)
+    except ValidationError as error:
+        raise RecipeError(f"{recipe}: {asking.first_problem(error, ())}") from None
     question = Question(
         model=model,
         tokens=float(loop.max_steps) * loop.global_batch * model.sequence,
@@ -104,6 +109,7 @@ def main(
         region=region,
         how=asking.bought(spot=loaded.train.spot or spot, mixture=mixture),
         learning_rate=loop.learning_rate,
+        from_trained=loaded.begins_with_model,
         space=engine.space(loaded, model.precision),
         shapes=known.shapes,
         **asking.corrected(offers),
@@ -163,7 +169,7 @@ def remarks(advice: Advice, recipe: Recipe, assumed: Sequence[str]) -> Iterator[
 
 
 def _saves(first: Candidate, interval: int) -> Iterator[str]:
-    """How far the recipe's checkpoint interval is from the best one, where that is twice as far."""
+    """Compare the recipe's checkpoint interval with the advised one, where they are far apart."""
     if first.whole is None:
         return
     step = first.time.step_seconds.p50
@@ -171,7 +177,7 @@ def _saves(first: Candidate, interval: int) -> Iterator[str]:
     if not 0.5 <= interval / best <= 2:
         yield (
             f"train.loop.checkpoint_interval {interval} is every {lasting(interval * step / HOUR)}"
-            f"; most of the time is useful with {best}, every {lasting(best * step / HOUR)}"
+            f"; advised is {best}, every {lasting(best * step / HOUR)}"
         )
 
 

@@ -206,7 +206,10 @@ def _ours(
                 "node_gbps": cluster.node_gbps,
             }
         )
-    except ValueError as error:  # pydantic's are, too
+    except ValidationError as error:
+        message = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ForesightError(f"the layout is impossible: {message}") from None
+    except ValueError as error:
         raise ForesightError(f"the layout is impossible: {error}") from None
     return Ours(setting=setting, loop=loop, shapes=shapes, assumed=assumed)
 
@@ -306,4 +309,5 @@ def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
         "precision": precision,
         "optimizer": "muon" if loop.optimizer == "muon" else "adamw",
         "lora_rank": tuning.adapters.rank if tuning.adapters else 0,
+        "deepspeed": loop.strategy == "deepspeed",
     }

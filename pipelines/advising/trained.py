@@ -45,7 +45,12 @@ def trained(recipe: Recipe, path: Path, data: Path | None) -> Trained:
         return Trained(fields, None, assumed)
     of = _of(recipe)
     read = shapes_of.read(_traced(recipe, path, of.precision, data))
-    fields = {"precision": of.precision, "compile": recipe.train.loop.compile}
+    loop = recipe.train.loop
+    fields = {
+        "precision": of.precision,
+        "compile": loop.compile,
+        "deepspeed": loop.strategy == "deepspeed",
+    }
     return Trained({**shapes_of.widths(read), **fields}, read, ())
 
 

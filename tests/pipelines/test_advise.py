@@ -44,13 +44,14 @@ def test_the_written_recipe_is_valid_and_makes_what_was_advised(advise, tmp_path
 
 
 def test_what_the_recipe_has_to_do_with_it_is_said(advise):
-    out, _, status = advise("--recipe", str(PROD), "--max-nodes", "4", "--deadline", "8d")
+    often = ("--set", "train.loop.checkpoint_interval=10")
+    out, _, status = advise("--recipe", str(PROD), "--max-nodes", "4", "--deadline", "8d", *often)
     assert status == 0
     for part in (
         "misses the deadline",
         "the recipe as it is, 4 × ml.p4d.24xlarge FSDP/8, 8 × 4, recompute none",
         "train.loop.global_batch 1024 stays",
-        "train.loop.checkpoint_interval 200 is every",
+        "train.loop.checkpoint_interval 10 is every",
         "interruptions, a save every",
         "layouts our loop refuses, as: ",
         "Yours is 3.0e-04",
@@ -84,3 +85,11 @@ def test_fallbacks_are_advised_too_and_do_not_stand_twice(advise, tmp_path: Path
 def test_a_script_cannot_be_foreseen(advise, tmp_path: Path):
     _, err, status = advise("--recipe", "examples/trainer.yaml")
     assert status == 1 and "nobody knows what the script" in " ".join(err.split())
+
+
+def test_a_recipe_that_begins_with_a_model_gets_no_rule_of_pretraining(advise):
+    begins = ("--set", "train.start_from.model=s3://bucket/model/")
+    out, err, _ = advise("--recipe", str(PROD), "--max-nodes", "1", *begins)
+    assert "Fine-tuning all weights" in out, err
+    assert "Yours is 3.0e-04, with 1024 samples a step" in out
+    assert "Hoffmann" not in out and "Malladi" not in out

@@ -12,6 +12,7 @@ from trainyard.machines import MACHINES
 
 PROD = Path("recipes/prod.yaml")
 EXPERTS = {"expert_parallel": "8", "compile": "false", "activation_checkpointing": "full"}
+P5 = "train.instance_type=ml.p5.48xlarge"
 
 
 def job(*overrides: str, **changed: str) -> dict[str, str]:
@@ -58,13 +59,14 @@ def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
         ("train.loop.tensor_parallel=2", "train.loop.pipeline_parallel=2"),
         ("train.loop.precision=float32", "train.loop.reshard_after_forward=never"),
         ("train.loop.precision=float16",),
-        ("train.loop.float8=rowwise",),
-        ("train.loop.float8=tensorwise", "train.loop.float8_all_gather=true"),
+        (P5, "train.loop.float8=rowwise"),
+        (P5, "train.loop.float8=tensorwise", "train.loop.float8_all_gather=true"),
     ],
 )
 def test_the_job_says_as_much_as_its_recipe(overrides: tuple[str, ...]):
     recipe = ours(*overrides)
-    assert of_job(job(*overrides), "ml.p4d.24xlarge", 4) == recipe
+    machine = "ml.p5.48xlarge" if P5 in overrides else "ml.p4d.24xlarge"
+    assert of_job(job(*overrides), machine, 4) == recipe
     assert recipe.setting.float8_gather == ("train.loop.float8_all_gather=true" in overrides)
 
 
@@ -85,7 +87,9 @@ def test_the_job_says_as_much_as_its_recipe(overrides: tuple[str, ...]):
     ],
 )
 def test_what_a_strategy_shards(overrides: tuple[str, ...], shard: str):
-    assert ours(*overrides).setting.shard == shard
+    setting = ours(*overrides).setting
+    assert setting.shard == shard
+    assert setting.deepspeed == ("train.loop.strategy=deepspeed" in overrides)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +102,7 @@ def test_what_a_strategy_shards(overrides: tuple[str, ...], shard: str):
         (("ml.p4d.24xlarge", 3), {}, "impossible.*1024"),
         (("ml.p4d.24xlarge", 4), {"workload": "image", "workload_config": "{}"}, "workload image"),
         (("ml.p4d.24xlarge", 4), {"precision": "float64"}, "float64"),
+        (("ml.p4d.24xlarge", 4), {"float8": "rowwise"}, "fp8: A100-40 does not multiply in it"),
         (("ml.p4d.24xlarge", 4), {"tuning": '{"freeze": ["blocks.0.*"]}'}, "freeze"),
         (("ml.p4d.24xlarge", 4), {"max_steps": "many"}, "max_steps"),
         (("ml.p4d.24xlarge", 4), EXPERTS, "expert_parallel 8 is not modelled"),

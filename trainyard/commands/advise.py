@@ -29,6 +29,7 @@ from trainyard.foresight.amounts import number
 from trainyard.foresight.models import MODELS, Model, published
 from trainyard.foresight.question import Question
 from trainyard.foresight.rows import answer_file
+from trainyard.foresight.rules import ADAPTED_BATCH, TUNED_BATCH
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Shapes
 from trainyard.terminal import pairs, refuse_place
@@ -60,8 +61,16 @@ def main(
         ),
     ] = [],  # noqa: B006
     tokens: Annotated[str | None, typer.Option(help="Of the training: 300B, 1.4T.")] = None,
+    fine_tune: Annotated[
+        bool,
+        typer.Option(
+            "--fine-tune", help="The weights begin as a trained model's; implied by lora_rank."
+        ),
+    ] = False,
     sequence: Annotated[int | None, typer.Option(help="Tokens of a sample.")] = None,
-    global_batch: Annotated[int | None, typer.Option(min=1, help="Samples of a step.")] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(min=1, max=10**7, help="Samples of a step.")
+    ] = None,
     deadline: asking.DeadlineOption = None,
     budget: asking.BudgetOption = None,
     instances: asking.InstancesOption = asking.USUAL,
@@ -102,12 +111,19 @@ def main(
     known, read = published(model) if model else None, _shapes(shapes)
     said, layout = _fields(given)
     offers, elsewhere = ([here], []) if here else asking.allowed(instances, region)
+    offers = asking.multiplying(offers, layout.get("precision", "bf16").split(","))
     options = {"layers": layers, "hidden": hidden, "sequence": sequence}
     trained = _trained({**said, **options}, known, read, offers[0].machine.gpu)
+    partial = trained.lora_rank > 0 or (read is not None and read.trained < read.parameters)
+    tunes = fine_tune or partial
+    usual = _usual_batch(trained.sequence, known)
+    if tunes:
+        usual = ADAPTED_BATCH if partial else TUNED_BATCH
     question = Question(
         model=trained,
-        tokens=_tokens(tokens, known),
-        global_batch=global_batch or _usual_batch(trained.sequence, known),
+        tokens=_tokens(tokens, None if tunes else known),
+        global_batch=global_batch or usual,
+        from_trained=tunes,
         offers=offers,
         elsewhere=elsewhere,
         max_nodes=1 if here else max_nodes,
@@ -134,6 +150,12 @@ def _fields(given: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
                 f"--set {name}: follows from --instances, --max-nodes, --global-batch and the "
                 "layout; leave it out"
             )
+    degrees = layout.get("tensor", "1").split(",")
+    if said.get("quantization", "none") != "none" and "1" not in degrees:
+        raise RecipeError(
+            f"--set tensor={layout['tensor']}: expected 1 with quantization "
+            f"{said['quantization']}: quantized weights cannot be split; leave tensor out"
+        )
     return said, layout
 
 

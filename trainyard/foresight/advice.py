@@ -10,6 +10,7 @@ from math import isfinite, log
 from typing import Any
 
 from trainyard.foresight import whole as runs_of
+from trainyard.foresight.interruptions import TABLE
 from trainyard.foresight.layouts import Count, fitting, node_counts
 from trainyard.foresight.machines import machines
 from trainyard.foresight.memory import Memory
@@ -154,6 +155,7 @@ def _run(found: list[Candidate], question: Question) -> list[Candidate]:
         question.parameters,
         fastest.time.step_seconds,
         question.steps,
+        saved_bytes=TABLE["checkpoints"]["bytes"] * question.trained,
     )
     hours, usd = whole.outcome.hours, whole.outcome.usd
     step = fastest.time.step_seconds.p50

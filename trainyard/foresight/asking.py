@@ -13,13 +13,15 @@ from trainyard.common.errors import RecipeError, TrainyardError
 from trainyard.common.nearest import nearest
 from trainyard.foresight import calibration
 from trainyard.foresight.advice import Advice
-from trainyard.foresight.amounts import hours
+from trainyard.foresight.amounts import dollars, hours
 from trainyard.foresight.answer import as_json
+from trainyard.foresight.gpus import GPUS
 from trainyard.foresight.layouts import Space
 from trainyard.foresight.machines import How
 from trainyard.foresight.offers import offers
 from trainyard.foresight.question import Offer
 from trainyard.foresight.screen import picture
+from trainyard.plan.prices import load
 from trainyard.terminal import console
 
 if TYPE_CHECKING:
@@ -29,11 +31,13 @@ NOTHING_FITS = 3
 USUAL = "ml.p4d.24xlarge,ml.p5.48xlarge,ml.p5en.48xlarge"
 
 DeadlineOption = Annotated[str | None, typer.Option(help="36h, 30d, 2w; kept at p90.")]
-BudgetOption = Annotated[float | None, typer.Option(help="USD; kept at p90.")]
+BudgetOption = Annotated[
+    float | None, typer.Option(help="USD, such as 250k; kept at p90.", parser=dollars)
+]
 InstancesOption = Annotated[
     str, typer.Option(metavar="TYPE,…", help="Instance types that may be taken.")
 ]
-MaxNodesOption = Annotated[int, typer.Option(min=1, help="Instances at most.")]
+MaxNodesOption = Annotated[int, typer.Option(min=1, max=100_000, help="Instances at most.")]
 SpotOption = Annotated[bool, typer.Option("--spot", help="On spot instances.")]
 MixtureOption = Annotated[
     bool, typer.Option("--mixture", help="On spot, and on demand once a wait for spot is long.")
@@ -103,8 +107,10 @@ def allowed(text: str, region: str, where: str = "--instances") -> tuple[list[Of
         where: the option or field that has the text, for the message.
 
     Raises:
-        RecipeError: one is unknown, or has no GPU or no price in the region.
+        RecipeError: one is unknown, or has no GPU or no price in the region; or SageMaker is in
+            no such region.
     """
+    _refuse_region(region)
     there = {offer.name: offer for offer in offers(region)}
     names = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
@@ -115,6 +121,37 @@ def allowed(text: str, region: str, where: str = "--instances") -> tuple[list[Of
                 + ("" if where == "--instances" else "; name types with --instances")
             )
     return [there[name] for name in names], [o for o in there.values() if o.name not in names]
+
+
+def _refuse_region(region: str) -> None:
+    if load(region).date is not None:
+        return
+    from botocore.session import Session  # takes a tenth of a second
+
+    session = Session()
+    partitions = session.get_available_partitions()
+    known = {r for name in partitions for r in session.get_available_regions("sagemaker", name)}
+    if region not in known:
+        raise RecipeError(
+            f"region {region}: SageMaker is in no region of that name; "
+            f"{nearest(region, sorted(known))}; set --region, or aws.region in a recipe"
+        )
+
+
+def multiplying(offers: Sequence[Offer], precisions: Sequence[str]) -> list[Offer]:
+    """Those of ``offers`` whose devices multiply in one of ``precisions``.
+
+    Raises:
+        RecipeError: none does.
+    """
+    found = [o for o in offers if {*precisions} - {"fp8"} or GPUS[o.machine.gpu].fp8_tflops]
+    if not found:
+        names = ", ".join(f"{offer.name} ({offer.machine.gpu})" for offer in offers)
+        raise RecipeError(
+            f"precision fp8: {names}: expected a device with fp8, such as H100 or L40S; name "
+            "other types with --instances, or take precision bf16"
+        )
+    return found
 
 
 def space(given: Mapping[str, str], within: Space = Space()) -> Space:  # noqa: B008

@@ -193,7 +193,10 @@ def _precisions(base: Setting, space: Space) -> Iterator[str]:
 
 
 def _splits(base: Setting, tensor: int) -> bool:
-    """Whether each of ``tensor`` ranks has as many heads as the others, and whole ones."""
+    """Whether each of ``tensor`` ranks has as many heads as the others, and whole ones; nobody can
+    share weights that bitsandbytes has packed (huggingface/transformers, issue 38122)."""
+    if base.quantization != "none" and tensor > 1:
+        return False
     heads = base.heads or max(1, base.hidden // 128)
     groups = base.kv_heads or heads
     return not (heads % tensor or groups % tensor or base.hidden % tensor or base.ffn % tensor)

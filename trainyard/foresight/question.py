@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from trainyard.common.errors import RecipeError
 from trainyard.foresight import memory, time
 from trainyard.foresight import shapes as shapes_of
 from trainyard.foresight.layouts import Machine, Space
@@ -61,6 +62,9 @@ class Question:
     learning_rate: float | None = None
     """The peak, where one is meant to be used."""
 
+    from_trained: bool = False
+    """Whether the weights begin as a trained model's."""
+
     shapes: Shapes | None = None
     """None: by formula from the model's fields."""
 
@@ -71,6 +75,15 @@ class Question:
     """What a step takes: by the constants as they were fitted, or as runs of one's own correct
     them."""
 
+    def __post_init__(self) -> None:
+        step = self.global_batch * self.model.sequence
+        if not step <= self.tokens:
+            raise RecipeError(
+                f"tokens {self.tokens:,.0f}: expected at least one step's, global batch "
+                f"{self.global_batch:,} × sequence {self.model.sequence:,} = {step:,}; train on "
+                "more tokens, or take a smaller global batch"
+            )
+
     @property
     def steps(self) -> int:
         """Optimizer steps of the whole training."""
@@ -79,7 +92,21 @@ class Question:
     @property
     def parameters(self) -> int:
         """Of the model."""
-        return (self.shapes or shapes_of.of(self.model)).parameters
+        return self._shapes.parameters
+
+    @property
+    def trained(self) -> int:
+        """Those of the parameters that are trained."""
+        return self._shapes.trained
+
+    @property
+    def fine_tunes(self) -> bool:
+        """Whether a trained model is trained on: rules of pretraining do not hold then."""
+        return self.from_trained or self.trained < self.parameters
+
+    @property
+    def _shapes(self) -> Shapes:
+        return self.shapes or shapes_of.of(self.model)
 
     def ask(self, setting: Setting) -> Memory:
         """What memory says of a layout of this model."""

@@ -13,9 +13,39 @@ al. 2022 (arXiv 2203.15556), whose own model had 1.4 T tokens for 70 B parameter
 
 def rules_of(question: Question) -> list[str]:
     """Those that have to do with a question."""
+    if question.fine_tunes:
+        return [*on_fine_tuning(question)]
     batch = question.global_batch * question.model.sequence
     rates = on_learning_rate(question.model.hidden, batch, question.learning_rate)
     return [on_tokens(question.parameters, question.tokens), *rates]
+
+
+ADAPTED_BATCH = 16
+"""Samples of a step, for adapters of every size on OASST1: Dettmers et al. 2023 (arXiv 2305.14314),
+table 9."""
+
+TUNED_BATCH = 64
+"""Samples of a step where all weights are fine-tuned: Llama 2 (arXiv 2307.09288), section 3.1."""
+
+
+def on_fine_tuning(question: Question) -> Iterator[str]:
+    """Return what published fine-tunings had, since rules of pretraining say nothing of them."""
+    if question.trained < question.parameters:
+        rate = "2.0e-04" if question.parameters < 20e9 else "1.0e-04"
+        yield (
+            f"Fine-tuning a part of the weights: QLoRA had a learning rate of {rate} for adapters "
+            f"of a model of this size (2.0e-04 for 7B and 13B, 1.0e-04 for 33B and 65B), with "
+            f"{ADAPTED_BATCH} samples a step on OASST1 (Dettmers et al. 2023, arXiv 2305.14314, "
+            "table 9)"
+        )
+    else:
+        yield (
+            f"Fine-tuning all weights: Llama 2 had a learning rate of 2.0e-05 with {TUNED_BATCH} "
+            "samples of 4,096 tokens a step (arXiv 2307.09288, section 3.1)"
+        )
+    if question.learning_rate is not None:
+        yield f"Yours is {question.learning_rate:.1e}, with {question.global_batch} samples a step"
+    yield "No rule for tokens a parameter: those that are published hold for pretraining"
 
 
 def on_tokens(parameters: float, tokens: float) -> str:

@@ -24,7 +24,7 @@ class Setting(BaseModel):
     gpu: str
     """Name of the device in ``gpus.csv``; also "H100", "A100 40GB", "NVIDIA A10G", "RTX 4090"."""
 
-    gpus: int = Field(default=1, ge=1)
+    gpus: int = Field(default=1, ge=1, le=1_000_000)
     """Devices of the whole training: its world size; left out, what the degrees multiply to."""
 
     gpus_per_node: int = Field(default=0, ge=0)
@@ -33,26 +33,26 @@ class Setting(BaseModel):
     node_gbps: float = Field(default=0.0, ge=0)
     """Network of a node in 10⁹ bits a second; 0 for that of the device's usual node."""
 
-    layers: int = Field(ge=1)
+    layers: int = Field(ge=1, le=10_000)
     """Transformer blocks."""
 
-    hidden: int = Field(ge=1)
+    hidden: int = Field(ge=1, le=1_000_000)
     """Width of the model."""
 
-    heads: int = Field(default=0, ge=0)
+    heads: int = Field(default=0, ge=0, le=100_000)
     """Attention heads; 0 for heads of 128."""
 
-    kv_heads: int = Field(default=0, ge=0)
+    kv_heads: int = Field(default=0, ge=0, le=100_000)
     """Heads of keys and values (grouped-query attention); 0 for as many as heads."""
 
-    ffn: int = Field(default=0, ge=0)
+    ffn: int = Field(default=0, ge=0, le=10_000_000)
     """Inner width of the feed-forward part; 0 for 4 × hidden, and, gated, for Llama 2's: two thirds
     of that, rounded up to a multiple of 256."""
 
     gated: bool = False
     """Whether the feed-forward part has a gate (SwiGLU): three matrices and not two."""
 
-    vocab: int = Field(default=50304, ge=1)
+    vocab: int = Field(default=50304, ge=1, le=100_000_000)
     """Entries of the vocabulary; the default is GPT-2's, padded."""
 
     tied: bool = False
@@ -62,13 +62,13 @@ class Setting(BaseModel):
     """rotary also for none at all: what has no parameters ("rope", "alibi")."""
 
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    sequence: int = Field(default=2048, ge=1)
+    sequence: int = Field(default=2048, ge=1, le=1_000_000_000)
     """Tokens of a sample."""
 
-    micro_batch: int = Field(default=1, ge=1)
+    micro_batch: int = Field(default=1, ge=1, le=10_000_000)
     """Samples of a data-parallel rank at a time."""
 
-    accumulation: int = Field(default=1, ge=1)
+    accumulation: int = Field(default=1, ge=1, le=10_000_000)
     """Micro-batches of a data-parallel rank in an optimizer step."""
 
     tensor: int = Field(default=1, ge=1)
@@ -85,6 +85,10 @@ class Setting(BaseModel):
     shard: Literal["none", "optimizer", "gradients", "full"] = "none"
     """What data-parallel ranks share instead of copying: ZeRO 0, 1, 2, 3 (FSDP is full);
     also "ddp", "zero1" to "zero3", "fsdp", 0 to 3."""
+
+    deepspeed: bool = False
+    """Whether DeepSpeed shares. Its ZeRO-2 holds each rank's whole gradients in 16 bits beside the
+    share that it sums in float32."""
 
     shard_degree: int = Field(default=0, ge=0)
     """Data-parallel ranks that share one copy of what ``shard`` names (hybrid: groups of them hold
@@ -128,16 +132,16 @@ class Setting(BaseModel):
     paged optimizer (bitsandbytes) is an offloaded one. true and "cpu" are "optimizer"."""
 
     compile: bool = False
-    lora_rank: int = Field(default=0, ge=0)
+    lora_rank: int = Field(default=0, ge=0, le=1_000_000)
     """Rank of LoRA adapters on queries and values (Hu et al. 2021); 0 trains all weights."""
 
     quantization: Literal["none", "nf4", "int8"] = "none"
     """Of frozen weights, with lora_rank; also "4bit" and "8bit"."""
 
-    experts: int = Field(default=0, ge=0)
+    experts: int = Field(default=0, ge=0, le=100_000)
     """Experts of each feed-forward part; 0 for a dense model."""
 
-    active_experts: int = Field(default=0, ge=0)
+    active_experts: int = Field(default=0, ge=0, le=100_000)
     """Experts that a token passes through."""
 
     @model_validator(mode="before")
@@ -169,6 +173,31 @@ class Setting(BaseModel):
                 f"shard_degree {self.shard_degree} does not divide the {self.data_parallel} "
                 "data-parallel ranks; leave it out to share over all of them"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _is_a_model(self) -> Self:
+        heads = self.heads or max(1, self.hidden // 128)
+        if self.heads and self.hidden % heads:
+            raise ValueError(f"heads {heads}: expected a divisor of hidden, {self.hidden}")
+        if self.kv_heads and heads % self.kv_heads:
+            raise ValueError(f"kv_heads {self.kv_heads}: expected a divisor of heads, {heads}")
+        if self.active_experts > self.experts:
+            raise ValueError(
+                f"active_experts {self.active_experts}: expected at most experts, {self.experts}"
+            )
+        if self.lora_rank > self.hidden:
+            raise ValueError(
+                f"lora_rank {self.lora_rank}: expected at most hidden, {self.hidden}; 8 to 64 are "
+                "usual"
+            )
+        if self.quantization != "none" and not self.lora_rank:
+            raise ValueError(
+                f"quantization {self.quantization}: expected adapters beside the frozen weights; "
+                "set lora_rank, such as 16"
+            )
+        if self.precision == "fp8" and not self.device.fp8_tflops:
+            raise ValueError(f"precision fp8: {self.gpu} does not multiply in it; take bf16")
         return self
 
     @property

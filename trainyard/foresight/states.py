@@ -67,6 +67,8 @@ def resident(setting: Setting, stage: Stage) -> States:
     gradients = trained * (4.0 if alone else WIDTH[setting.gradients_in])
     if setting.shard in ("gradients", "full"):
         gradients /= ranks
+    if setting.shard == "gradients" and setting.deepspeed:
+        gradients += trained * width  # DeepSpeed, estimate_zero2_model_states_mem_needs: 4 + 16/N
     if setting.optimizer_in_backward:
         gradients = 0.0
     parameters = weights / (ranks if full else 1)

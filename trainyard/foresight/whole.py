@@ -16,7 +16,7 @@ class Whole:
 
     outcome: Outcome
     saving: Saving
-    """How it saves: its interval is the given one, or the best for the machines' median."""
+    """How it saves: its interval is the given one, or the advised one for the machines' median."""
 
     start_seconds: Spread
     """From the machines to the first new step, the checkpoint's load included."""
@@ -41,8 +41,10 @@ def foresee(
 
     Args:
         parameters: of the model; what a checkpoint holds follows from it.
-        interval_seconds: of training between saves; the best one where it is left out, and no
-            shorter than a step.
+        interval_seconds: of training between saves; where it is left out, the best one if a save
+            stopped the training until it is written. What a write beside the training costs it,
+            nobody publishes; free, saves would be advised every few seconds. No shorter than a
+            step or a save.
         saved_bytes: of a checkpoint, all ranks together, where it is known better.
 
     Raises:
@@ -53,12 +55,12 @@ def foresee(
     starts = start()
     starts = Spread(starts.p10 + load, starts.p50 + load, starts.p90 + load)
     first = markets[0]
+    takes = stall + write
     interval = interval_seconds or best_interval(
-        stall,
+        takes,
         first.wait.p50 + starts.p50,
         first.between.p50 * 3600,
-        write,
-        shortest=step_seconds.p50,
+        shortest=max(step_seconds.p50, takes),
     )
     saving = Saving(interval=max(interval, step_seconds.p50), stall=stall, write=write)
     work = step_seconds.times(steps)
@@ -69,7 +71,8 @@ def foresee(
 def _checkpoint(
     machines: Machines, parameters: float, saved_bytes: float | None
 ) -> tuple[float, float, float]:
-    """Seconds that a save stops the training, that it is written beside it, that it is loaded.
+    """Seconds that a save stops the training, that it is written beside it, that it is loaded, with
+    the weights in 16 bits where the checkpoint has only adapters.
 
     All GPUs copy their shares to the host's memory while the training waits, all nodes write theirs
     while it goes on; published speeds are few, and these are guesses.
@@ -80,5 +83,5 @@ def _checkpoint(
     return (
         gigabytes / (gpus * speed["copy"]),
         gigabytes / (machines.count * speed["write"]),
-        gigabytes / (machines.count * speed["read"]),
+        max(gigabytes, 2 * parameters / 1e9) / (machines.count * speed["read"]),
     )

@@ -32,6 +32,12 @@ HOST_BYTES = 1e11
 """What the processors of a node read and write a second. A guess: eight channels of DDR4 have 200
 GB/s, and half of that is reached."""
 
+DEQUANTIZED = 10.7
+"""Bytes that a quantized weight takes for each product, at the rate of element-wise kernels. The
+weight and its 16 bits are 4.5; bitsandbytes took longer: 35 ms (3B), 79 (7B) and 191 (13B) more an
+iteration with nf4 in litgpt's table of LoRA on an A100 (tutorials/resource-tables.md, 2023-10-20),
+of two products a weight. By 10.7 they are 43, 81 and 158."""
+
 ARCHITECTURES: dict[str, Literal["hopper", "blackwell"]] = {
     **dict.fromkeys(("H100-80", "H100-96-500W", "H200"), "hopper"),
     **dict.fromkeys(("B200", "B300", "GB200"), "blackwell"),
@@ -205,7 +211,7 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, again: floa
         work.casts += both * times * passes * share / bandwidth
     if setting.quantization != "none":
         tokens = setting.micro_batch * setting.sequence
-        moved = 4.5 * unit.parameters * times / tokens / setting.tensor
+        moved = DEQUANTIZED * unit.parameters * times / tokens / setting.tensor
         work.elementwise += moved * passes / bandwidth  # written out in 16 bits before each product
 
 

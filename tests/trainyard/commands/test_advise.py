@@ -89,6 +89,28 @@ def test_shapes_that_were_traced_are_advised_as_the_formulas_are(advise, tmp_pat
     assert told[0]["setting"]["shard"] == told[1]["setting"]["shard"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "batch", "rate", "source"),
+    [
+        (("--set", "lora_rank=16", "--set", "quantization=nf4"), 16, "2.0e-04", "2305.14314"),
+        (("--fine-tune",), 64, "2.0e-05", "2307.09288, section 3.1"),
+    ],
+)
+def test_fine_tuning_gets_no_rule_of_pretraining(
+    advise, asked: tuple[str, ...], batch: int, rate: str, source: str
+):
+    few = ("--instances", "ml.p5.48xlarge", "--max-nodes", "1", "--model", "llama-2-7b", "--json")
+    out, _, _ = advise(*few, "--tokens", "50M", *asked)
+    told = json.loads(out)
+    assert told["question"]["global_batch"] == batch
+    assert told["question"]["steps"] == -(-50_000_000 // (batch * 4096))
+    said = " ".join(told["rules"])
+    assert rate in said and source in said
+    assert "Hoffmann" not in said and "Malladi" not in said
+    _, err, status = advise(*few, *asked)  # the tokens of a pretraining are not assumed
+    assert status == 1 and "--tokens: is missing" in err
+
+
 def test_the_picture_is_written(advise, tmp_path: Path):
     place = tmp_path / "cost.png"
     few = ("--set", "tensor=1", "--set", "pipeline=1")
@@ -109,6 +131,27 @@ def test_the_picture_is_written(advise, tmp_path: Path):
         ((*SMALL, "--shapes", "gone.json"), "--shapes gone.json: cannot be read"),
         ((*SMALL, "--plot", "/no/where.png"), "there is no folder /no"),
         ((*SMALL, "--deadline", "soon"), "--deadline soon: expected a time"),
+        ((*SMALL, "--deadline", "9999w"), "--deadline 9999w: expected a time"),
+        ((*SMALL, "--budget", "-1"), "--budget -1: expected a number"),
+        ((*SMALL, "--budget", "nan"), "--budget nan: expected a number"),
+        ((*SMALL, "--region", "mars-1"), "region mars-1: SageMaker is in no region of that name"),
+        ((*SMALL, "--tokens", "1e40"), "--tokens 1e40: expected a number"),
+        ((*SMALL, "--tokens", "9e999"), "--tokens 9e999: expected a number"),
+        ((*SMALL, "--tokens", "1M"), "tokens 1,000,000: expected at least one step's"),
+        ((*SMALL, "--set", "kv_heads=5"), "kv_heads 5: expected a divisor of heads, 32"),
+        ((*SMALL, "--set", "heads=33"), "heads 33: expected a divisor of hidden, 4096"),
+        ((*SMALL, "--layers", "1000000000"), "--set layers=1000000000: Input should be less"),
+        ((*SMALL, "--set", "active_experts=2"), "active_experts 2: expected at most experts, 0"),
+        ((*SMALL, "--set", "quantization=nf4"), "quantization nf4: expected adapters"),
+        (
+            (*SMALL, "--set", "lora_rank=8", "--set", "quantization=nf4", "--set", "tensor=2"),
+            "--set tensor=2: expected 1 with quantization nf4",
+        ),
+        ((*SMALL, "--set", "lora_rank=9999"), "lora_rank 9999: expected at most hidden, 4096"),
+        (
+            (*SMALL, "--instances", "ml.p4d.24xlarge", "--set", "precision=fp8"),
+            "precision fp8: ml.p4d.24xlarge (A100-40): expected a device with fp8",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(advise, arguments: tuple[str, ...], said: str):

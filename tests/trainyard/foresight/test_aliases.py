@@ -6,7 +6,7 @@ from trainyard.foresight import aliases
 from trainyard.foresight.gpus import GPUS
 from trainyard.foresight.setting import Setting
 
-MODEL = {"gpu": "A100-80", "layers": 2, "hidden": 256}
+MODEL = {"gpu": "H100-80", "layers": 2, "hidden": 256, "lora_rank": 8}
 
 
 @pytest.mark.parametrize(

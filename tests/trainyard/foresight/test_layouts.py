@@ -125,6 +125,15 @@ def test_a_device_is_given_precisions_that_it_has(gpu: str, asked: tuple[str, ..
     assert {setting.precision for setting, _ in found} == had
 
 
+@pytest.mark.parametrize("quantization", ["none", "nf4", "int8"])
+def test_quantized_weights_are_not_split_between_tensor_parallel_ranks(quantization: str):
+    model = LLAMA.model_copy(update={"lora_rank": 8, "quantization": quantization})
+    machine = Machine(gpu="H100-80", gpus=8, node_gbps=100)
+    found = fitting(model, machine, 1, 64, Space(), size(100.0), Count())
+    split = {setting.tensor for setting, _ in found} - {1}
+    assert bool(split) == (quantization == "none")
+
+
 @pytest.mark.parametrize(
     ("most", "counts"), [(1, [1]), (6, [1, 2, 3, 4, 6]), (7, [1, 2, 3, 4, 6, 7])]
 )

@@ -100,6 +100,16 @@ def test_shared_states_are_those_of_deepspeeds_estimate(offload: str, beside: in
     assert total / GIB == pytest.approx(gib, abs=0.01)
 
 
+@pytest.mark.parametrize(("offload", "gib"), [("none", 15.93), ("optimizer", 5.31)])
+def test_deepspeeds_zero_2_holds_whole_gradients(offload: str, gib: float):
+    """t5-3b on 8 GPUs, the same page: 4 bytes a parameter, and 16 shared."""
+    given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": "zero2", "offload": offload}
+    setting = Setting.model_validate({"gpu": "A100-80", "deepspeed": True} | given)
+    states = resident(setting, stages.of(setting, T5_3B)[0])
+    total = states.parameters + states.gradients + states.optimizer
+    assert total / GIB == pytest.approx(gib, abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("shard", "expected"),
     [("none", 16), ("optimizer", 4 + 12 / 8), ("gradients", 2 + 14 / 8), ("full", 16 / 8)],

@@ -52,3 +52,20 @@ def test_more_micro_batches_shrink_the_bubble():
 def test_interleaved_stages_shrink_the_bubble():
     plain, shrunk = (step(gpus=4, pipeline=4, accumulation=4, interleave=v) for v in (1, 3))
     assert shrunk.step_seconds.p50 < plain.step_seconds.p50
+
+
+@pytest.mark.parametrize(
+    ("fields", "minutes"),
+    [
+        ({"layers": 16, "hidden": 4096, "ffn": 16384, "vocab": 50688, "sequence": 1034}, 0.58),
+        ({"layers": 32, "hidden": 4096, "ffn": 11008, "vocab": 32000, "gated": True}, 1.32),
+        ({"layers": 40, "hidden": 5120, "ffn": 13824, "vocab": 32000, "gated": True}, 3.19),
+    ],
+)
+def test_nf4_costs_about_what_litgpt_measured(fields: dict, minutes: float):
+    """What nf4 adds to 1,000 iterations of LoRA on an A100 (litgpt's resource tables)."""
+    lora = {"gpu": "A100-40", "sequence": 1304, "master": False, "lora_rank": 8, **fields}
+    plain, packed = (
+        time.foresee(Setting(**lora, quantization=one)).step_seconds.p50 for one in ("none", "nf4")
+    )
+    assert packed - plain == pytest.approx(minutes * 60 / 1000, rel=0.3)

@@ -30,9 +30,9 @@ RAISES = """python3 -c "raise ValueError('row 7 has no label')\""""
 
 
 @pytest.fixture(scope="module")
-def end(state: Path) -> Path:
-    """The file that a run of "live" waits for."""
-    return state / "end"
+def end(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that a run of "live" waits for; outside of the state, which jobs do not see."""
+    return tmp_path_factory.mktemp("end") / "end"
 
 
 @pytest.fixture(scope="module")
