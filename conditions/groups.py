@@ -1,4 +1,4 @@
-"""Which groups count as evidence: not those that tie, and a copied group only once."""
+"""The groups that count as evidence: ties do not, and a copied group counts once."""
 
 import numpy as np
 from numpy.typing import NDArray

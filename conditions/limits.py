@@ -36,8 +36,8 @@ FEW, LONGER = 30, 1.25
 MOST_OF_DIFFERING = 1.0
 """Largest b of the groups that differ."""
 TIED = 3.0
-"""That b is multiplied by ``TIED`` × (share of the weight that ties)², at most 1: where few groups
-tie, all groups show the tail, and with less noise."""
+"""The b of the groups that differ is multiplied by ``TIED`` × (share of the weight that ties)²,
+at most 1: where few groups tie, all groups show the tail, and with less noise."""
 SMOOTH = 0.4
 """Cosines of an ordered series of n groups: this × n^(2/3)."""
 

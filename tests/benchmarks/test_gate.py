@@ -38,7 +38,7 @@ def test_the_true_difference_is_what_the_world_says(kind, effect):
 
 
 def test_the_standard_error_is_that_of_many_pairs():
-    """Of 100 groups it is a little smaller where weights are unequal: few have a very large one."""
+    """The spread is a little smaller where weights are unequal: few groups have a large one."""
     for kind in ("loss", "tied 90 %"):
         pairs = [sums(World(kind=kind, groups=100), seed) for seed in range(300)]
         values = [difference.sum() / weight.sum() for difference, weight in pairs]

@@ -1,4 +1,4 @@
-"""Which groups are evidence, and how many there are."""
+"""Groups that are evidence, and how they are counted."""
 
 import numpy as np
 import pytest

@@ -45,7 +45,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """That folder is the current one, and nothing configures AWS; the home folder."""
+    """Make that folder the current one, configure no AWS, and yield the home folder."""
     monkeypatch.chdir(left)
     for name in [name for name in os.environ if name.startswith(AWS_NAMES)]:
         monkeypatch.delenv(name)

@@ -11,7 +11,7 @@ _FORM = re.compile(r"(\d+(?:\.\d+)?(?:e[+]?\d+)?)\s*([a-z]?)", re.IGNORECASE)
 
 
 MOST_TOKENS = 1e15
-"""Of a training: published ones had up to some 4e13."""
+"""Most tokens of a training; published ones had up to some 4e13."""
 
 MOST_USD = 1e12
 MOST_HOURS = 10 * 8766.0

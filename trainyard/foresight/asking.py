@@ -139,7 +139,7 @@ def _refuse_region(region: str) -> None:
 
 
 def multiplying(offers: Sequence[Offer], precisions: Sequence[str]) -> list[Offer]:
-    """Those of ``offers`` whose devices multiply in one of ``precisions``.
+    """List the ``offers`` whose devices multiply in one of ``precisions``.
 
     Raises:
         RecipeError: none does.

@@ -96,7 +96,7 @@ class Question:
 
     @property
     def trained(self) -> int:
-        """Those of the parameters that are trained."""
+        """Parameters that are trained."""
         return self._shapes.trained
 
     @property

@@ -238,7 +238,7 @@ def _cache(step: Step, place: Place) -> Iterator[Finding]:
             if duration(expires) == 0 or not expires.upper().startswith("P"):
                 yield place.at("ExpireAfter").warning(
                     "cache-duration",
-                    f"{expires!r} is no time at all"
+                    f"{expires!r} is a duration of zero"
                     if duration(expires) == 0
                     else f"{expires!r} lacks the P of an ISO 8601 duration",
                     why="the cache never hits, or the service may refuse the definition",

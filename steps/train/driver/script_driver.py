@@ -210,10 +210,10 @@ def keep_note(folder: Path, note: dict[str, Any]) -> None:
 
 
 def refuse_model(folder: Path) -> str | None:
-    """Why a script that ended well left no model; None when it left one.
+    """Say why a script that ended well left no model; None when it left one.
 
-    SageMaker would take an empty folder, and the next steps would register it. What lies in code/
-    is the inference script's, and a log is no model.
+    SageMaker would take an empty folder, and the next steps would register it. Logs, and files in
+    code/, which belong to the inference script, are not a model.
     """
     found = names(folder)
     models = [

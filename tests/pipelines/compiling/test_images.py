@@ -1,4 +1,4 @@
-"""Which images of AWS there are, by the SDK's table, and what trains under each, by ours."""
+"""AWS's images, by the SDK's table, and what trains under each, by ours."""
 
 from pathlib import Path
 

@@ -121,7 +121,7 @@ class Workload:
         return self.config.active_experts / self.config.experts if inside else 1.0
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """Those of the shipped model; a workload with a model of its own may override it."""
+        """List the shipped model's blocks; a workload with another model may override this."""
         return list(model.blocks.values()) if isinstance(model, Transformer) else []
 
     def embeddings(self, model: nn.Module) -> Sequence[nn.Module]:

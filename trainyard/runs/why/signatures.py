@@ -38,8 +38,8 @@ class Signature:
     pattern: re.Pattern[str]
     wording: re.Pattern[str] | None = None
     raised: re.Pattern[str] | None = None
-    """Of an exception its functions' names, in the next line the innermost frame, ``file: code``,
-    and in the next its own: where words that mostly have another cause have this one."""
+    """Matches, a line each, an exception's function names, its innermost frame (``file: code``) and
+    its own frame: tells this cause from the more usual one of the same words."""
 
     cause: str
     """A sentence."""

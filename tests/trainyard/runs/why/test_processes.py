@@ -82,7 +82,7 @@ def test_a_smaller_batch_is_no_advice_where_a_state_filled_the_memory(
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Of a server that closes each connection on the first bytes that it gets."""
+    """Yield the port of a server that closes each connection on the first bytes that it gets."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def close() -> None:
