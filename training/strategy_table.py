@@ -112,6 +112,12 @@ OPTIONS = {
             config.strategy == "fsdp" and config.tensor_parallel > 1 and config.context_parallel > 1
         ),
     ),
+    # In torch 2.8 a compiled block that is recomputed updates a BatchNorm's statistics twice.
+    "compiled recomputation": OptionEntry(
+        field="activation_checkpointing",
+        least_torch="2.10.0",
+        asked=lambda config: config.compile and config.activation_checkpointing != "none",
+    ),
     # In torch 2.10 a compiled block that ranks share mixes float64 and float32.
     "compiled tensor parallelism in float64": OptionEntry(
         field="compile",

@@ -27,6 +27,7 @@ def test_a_release_is_compared_by_its_numbers(version, expected):
         *((TWO | {"pipeline_schedule": name}, one.least_torch) for name, one in SCHEDULES.items()),
         ({"float8": "rowwise"}, "2.10.0"),
         ({"compile": True, "tensor_parallel": 2}, OLDEST_TORCH),
+        ({"compile": True, "activation_checkpointing": "full"}, "2.10.0"),
         ({"compile": True, "tensor_parallel": 2, "precision": "float64"}, "2.13.0"),
         (TWO | {"pipeline_schedule": "dual_pipe_v", "strategy": "fsdp"}, "2.10.0"),
     ],
