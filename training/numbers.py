@@ -32,7 +32,7 @@ class Step:
     own: tuple[float, ...]
     """Each rank's part of ``loss``."""
     shares: tuple[int, ...]
-    """Which part of the global batch each rank takes, from 0."""
+    """Part of the global batch that each rank takes, counted from 0."""
     scale: float
     """What its loss was scaled by; 0 without ``LossScale``."""
     left_out: bool

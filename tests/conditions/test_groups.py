@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.datasets import load_iris
+from sklearn.model_selection import train_test_split
+from sklearn.tree import DecisionTreeClassifier
 
 from conditions.check import reaches
 from conditions.checks.influence import widespread
@@ -89,6 +92,18 @@ def test_rows_that_agree_by_chance_are_not_copies():
     moved = np.random.default_rng(0).normal(size=13)[np.arange(200) % 13]
     found = improvement(moved, np.ones(200), 0.95, resamples=0, examples=np.ones(200, int))
     assert (found.copies, found.effective_groups) == (0, 200)
+
+
+def test_two_trees_of_somebody_elses_data_have_no_copies():
+    """Iris: two decision trees differ by four values on 75 independent flowers."""
+    features, classes = load_iris(return_X_y=True)
+    train, test, known, wanted = train_test_split(features, classes, test_size=0.5, random_state=0)
+    trees = [DecisionTreeClassifier(max_depth=n, random_state=0).fit(train, known) for n in (2, 3)]
+    right = [tree.predict_proba(test)[np.arange(len(wanted)), wanted] for tree in trees]
+    moved = -np.diff(np.log(np.clip(right, 1e-3, 1)), axis=0)[0]
+    found = improvement(moved, np.ones(75), 0.95, resamples=0, examples=np.ones(75, int))
+    assert len(np.unique(moved)) < 10
+    assert (found.copies, found.effective_groups) == (0, 75)
 
 
 def test_neighbours_that_are_alike_are_seen_and_independent_ones_are_not():

@@ -50,7 +50,7 @@ def test_no_two_living_blocks_overlap(events, expandable):
 
 @given(st.lists(sizes, min_size=1, max_size=20), sizes, st.integers(1, 20))
 def test_what_is_freed_is_used_again(unlike, size, count):
-    """Of unlike sizes, separate segments may not: the best fit can leave too small a rest."""
+    """Separate segments are asked for one size: of others best fit may leave too small a rest."""
     for asked, expandable in ((unlike, True), ([size] * count, False)):
         round_ = [Event(n, size, False) for n, size in enumerate(asked)]
         ends = [Event(n, -size, False) for n, size in enumerate(asked)]
