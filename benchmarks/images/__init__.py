@@ -1,1 +1,0 @@
-"""Decoded and augmented images: ours beside torchvision's ImageFolder and litdata."""
