@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn import functional as F
 
-from benchmarks.shards.figures import Figure
+from benchmarks.harness import Figure
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field

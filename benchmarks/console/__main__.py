@@ -15,8 +15,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.console import following, listing, live, logs
-from benchmarks.shards.figures import Section
-from benchmarks.shards.report import machine, show, show_targets
+from benchmarks.harness import Section, machine, show, show_targets
 
 
 def main(

@@ -18,7 +18,7 @@ import boto3
 
 from benchmarks.console.processes import Started, Visitor, console, emulator
 from benchmarks.console.state import IMAGE, ROLE
-from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.harness import Figure, Section, Target
 from trainyard.emulator.environment import applied
 
 Update = tuple[float, int, str]

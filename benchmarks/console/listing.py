@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.console.processes import Started, Visitor, console, emulator
 from benchmarks.console.state import STEPS, make
-from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.harness import Figure, Section, Target
 
 ASKED = {
     "newest": "/runs",

@@ -13,7 +13,7 @@ import boto3
 from benchmarks.console.following import FLAGS
 from benchmarks.console.processes import Visitor, console, emulator
 from benchmarks.console.state import IMAGE, ROLE
-from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.harness import Figure, Section, Target
 from trainyard.emulator.environment import applied
 from trainyard.language.statuses import ENDED
 

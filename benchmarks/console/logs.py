@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.console.processes import Started, Visitor, console, emulator
 from benchmarks.console.state import make
-from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.harness import Figure, Section, Target
 from trainyard.emulator.logs import LogStore
 
 GROUP = "/aws/sagemaker/ProcessingJobs"

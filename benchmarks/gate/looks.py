@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.gate.judge import ALPHA, CONFIDENCE, FIRST, promoted, usual
 from benchmarks.gate.promotion import data, percent, rate
 from benchmarks.gate.setting import Setting
-from benchmarks.shards.figures import Section, Target
+from benchmarks.harness import Section, Target
 from conditions.paired import Floats
 from conditions.spending import spent
 

@@ -12,8 +12,8 @@ from matplotlib.ticker import PercentFormatter
 
 from benchmarks.gate.judge import ALPHA
 from benchmarks.gate.promotion import HOPELESS
-from benchmarks.shards.plots import LIMIT, OURS
 
+OURS, LIMIT = "#d1495b", "#2e4057"
 COLOURS = matplotlib.colormaps["tab10"].colors
 SHADES = ("#f2b5bd", "#e28a96", OURS, "#8f1f33")
 

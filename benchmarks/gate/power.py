@@ -7,7 +7,7 @@ from benchmarks.gate.judge import FIRST, judge, sums
 from benchmarks.gate.promotion import data, rate
 from benchmarks.gate.setting import Setting
 from benchmarks.gate.simulate import Kind, World
-from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.harness import Figure, Section, Target
 from conditions.paired import improvement
 
 EFFECTS: dict[Kind, tuple[float, ...]] = {

@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 from benchmarks.gate.judge import ALPHA, Outcome, judge
 from benchmarks.gate.setting import Setting
 from benchmarks.gate.simulate import RATES, Kind, World
-from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.harness import Figure, Section, Target
 
 MARGIN, NEAR = 0.03, 0.005
 INFLUENCE = 0.5

@@ -4,12 +4,11 @@ import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from rich.progress import Progress
 
-from benchmarks.shards.bench import cores
+from benchmarks.harness import cores
 
 Found = TypeVar("Found")
 
@@ -21,10 +20,6 @@ class Setting:
     pairs: int
     """Of simulated models, for each check and number of groups."""
     groups: tuple[int, ...]
-    examples: int
-    """Whose scores are read, of each model."""
-    rounds: int
-    scratch: Path
     progress: Progress
     executor: Executor
     """A process for each core."""

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.gate.judge import ALPHA, CONFIDENCE
 from benchmarks.gate.promotion import percent, rate
 from benchmarks.gate.setting import Setting
-from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.harness import Figure, Section, Target
 from conditions.checks.slice_regression import SLICE_REGRESSION
 from conditions.limits import Student, freedom, jackknife
 from conditions.paired import Floats, improvement

@@ -6,7 +6,7 @@ from benchmarks.gate.judge import judge
 from benchmarks.gate.promotion import data, percent, rate
 from benchmarks.gate.setting import Setting
 from benchmarks.gate.simulate import Kind, World, standard_error
-from benchmarks.shards.figures import Section, Target
+from benchmarks.harness import Section, Target
 
 FOUR = 4.0
 KINDS: tuple[Kind, ...] = (

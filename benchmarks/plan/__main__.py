@@ -20,9 +20,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from benchmarks.harness import Figure, Section, Target, machine, show, show_targets
 from benchmarks.plan.definitions import repeated
-from benchmarks.shards.figures import Figure, Section, Target
-from benchmarks.shards.report import machine, show, show_targets
 
 CHECKOUT = Path(__file__).parent.parent.parent
 RECIPE = "recipes/laptop.yaml"

@@ -1,4 +1,4 @@
-"""Measure the data path: python -m benchmarks.shards [--json FILE] [--plots DIR] [--quick]"""
+"""Measure the data path: python -m benchmarks.shards [--json FILE] [--only read,…] [--quick]"""
 
 import dataclasses
 import sys
@@ -9,37 +9,23 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
-from benchmarks.shards import (
-    memory,
-    mixture,
-    opening,
-    read,
-    report,
-    resume,
-    shuffle,
-    stall,
-    tabular,
-    tokenised,
-    writing,
-)
+from benchmarks import harness
+from benchmarks.harness import Section
+from benchmarks.shards import memory, read, resume, stall, tabular, tokenised
 from benchmarks.shards.bench import QUICK, Bench, Sizes
-from benchmarks.shards.contenders import ENTRIES
-from benchmarks.shards.figures import Section
+from benchmarks.shards.contenders import ENTRIES, versions
 
 SECTIONS: dict[str, Callable[[Bench], Section]] = {
     "read": read.measure,
     "resume": resume.measure,
-    "write": writing.measure,
-    "open": opening.measure,
     "stall": stall.measure,
     "tokenise": tokenised.measure,
     "tabular": tabular.measure,
     "memory": memory.measure,
-    "shuffle": shuffle.measure,
-    "mixture": mixture.measure,
 }
+LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "pydantic")
 FULL_MB = (100, 500, 1000, 2000, 5000)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -48,7 +34,6 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
-    plots: Annotated[Path | None, typer.Option(help="Write PNG files into this folder.")] = None,
     quick: Annotated[bool, typer.Option(help="Tiny sizes: does it run? No figures.")] = False,
     full: Annotated[bool, typer.Option(help="Peak memory up to 5 GB of input.")] = False,
     peers: Annotated[bool, typer.Option(help="Measure other libraries too.")] = True,
@@ -57,9 +42,7 @@ def main(
     scratch: Annotated[Path | None, typer.Option(help="Work here, and leave it there.")] = None,
 ) -> None:
     """Compare Trainyard's shards and loader with the machine's limits and with other libraries."""
-    names = only.split(",") if only else list(SECTIONS)
-    if unknown := set(names) - SECTIONS.keys():
-        raise typer.BadParameter(f"--only: {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    names = harness.chosen(only, SECTIONS)
     sizes = QUICK if quick else Sizes()
     if full:
         sizes = dataclasses.replace(sizes, memory_mb=FULL_MB)
@@ -68,10 +51,10 @@ def main(
     console = Console(width=None if sys.stdout.isatty() else 120)
     if scratch:
         scratch.mkdir(parents=True, exist_ok=True)
-        _run(scratch.resolve(), sizes, peers, names, json, plots, console)
+        _run(scratch.resolve(), sizes, peers, names, json, console)
     else:
         with tempfile.TemporaryDirectory(prefix="benchmarks-shards-") as folder:
-            _run(Path(folder), sizes, peers, names, json, plots, console)
+            _run(Path(folder), sizes, peers, names, json, console)
 
 
 def _run(
@@ -80,30 +63,27 @@ def _run(
     peers: bool,
     names: list[str],
     json: Path | None,
-    plots: Path | None,
     console: Console,
 ) -> None:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     sections = []
-    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
+    with harness.progress(console) as progress:
         bench = _bench(scratch, sizes, peers, progress)
         overall = progress.add_task("all", total=len(names))
         try:
             for name in names:
                 sections.append(SECTIONS[name](bench))
-                report.show(sections[-1], console)
+                harness.show(sections[-1], console)
                 progress.advance(overall)
         finally:
             bench.end_processes()
-    report.show_absent(bench, console)
-    report.show_targets([t for section in sections for t in section.targets], console)
+    for module, reason in bench.failed.items():
+        console.print(f"[yellow]not measured[/] {module}: {reason}")
+    harness.show_targets([t for section in sections for t in section.targets], console)
     if json:
-        report.write_json(json, bench, sections)
-    if plots:
-        from benchmarks.shards.plots import draw
-
-        for path in draw(sections, plots):
-            console.print(f"plot {path}", highlight=False)
+        setting = dataclasses.asdict(sizes) | {
+            "not_measured": bench.failed, "contenders": versions(bench.entries)
+        }  # fmt: skip
+        harness.write_json(json, sections, setting, LIBRARIES)
 
 
 def _bench(scratch: Path, sizes: Sizes, peers: bool, progress: Progress) -> Bench:

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import cores
 from benchmarks.shards import table
-from benchmarks.shards.bench import cores
 
 BATCH_BYTES = 2**20
 """Of text in one call of the tokenizer."""

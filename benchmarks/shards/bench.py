@@ -1,6 +1,5 @@
 """What every part of the benchmark is given: sizes, a folder, the contenders, a progress bar."""
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,15 +8,10 @@ from pathlib import Path
 
 from rich.progress import Progress
 
+from benchmarks.harness import Figure, cores
 from benchmarks.shards import corpus
 from benchmarks.shards.contenders import Entry
-from benchmarks.shards.figures import Figure
 from benchmarks.shards.process import ContenderFailed, Process
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +23,6 @@ class Sizes:
     """Of 2,049 tokens: 135 million tokens, 270 MB."""
     seconds: float = 1.0
     """Of reading in a round."""
-    shards: int = 100_000
-    """In the synthetic manifest."""
     text_mb: float = 8 * cores()
     """Of text that is tokenised in a round."""
     vocabulary: int = 16_384
@@ -43,22 +35,18 @@ class Sizes:
     """Of the table."""
     steps: int = 30
     """Of training."""
-    order: int = 200_000
-    """Samples whose order is looked at."""
 
 
 QUICK = Sizes(
     rounds=2,
     samples=1_024,
     seconds=0.05,
-    shards=2_000,
     text_mb=0.4,
     vocabulary=512,
     files=1,
     memory_mb=(0.5,),
     rows=5_000,
     steps=2,
-    order=20_000,
 )
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from benchmarks.harness import Figure, Section, Target
 from benchmarks.shards import corpus, job
 from benchmarks.shards.bench import Bench
-from benchmarks.shards.figures import Figure, Section, Target
 
 OBJECT_MB = 25
 """Size of a raw object; the last input is one single object."""

@@ -1,7 +1,7 @@
 """Reading: batches of 32 × 2,049 tokens into torch tensors, in one process."""
 
+from benchmarks.harness import Figure, Section, Target
 from benchmarks.shards.bench import Bench
-from benchmarks.shards.figures import Figure, Section, Target
 from benchmarks.shards.process import Process
 
 ORDERS = {"in order": False, "shuffled": True}

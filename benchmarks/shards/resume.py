@@ -8,9 +8,9 @@ itself is not.
 from contextlib import closing
 from pathlib import Path
 
+from benchmarks.harness import Figure, Section, Target
 from benchmarks.shards.bench import Bench
 from benchmarks.shards.contenders import BATCH
-from benchmarks.shards.figures import Figure, Section, Target
 from benchmarks.shards.process import ContenderFailed, Process
 
 POINTS = {"at 1 %": 0.01, "at 50 %": 0.5, "at 90 %": 0.9}

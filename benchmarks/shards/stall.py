@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness import Figure, Section, Target
 from benchmarks.shards import corpus
 from benchmarks.shards.bench import Bench
 from benchmarks.shards.contenders import WIDTH
-from benchmarks.shards.figures import Figure, Section, Target
 
 BYTES = 256
 """Tokens of the corpus here, since the model reads bytes."""

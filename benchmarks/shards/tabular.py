@@ -4,9 +4,9 @@ import json
 from functools import partial
 from pathlib import Path
 
+from benchmarks.harness import Figure, Section, Target, cores
 from benchmarks.shards import alone, job, table
-from benchmarks.shards.bench import Bench, cores
-from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.shards.bench import Bench
 
 WORK = "the shard job, without its start"
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from benchmarks.harness import Figure, Section, Target, cores
 from benchmarks.shards import alone, corpus, job
-from benchmarks.shards.bench import Bench, cores
-from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.shards.bench import Bench
 
 TRAIN_BYTES = 8_000_000
 """Of text that the tokenizer is trained on."""

@@ -1,6 +1,6 @@
-"""Others' loops on our shards: losses, interruptions, cost.
+"""Others' loops on our shards: losses, interruptions.
 
-python -m benchmarks.trainer [--only losses|kills|cost] [--quick] [--json FILE]
+python -m benchmarks.trainer [--only losses|kills] [--quick] [--json FILE]
 
 losses: Hugging Face's Trainer beside the native loop, on the same shards, from the same weights, in
 one process and in two: the largest relative difference of any step's loss. Over the native module
@@ -10,15 +10,11 @@ means would be as large in it as in float32. Beside it stands the native loop's 
 between one process and two. Then, with no limit, transformers' Llama (examples/llama), which
 computes the same in another order.
 kills: Trainer, Accelerate and Lightning, killed at random steps and started again; the final
-weights have to be the uninterrupted training's, bit for bit. cost: CPU seconds of a Trainer's step
-over our shards, over that of the usual datasets, round by round.
+weights have to be the uninterrupted training's, bit for bit.
 """
 
-import importlib.util
 import json as json_format
-import os
 import random
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -27,7 +23,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks.shards.figures import Figure
 from benchmarks.trainer import curve
 from benchmarks.trainer.loops import LOOPS, interrupted, run, same_model
 
@@ -49,9 +44,8 @@ console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 def main(
-    only: Annotated[str, typer.Option(help="losses, kills or cost; default: all.")] = "",
-    quick: Annotated[bool, typer.Option(help="Few steps, one round: does it run?")] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="Of cost.")] = 5,
+    only: Annotated[str, typer.Option(help="losses or kills; default: both.")] = "",
+    quick: Annotated[bool, typer.Option(help="Few steps: does it run?")] = False,
     kills: Annotated[int, typer.Option(min=1, max=14, help="Of each training, of 60 steps.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the moments of the kills.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
@@ -66,8 +60,6 @@ def main(
             found["losses"] = losses(root, 10 if quick else 100)
         if only in ("", "kills"):
             found["kills"] = killed(root, 1 if quick else kills, 16 if quick else 60)
-        if only in ("", "cost"):
-            found["cost"] = cost(root, 1 if quick else rounds, 10 if quick else 60)
     if json:
         json.write_text(json_format.dumps(found, indent=1))
     close = all(line["within"] for line in found.get("losses", {}).values())
@@ -116,36 +108,6 @@ def killed(root: Path, kills: int, steps: int) -> dict[str, bool]:
                 highlight=False,
             )
     return found
-
-
-def cost(root: Path, rounds: int, steps: int) -> dict[str, Any]:
-    """CPU seconds of a step, and the ratio of ours to each usual dataset's, in turns."""
-    kinds = ["ours", "memory", *(["datasets"] if importlib.util.find_spec("datasets") else [])]
-    taken: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for number in range(rounds):
-        turn = number % len(kinds)
-        for kind in kinds[turn:] + kinds[:turn]:
-            taken[kind].append(_step_cpu(kind, root, root / f"{kind}-{number}", steps))
-    figures = {kind: Figure(tuple(values)) for kind, values in taken.items()}
-    for kind, figure in figures.items():
-        ratio = figures["ours"].over(figure).text()
-        told = f"cost: {kind}: {figure.text(1e-3, 1)} ms of CPU a step; ours ÷ it {ratio}"
-        console.print(told, highlight=False)
-    return {kind: figure.data() for kind, figure in figures.items()}
-
-
-def _step_cpu(kind: str, root: Path, out: Path, steps: int) -> float:
-    out.mkdir()
-    module = ["-m", "benchmarks.trainer.step_cpu", kind, str(root / "data/train")]
-    done = subprocess.run(
-        [sys.executable, *module, str(out), str(steps)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("cpu ")]
-    return float(line.split()[1])
 
 
 if __name__ == "__main__":

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.shards.figures import Section
-from benchmarks.shards.report import show, show_targets
-from benchmarks.training import compare, corpus, report, stall
+from benchmarks import harness
+from benchmarks.harness import Section
+from benchmarks.training import compare, corpus, stall
 from benchmarks.training.entries import ENTRIES, ESSENTIAL, Entry
 from benchmarks.training.entries import before as earlier
 from benchmarks.training.setting import Setting
 
+LIBRARIES = ("torch", "numpy", "accelerate", "lightning", "transformers", "deepspeed")
 QUICK = Setting(layers=1, heads=2, dim=32, context_length=32, steps=4)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -25,7 +25,6 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
-    plots: Annotated[Path | None, typer.Option(help="Write PNG files into this folder.")] = None,
     quick: Annotated[bool, typer.Option(help="Tiny model, 1 round: does it run?")] = False,
     peers: Annotated[bool, typer.Option(help="Measure the frameworks too.")] = True,
     only: Annotated[str, typer.Option(help="Contenders: a,b,…; default: all.")] = "",
@@ -44,28 +43,23 @@ def main(
         setting = replace(setting, steps=steps - steps % setting.log_interval)
     rounds = rounds or (1 if quick else 5)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     sections: list[Section] = []
     with (
         tempfile.TemporaryDirectory(prefix="benchmarks-training-") as folder,
-        Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar,
+        harness.progress(console) as bar,
     ):
         scratch = Path(folder)
         prepared = corpus.prepare(setting, scratch)
         for world in map(int, worlds.split(",")):
             compared = compare.compare(prepared, world, entries, rounds, scratch, bar)
             sections.append(compare.section(compared))
-            show(sections[-1], console)
+            harness.show(sections[-1], console)
         model = stall.Model(layers=1, heads=1, dim=32) if quick else stall.Model()
         sections.append(stall.measure(scratch, rounds, model))
-        show(sections[-1], console)
-    show_targets([target for section in sections for target in section.targets], console)
+        harness.show(sections[-1], console)
+    harness.show_targets([target for section in sections for target in section.targets], console)
     if json:
-        report.write_json(json, sections, asdict(setting) | {"rounds": rounds})
-    if plots:
-        from benchmarks.training.plots import draw
-
-        console.print(f"plot {draw(sections, plots)}", highlight=False)
+        harness.write_json(json, sections, asdict(setting) | {"rounds": rounds}, LIBRARIES)
 
 
 def _chosen(peers: bool, only: str) -> list[Entry]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.harness import Figure, Section, Target
 from benchmarks.training.entries import CHECKOUT, ENTRIES, ESSENTIAL, Entry
 from benchmarks.training.launch import ContenderFailed, Run, run
 from benchmarks.training.setting import Setting

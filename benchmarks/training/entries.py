@@ -122,13 +122,6 @@ ENTRIES = (
         framework=True,
     ),
     Entry(
-        name="fabric",
-        label="Lightning Fabric",
-        module="with_fabric",
-        needs="lightning",
-        framework=True,
-    ),
-    Entry(
         name="lightning",
         label="Lightning Trainer",
         module="with_lightning",

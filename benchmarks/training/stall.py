@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.shards.figures import Figure, Section, Target
+from benchmarks.harness import Figure, Section, Target
 from training.checkpoint import Checkpoints
 from training.config import TrainConfig
 from training.strategies.ranks import Ranks

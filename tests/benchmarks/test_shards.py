@@ -5,24 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness import Figure, Target
 from benchmarks.shards.contenders import following
-from benchmarks.shards.figures import Figure, Target
 
 
 @pytest.mark.slow
 def test_every_section_runs_and_its_figures_are_written(run_python, tmp_path: Path):
     arguments = ["--quick", "--no-peers", "--rounds", "1", "--scratch", str(tmp_path / "scratch")]
-    outputs = ["--json", str(tmp_path / "figures.json"), "--plots", str(tmp_path / "plots")]
+    outputs = ["--json", str(tmp_path / "figures.json")]
     done = run_python("-m", "benchmarks.shards", *arguments, *outputs)
     assert not done.returncode, done.stdout + done.stderr
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert not figures["not_measured"]
+    assert not figures["setting"]["not_measured"]
     assert figures["sections"]["resume"]["ours"]["exact"]
     assert figures["sections"]["read"]["ours"]["shuffled"]["median"] > 0
-    assert len(figures["targets"]) >= 10
+    assert len(figures["targets"]) >= 8
     assert figures["machine"]["cores"] and figures["versions"]["torch"]
-    drawn = {path.name for path in (tmp_path / "plots").iterdir()}
-    assert drawn == {"read.png", "resume.png", "write.png", "memory.png", "shuffle.png"}
 
 
 def test_a_ratio_is_taken_round_by_round():

@@ -59,16 +59,15 @@ class Entry:
 
     module: str
     label: str
-    role: Literal["ours", "limit", "reference", "format", "peer"]
-    """limit: what the machine gives. reference: code that people write. format: a file format
-    without an order, a state or ranks. peer: a library that does what Trainyard does."""
+    role: Literal["ours", "limit", "peer"]
+    """limit: what the machine gives. peer: a library that does what Trainyard does."""
     distribution: str | None = None
     """The package to install."""
     shuffle: str = "uniform"
     """What the library shuffles by the way that its documentation recommends."""
     needs: tuple[str, ...] = ()
     """Packages to import."""
-    tasks: frozenset[str] = frozenset({"read", "write", "resume"})
+    tasks: frozenset[str] = frozenset({"read", "resume"})
 
     @property
     def variable(self) -> str:
@@ -88,33 +87,10 @@ class Entry:
         return f"{', '.join(absent)} cannot be imported" if absent else None
 
 
-READ = frozenset({"read"})
-READ_WRITE = frozenset({"read", "write"})
-
 ENTRIES = (
     Entry("ours", "Trainyard", "ours"),
-    Entry("raw", "raw memory map", "limit", tasks=READ_WRITE),
-    Entry("rows", "memory map, row by row", "reference", tasks=READ),
-    Entry(
-        "arrow",
-        "Arrow IPC (pyarrow)",
-        "format",
-        "pyarrow",
-        "within record batches",
-        ("pyarrow",),
-        READ_WRITE,
-    ),
-    Entry(
-        "parquet",
-        "Parquet (pyarrow)",
-        "format",
-        "pyarrow",
-        "within row groups",
-        ("pyarrow",),
-        READ_WRITE,
-    ),
+    Entry("raw", "raw memory map", "limit", tasks=frozenset({"read"})),
     Entry("litdata", "litdata", "peer", "litdata", "chunks, and in windows of 256", ("litdata",)),
-    Entry("datatrove", "datatrove", "peer", "datatrove", needs=("datatrove",), tasks=READ_WRITE),
     Entry("grain", "Grain (ArrayRecord)", "peer", "grain", needs=("grain", "array_record")),
     Entry("huggingface", "Hugging Face datasets", "peer", "datasets", needs=("datasets",)),
     Entry(
@@ -124,7 +100,6 @@ ENTRIES = (
         "webdataset",
         "shards, and in a buffer of 1,000",
         ("webdataset",),
-        frozenset({"read", "resume"}),
     ),
     Entry(
         "mosaicml",
@@ -152,8 +127,13 @@ def load(module: str) -> Contender:
     return importlib.import_module(f"{__name__}.{module}").Contender()
 
 
+def versions(entries: Sequence[Entry]) -> dict[str, str]:
+    """The version of each contender's package, by the package's name."""
+    return {entry.distribution: version(entry) for entry in entries if entry.distribution}
+
+
 def version(entry: Entry) -> str:
-    """Of the package that a contender comes from, in the interpreter that it runs in."""
+    """The version of a contender's package, in the interpreter that the contender runs in."""
     if entry.python == sys.executable:
         return importlib.metadata.version(entry.distribution)
     code = f"import importlib.metadata as m; print(m.version({entry.distribution!r}))"

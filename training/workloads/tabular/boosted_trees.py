@@ -1,7 +1,7 @@
 """Gradient-boosted trees as a baseline: for tables they are what a network has to beat.
 
 scikit-learn's, and not XGBoost's: on the flights they predict better for half the CPU time, if with
-more memory (``python -m benchmarks.flights_trees --peer``); they take categories and missing values
+more memory; they take categories and missing values
 as they are, and the job installs no further package for them.
 """
 

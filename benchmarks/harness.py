@@ -1,0 +1,181 @@
+"""The frame of the benchmarks: figures with their spread, targets, tables and one JSON file."""
+
+import importlib.metadata
+import json
+import operator
+import os
+import platform
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Measurements of one thing, one for each round."""
+
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+    @property
+    def low(self) -> float:
+        return min(self.rounds)
+
+    @property
+    def high(self) -> float:
+        return max(self.rounds)
+
+    def over(self, other: "Figure") -> "Figure":
+        """The ratio, round by round: what disturbed the machine in a round disturbed both."""
+        pairs = zip(self.rounds, other.rounds, strict=True)
+        return Figure(tuple(mine / its for mine, its in pairs))
+
+    def less(self, other: "Figure") -> "Figure":
+        """These measurements less the median of the other's."""
+        return Figure(tuple(mine - other.median for mine in self.rounds))
+
+    def rate(self, amount: float) -> "Figure":
+        """The amount a second, where the measurements are seconds."""
+        return Figure(tuple(amount / seconds for seconds in self.rounds))
+
+    def text(self, unit: float = 1, digits: int = 2) -> str:
+        """Median and spread: ``12.3 (11.0–14.1)``."""
+        median, low, high = (f"{x / unit:,.{digits}f}" for x in (self.median, self.low, self.high))
+        return f"{median} ({low}–{high})"
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "median": self.median,
+            "min": self.low,
+            "max": self.high,
+            "rounds": list(self.rounds),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the median of a figure is held against."""
+
+    what: str
+    figure: Figure
+    sign: Literal["≥", "≤"]
+    demanded: float
+    unit: Literal["×", "%"] = "×"
+
+    @property
+    def met(self) -> bool:
+        compare = operator.ge if self.sign == "≥" else operator.le
+        return compare(self.figure.median, self.demanded)
+
+    def data(self) -> dict[str, Any]:
+        demanded = f"{self.sign} {self.demanded:g} {self.unit}"
+        return {"what": self.what, "demanded": demanded, "met": self.met} | self.figure.data()
+
+
+@dataclass(slots=True)
+class Section:
+    """One part of the benchmark: its table, its targets, and all of its figures."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...] = ()
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    targets: list[Target] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def show(section: Section, console: Console) -> None:
+    """A section's table, its targets and its notes."""
+    table = Table(title=section.title, title_justify="left", title_style="bold")
+    for number, column in enumerate(section.columns):
+        table.add_column(column, justify="left" if number == 0 else "right")
+    for row in section.rows:
+        table.add_row(*row)
+    console.print(table)
+    for note in section.notes:
+        console.print(note, style="dim", width=100)
+    console.print()
+
+
+def show_targets(targets: Sequence[Target], console: Console) -> None:
+    """Everything that was demanded, beside what was measured."""
+    table = Table(title="Targets", title_justify="left", title_style="bold")
+    for column in ("", "median (min–max)", "demanded", ""):
+        table.add_column(column, justify="right" if column else "left")
+    for target in targets:
+        scale, digits = (0.01, 3) if target.unit == "%" else (1, 2)
+        measured = f"{target.figure.text(scale, digits)} {target.unit}"
+        demanded = f"{target.sign} {target.demanded / scale:g} {target.unit}"
+        verdict = "[green]met[/]" if target.met else "[red]missed[/]"
+        table.add_row(target.what, measured, demanded, verdict)
+    console.print(table)
+
+
+def progress(console: Console) -> Progress:
+    """A bar for each measurement that is under way; it is gone when that ends."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+
+
+def chosen(only: str, sections: Mapping[str, Callable[..., Any]]) -> list[str]:
+    """The names of the sections that ``--only a,b`` asks for; without it all of them.
+
+    Raises:
+        typer.BadParameter: there is no section of that name.
+    """
+    names = only.split(",") if only else list(sections)
+    if unknown := set(names) - sections.keys():
+        raise typer.BadParameter(f"--only: {', '.join(unknown)}; there are {', '.join(sections)}")
+    return names
+
+
+def write_json(
+    path: Path, sections: Sequence[Section], setting: Mapping[str, Any], libraries: Sequence[str]
+) -> None:
+    """Write every figure of a run, with the machine and the libraries' versions."""
+    content = {
+        "machine": machine(),
+        "versions": {name: version for name in libraries if (version := _version(name))},
+        "setting": dict(setting),
+        "targets": [target.data() for section in sections for target in section.targets],
+        "sections": {section.name: section.data for section in sections},
+    }
+    path.write_text(json.dumps(content, indent=1))
+
+
+def machine() -> dict[str, Any]:
+    """The machine that the figures were taken on."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    model = [line for line in lines if line.startswith("model name")]
+    return {
+        "cores": cores(),
+        "processor": model[0].partition(":")[2].strip() if model else platform.processor(),
+        "memory_gib": round(pages / 2**30, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
