@@ -9,7 +9,7 @@ import pipelines.compiling.sdk  # prepares the SDK: must come first
 # isort: on
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -19,6 +19,7 @@ from sagemaker.core.workflow.parameters import (
     ParameterInteger,
     ParameterString,
 )
+from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
@@ -27,21 +28,24 @@ from conditions.step import verdict_condition
 from pipelines.approval.champion import NO_CHAMPION
 from pipelines.approval.ledger import PARAMETER as LOOK
 from pipelines.cli import RecipeOption, SetOption
-from pipelines.compiling.additions import completed
-from pipelines.compiling.assets import step_code
-from pipelines.compiling.commit import changes_sha256, current_commit
-from pipelines.compiling.compiled import CompiledPipeline
+from pipelines.compiling.compiled import CompiledPipeline, step_code
 from pipelines.compiling.images import (
     evaluation_image,
     inference_image,
     processing_image,
     training_image,
 )
-from pipelines.compiling.policies import cache_config, retry_policies
-from pipelines.compiling.project import Project, of_evaluation, of_training, parts_of
-from pipelines.compiling.provenance import NOWHERE, Origin, blank_uri, with_provenance
-from pipelines.compiling.session import CompileSession
-from pipelines.compiling.starting import base_of, start_of, started
+from pipelines.compiling.project import parts_of, scripts_of
+from pipelines.compiling.provenance import (
+    NOWHERE,
+    Origin,
+    blank_uri,
+    changes_sha256,
+    current_commit,
+    with_provenance,
+)
+from pipelines.compiling.session import CompileSession, cache_config, retry_policies
+from pipelines.compiling.starting import base_of, loop_parts, started
 from pipelines.recipe.account import Account, resolve
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.reading import load, sha256
@@ -57,9 +61,8 @@ from steps.register.card import Data
 from steps.register.step import register_step
 from steps.shard.step import shard_step
 from steps.train.program import loop_program, script_program
+from steps.train.script import Project
 from steps.train.step import train_step
-from training.identity import Parts, parts
-from training.mixture import told
 from trainyard.common.errors import RecipeError
 from trainyard.machines import MACHINES
 from trainyard.terminal import run
@@ -84,49 +87,18 @@ def build(
         commit: what the provenance of the models says about the code.
         source: folder with the user's own workload package, or None.
         home: the recipe's folder, to which a script's path is relative.
-        origin: what it says about the recipe's text.
+        origin: what the provenance says about the recipe's text.
 
     Raises:
         DefinitionError: the SDK refuses a combination, or a file of the checkout is missing.
     """
-    prefix = f"{recipe.aws.prefix}/{recipe.pipeline.name}"
-    session = CompileSession(account.region, account.bucket, prefix)
-    no_champion = session.add(NO_CHAMPION)
-    parameters = _parameters(recipe, no_champion)
-    project, evaluation = of_training(recipe, home), of_evaluation(recipe, home)
-    if project and evaluation:
-        shards = recipe.data is not None
-        project = completed(project, "train", CHECKOUT, shards, recipe.train.launcher)
-        evaluation = completed(evaluation, "evaluate", CHECKOUT, shards)
-    context = StepContext(
-        session=session,
-        parameters=parameters,
-        role=account.job_role,
-        root_uri=f"s3://{account.bucket}/{prefix}",
-        kms_key=recipe.aws.kms_key,
-        volume_key=lambda instance_type: _volume_key(recipe, instance_type),
-        subnets=recipe.aws.vpc.subnets if recipe.aws.vpc else (),
-        security_groups=recipe.aws.vpc.security_groups if recipe.aws.vpc else (),
-        network_isolation=recipe.aws.network_isolation,
-        encrypt_traffic=recipe.aws.encrypt_traffic,
-        tags=recipe.aws.tags,
-        code=_code(session, source, recipe, project),
-        cache=cache_config(recipe),
-        retries=retry_policies(recipe),
-    )
-    image = training_image(recipe, account.region)
-    training = parts_of(recipe, project, image) if project else train_parts(recipe, source)
-    pipeline = Pipeline(
-        name=recipe.pipeline.name,
-        parameters=[value for value in parameters.values() if isinstance(value, Parameter)],
-        steps=_dag(recipe, account, context, image, training, project, evaluation),
-        sagemaker_session=session,
-    )
-    compiled = json.dumps(json.loads(pipeline.definition()), indent=1)
-    code = [asset for _, asset in sorted(session.assets.items())]
+    compilation = Compilation(recipe, account, source, home)
+    definition = compilation.definition()
+    code = [asset for _, asset in sorted(compilation.session.assets.items())]
     body, record = with_provenance(
-        compiled, recipe, account, commit, origin, CHECKOUT, code, prefix, training
-    )
+        definition, recipe, account, commit, origin, CHECKOUT, code, compilation.prefix,
+        compilation.training,
+    )  # fmt: skip
     return CompiledPipeline(
         name=recipe.pipeline.name,
         description=recipe.pipeline.description,
@@ -142,117 +114,196 @@ def build(
     )
 
 
-def _dag(
-    recipe: Recipe,
-    account: Account,
-    context: StepContext,
-    image: str,
-    training: Parts,
-    project: Project | None,
-    evaluation: Project | None,
-) -> list:
-    """Shard → Train → Evaluate → Gate → Verdict → Register | Rejected; no Shard without data.
+class Compilation:
+    """One compilation of a recipe: what its steps share, and a method for each step.
 
-    ``image``: of the train step.
+    Args:
+        source: folder with the user's own workload package, or None.
+        home: the recipe's folder.
     """
 
-    def processing(compute: ProcessingCompute) -> str:
-        return processing_image(recipe, account.region, compute.instance_type)
+    def __init__(self, recipe: Recipe, account: Account, source: Path | None, home: Path) -> None:
+        self.recipe, self.account, self.source = recipe, account, source
+        self.prefix = f"{recipe.aws.prefix}/{recipe.pipeline.name}"
+        self.session = CompileSession(account.region, account.bucket, self.prefix)
+        self.parameters = _parameters(recipe, self.session.add(NO_CHAMPION))
+        self.project, self.evaluation = scripts_of(recipe, home, CHECKOUT)
+        self.image = training_image(recipe, account.region)
+        self.context = self._context()
+        self.training = (
+            parts_of(recipe, self.project, self.image)
+            if self.project
+            else loop_parts(recipe, source, CHECKOUT)
+        )
 
-    shard = None
-    if recipe.data:
-        shard = shard_step(
-            context,
+    def definition(self) -> str:
+        """The definition JSON: Shard → Train → Evaluate → Gate → Verdict → Register | Rejected.
+
+        Without a data section there is no Shard.
+        """
+        shard = self.shard() if self.recipe.data else None
+        train = self.train(shard)
+        evaluate = self.evaluate(shard, train)
+        gate = self.gate(evaluate)
+        register = self.register(shard, train, evaluate, gate)
+        gates = self.recipe.gate
+        verdict = verdict_condition(gate, register, gates.kinds if gates.visible_checks else ())
+        steps = [train, evaluate, gate, verdict]
+        pipeline = Pipeline(
+            name=self.recipe.pipeline.name,
+            parameters=[one for one in self.parameters.values() if isinstance(one, Parameter)],
+            steps=[shard, *steps] if shard else steps,
+            sagemaker_session=self.session,
+        )
+        return json.dumps(json.loads(pipeline.definition()), indent=1)
+
+    def shard(self) -> ProcessingStep:
+        """The step that makes shards of the raw data."""
+        recipe = self.recipe
+        assert recipe.data is not None  # noqa: S101 (``definition`` has looked)
+        return shard_step(
+            self.context,
             recipe.shard,
-            image=processing(recipe.shard),
+            image=self._processing_image(recipe.shard),
             workload_arguments=["--workload", recipe.workload.name]
             + ["--workload_config", *split_argument(_packed_with(recipe))],
             tokenizer_uri=recipe.workload.tokenizer,
             mixed=recipe.data.prefixes,
-            summarised=evaluation is None and recipe.samples_spec.summarised,
+            summarised=self.evaluation is None and recipe.samples_spec.summarised,
         )
-    if project:
-        program = script_program(context, recipe.train, project, shard, training)
-    else:
-        program = loop_program(context, recipe.train, shard, _workload(recipe))
-    train = train_step(
-        context, recipe.train, program, image=image, shard=shard, checkpoint_key=training.name
-    )
-    evaluate = _evaluate(recipe, account, context, shard, train, evaluation)
-    workload = recipe.workload_spec
-    gate = gate_step(
-        context,
-        recipe.gate,
-        image=processing(recipe.gate),
-        evaluate=evaluate,
-        provenance=blank_uri(context.root_uri),
-        primary_metric=workload.primary_metric,
-        directions=workload.metrics,
-    )
-    register = register_step(
-        context,
-        recipe.register_,
-        image=inference_image(recipe, account.region),
-        train=train,
-        evaluate=evaluate,
-        gate=gate,
-        data=_data(recipe, shard),
-        entry=bool(recipe.train.loop or recipe.inference.script),
-        compressed=recipe.train.model_compression == "gzip",
-        metrics=workload.metrics,
-        about={"pipeline": recipe.pipeline.name, "workload": recipe.kind} | base_of(recipe),
-    )
-    visible = recipe.gate.kinds if recipe.gate.visible_checks else ()
-    steps = [train, evaluate, gate, verdict_condition(gate, register, visible)]
-    return [shard, *steps] if shard else steps
 
+    def train(self, shard: ProcessingStep | None) -> TrainingStep:
+        """The step that trains: Trainyard's loop, or the user's script."""
+        context, config = self.context, self.recipe.train
+        if self.project:
+            program = script_program(context, config, self.project, shard, self.training)
+        else:
+            program = loop_program(context, config, shard, _workload(self.recipe))
+        return train_step(
+            context, config, program,
+            image=self.image, shard=shard, checkpoint_key=self.training.name,
+        )  # fmt: skip
 
-def _evaluate(
-    recipe: Recipe,
-    account: Account,
-    context: StepContext,
-    shard: ProcessingStep | None,
-    train: TrainingStep,
-    script: Project | None,
-) -> ProcessingStep:
-    """By the workload that was trained, or by a script of one's own."""
-    if script is None:
+    def evaluate(self, shard: ProcessingStep | None, train: TrainingStep) -> ProcessingStep:
+        """The step that scores the model: by its workload, or by the user's script."""
+        recipe = self.recipe
+        if self.evaluation:
+            return self._evaluate_by_script(shard, train, self.evaluation)
         assert shard is not None  # noqa: S101 (``Recipe`` has looked)
         return evaluate_step(
-            context,
+            self.context,
             recipe.evaluate.model_copy(update={"slices": recipe.slices}),
-            image=processing_image(recipe, account.region, recipe.evaluate.instance_type),
+            image=self._processing_image(recipe.evaluate),
             shard=shard,
             train=train,
             summarised=recipe.workload_spec.summarised,
             near_duplicates="near_duplicates" in recipe.gate.needs,
             base=recipe.train.base,
         )
-    register = recipe.register_
-    bounded = {"examples": recipe.gate.max_leaked_examples, "groups": recipe.gate.max_leaked_groups}
-    return evaluate_script_step(
-        context,
-        recipe.evaluate,
-        image=evaluation_image(recipe, account.region),
-        shard=shard,
-        train=train,
-        folder=context.session.add(dict(script.files)),
-        entry=script.script,
-        requirements=script.requirements,
-        leaks=[what for what, most in bounded.items() if most is not None],
-        request=[script.request, register.content_types[0], register.response_types[0]]
-        if script.request
-        else [],
-    )
 
+    def gate(self, evaluate: ProcessingStep) -> ProcessingStep:
+        """The step that gives the verdict."""
+        recipe = self.recipe
+        return gate_step(
+            self.context,
+            recipe.gate,
+            image=self._processing_image(recipe.gate),
+            evaluate=evaluate,
+            provenance=blank_uri(self.context.root_uri),
+            primary_metric=recipe.workload_spec.primary_metric,
+            directions=recipe.workload_spec.metrics,
+        )
 
-def _data(recipe: Recipe, shard: ProcessingStep | None) -> Data:
-    """Where the model card says that the data lie: the shards, and channels of a script."""
-    splits = {n: [output_uri(shard, n)] if shard else [] for n in ("train", "test")}
-    return Data(
-        training=[*splits["train"], *recipe.train.channels.values()],
-        test=[*splits["test"], *recipe.evaluate.channels.values()],
-    )
+    def register(
+        self,
+        shard: ProcessingStep | None,
+        train: TrainingStep,
+        evaluate: ProcessingStep,
+        gate: ProcessingStep,
+    ) -> ModelStep:
+        """The step that records the model package."""
+        recipe = self.recipe
+        splits = {name: [output_uri(shard, name)] if shard else [] for name in ("train", "test")}
+        return register_step(
+            self.context,
+            recipe.register_,
+            image=inference_image(recipe, self.account.region),
+            train=train,
+            evaluate=evaluate,
+            gate=gate,
+            data=Data(
+                training=[*splits["train"], *recipe.train.channels.values()],
+                test=[*splits["test"], *recipe.evaluate.channels.values()],
+            ),
+            entry=bool(recipe.train.loop or recipe.inference.script),
+            compressed=recipe.train.model_compression == "gzip",
+            metrics=recipe.workload_spec.metrics,
+            about={"pipeline": recipe.pipeline.name, "workload": recipe.kind} | base_of(recipe),
+        )
+
+    def _evaluate_by_script(
+        self, shard: ProcessingStep | None, train: TrainingStep, script: Project
+    ) -> ProcessingStep:
+        recipe = self.recipe
+        register, gate = recipe.register_, recipe.gate
+        bounds = {"examples": gate.max_leaked_examples, "groups": gate.max_leaked_groups}
+        types = [register.content_types[0], register.response_types[0]]
+        return evaluate_script_step(
+            self.context,
+            recipe.evaluate,
+            image=evaluation_image(recipe, self.account.region),
+            shard=shard,
+            train=train,
+            folder=self.session.add(dict(script.files)),
+            entry=script.script,
+            requirements=script.requirements,
+            leaks=[what for what, most in bounds.items() if most is not None],
+            request=[script.request, *types] if script.request else [],
+        )
+
+    def _context(self) -> StepContext:
+        recipe, account = self.recipe, self.account
+        vpc = recipe.aws.vpc
+        return StepContext(
+            session=self.session,
+            parameters=self.parameters,
+            role=account.job_role,
+            root_uri=f"s3://{account.bucket}/{self.prefix}",
+            kms_key=recipe.aws.kms_key,
+            volume_key=self._volume_key,
+            subnets=vpc.subnets if vpc else (),
+            security_groups=vpc.security_groups if vpc else (),
+            network_isolation=recipe.aws.network_isolation,
+            encrypt_traffic=recipe.aws.encrypt_traffic,
+            tags=recipe.aws.tags,
+            code=self._code,
+            cache=cache_config(recipe),
+            retries=retry_policies(recipe),
+        )
+
+    def _code(self, step: str) -> str:
+        """The URI of a step's code; a script's training gets its folder, and nothing of ours."""
+        if step == "train" and self.project:
+            return self.session.add(dict(self.project.files))
+        recipe = self.recipe
+        of_workload = recipe.workload_spec.packages
+        packages = {
+            "shard": of_workload,
+            "train": (*recipe.train.packages, *of_workload),
+            "evaluate": of_workload,
+            "gate": recipe.gate.packages,
+            "evaluate_script": SCRIPTS_JOB,
+        }
+        return self.session.add(step_code(CHECKOUT, step, self.source, packages[step]))
+
+    def _volume_key(self, instance_type: str) -> str | None:
+        """Local disks are encrypted by the instance's hardware; a key for them is refused
+        (#3677)."""
+        machine = MACHINES.get(instance_type)
+        return None if machine and machine.local_storage_gb else self.recipe.aws.kms_key
+
+    def _processing_image(self, compute: ProcessingCompute) -> str:
+        return processing_image(self.recipe, self.account.region, compute.instance_type)
 
 
 def _workload(recipe: Recipe) -> dict[str, str]:
@@ -309,46 +360,6 @@ def _parameters(recipe: Recipe, no_champion: str) -> dict[str, Parameter | str |
 def _parameter(name: str, value: str | int | float) -> Parameter:
     kind = {str: ParameterString, int: ParameterInteger, float: ParameterFloat}[type(value)]
     return kind(name, default_value=value)
-
-
-def _code(
-    session: CompileSession, source: Path | None, recipe: Recipe, project: Project | None
-) -> Callable[[str], str]:
-    """Step → the URI of its code; a script's training gets the script's folder, nothing of ours."""
-    of_workload = recipe.workload_spec.packages
-    packages = {
-        "shard": of_workload,
-        "train": (*recipe.train.packages, *of_workload),
-        "evaluate": of_workload,
-        "gate": recipe.gate.packages,
-        "evaluate_script": SCRIPTS_JOB,
-    }
-
-    def of(step: str) -> str:
-        if step == "train" and project:
-            return session.add(dict(project.files))
-        return session.add(step_code(CHECKOUT, step, source, packages.get(step, ())))
-
-    return of
-
-
-def _volume_key(recipe: Recipe, instance_type: str) -> str | None:
-    """Disks of the instance are encrypted by its hardware; a key for them is refused (#3677)."""
-    machine = MACHINES.get(instance_type)
-    return None if machine and machine.local_storage_gb else recipe.aws.kms_key
-
-
-def train_parts(recipe: Recipe, source: Path | None) -> Parts:
-    """What the weights depend on as far as it is known before the run: names their checkpoints.
-
-    The training job adds the data and torch's version, and names its training by all of it.
-    """
-    code = step_code(CHECKOUT, "train", source)
-    assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has looked)
-    known = parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
-    shares = told(recipe.data.mixture if recipe.data else None)
-    more = {"start": start_of(recipe), "tuning": recipe.train.tuning.part, "mixture": shares}
-    return known.model_copy(update=more)
 
 
 def from_recipe(path: Path, overrides: Sequence[str] = ()) -> CompiledPipeline:

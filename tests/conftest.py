@@ -34,7 +34,7 @@ JSONFileLoader.load_file = lambda loader, path: (
 
 CHECKOUT = Path(__file__).parent.parent
 LONG = """
-benchmarks infra pipelines/compiling/test_assets.py pipelines/compiling/test_project.py
+benchmarks infra pipelines/compiling/test_compiled.py pipelines/compiling/test_project.py
 pipelines/deploying pipelines/rules
 pipelines/verify pipelines/approval pipelines/test_definition.py pipelines/test_start.py
 pipelines/test_export.py pipelines/test_new.py pipelines/test_upsert.py pipelines/test_validate.py

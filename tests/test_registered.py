@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from benchmarks.tamperings.__main__ import named
 from benchmarks.tamperings.tamperings import KINDS, files, keys, tampered
 from pipelines.approve import approve, approve_automatically, approved, reject, roll_back
-from pipelines.compiling.assets import step_code
+from pipelines.compiling.compiled import step_code
 from pipelines.compiling.locked import read
 from pipelines.showing.owners import OWNERS
 from pipelines.verify import training

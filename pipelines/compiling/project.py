@@ -1,11 +1,12 @@
-"""A script of one's own and the folder that travels with it, as the training job gets them.
+"""The folder of a user's own script, as it travels to the training or evaluation job.
 
-What is secret by its name is left at home, and so is what tools leave behind; what .trainyardignore
-names, too. A folder that is so large that it must hold data is refused.
+What is secret by its name stays behind, and so does what tools leave in folders and what
+.trainyardignore names. A folder that is so large that it must hold data is refused. Where the
+script is given shards, their reader is added, and the packages that it imports.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from hashlib import sha256
@@ -13,10 +14,12 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
+from pipelines.compiling.locked import PACKAGES, closure, merged, read
 from pipelines.recipe.config import Recipe
 from steps.evaluate.config import EvaluateConfig
 from steps.train.config import TrainStepConfig
 from steps.train.script import Project
+from steps.train.support import requirements
 from training import shipping
 from training.identity import Parts
 from trainyard.common.errors import DefinitionError
@@ -122,6 +125,28 @@ def name_in(folder: Path, files: Mapping[str, bytes], path: Path, field: str) ->
     return name
 
 
+def scripts_of(recipe: Recipe, home: Path, checkout: Path) -> tuple[Project | None, Project | None]:
+    """The folders of ``train.script`` and ``evaluate.script``, each with all that its job needs.
+
+    Args:
+        home: the recipe's folder.
+
+    Returns:
+        A folder each; None where a workload is trained, or evaluated.
+
+    Raises:
+        DefinitionError: something that the recipe names is not there, or does not travel.
+    """
+    training, evaluation = of_training(recipe, home), of_evaluation(recipe, home)
+    if not training or not evaluation:
+        return training, evaluation
+    shards = recipe.data is not None
+    return (
+        completed(training, "train", checkout, shards, recipe.train.launcher),
+        completed(evaluation, "evaluate", checkout, shards),
+    )
+
+
 def of_training(recipe: Recipe, home: Path) -> Project | None:
     """The folder of ``train.script``; None where the training is a workload's.
 
@@ -211,3 +236,56 @@ def parts_of(recipe: Recipe, project: Project, image: str) -> Parts:
         settings |= {name: section.model_dump(mode="json") for name, section in packed.items()}
     code = {name: sha256(content).hexdigest() for name, content in sorted(project.files.items())}
     return Parts(workload=recipe.kind, workload_config={}, settings=settings, code=code)
+
+
+READS = ("numpy", "pyarrow", "pydantic")
+"""What training/data imports."""
+TAKEN = ("training", "trainyard")
+
+
+def completed(
+    project: Project, section: str, checkout: Path, shards: bool, launcher: str = "none"
+) -> Project:
+    """The project with all that its job needs; as it is where it needs nothing more.
+
+    Args:
+        section: of the recipe, for messages: ``train`` or ``evaluate``.
+        shards: whether the script is given shards, so that it imports ``training.data``.
+
+    Raises:
+        DefinitionError: the folder has packages of the same names, or other versions in the lock.
+    """
+    wanted = list(requirements("", launcher))
+    if shards:
+        project = _with_reader(project, section, checkout)
+        wanted += READS
+    return _with_packages(project, section, wanted, checkout) if wanted else project
+
+
+def _with_reader(project: Project, section: str, checkout: Path) -> Project:
+    for name in project.files:
+        if name.partition("/")[0].removesuffix(".py") in TAKEN:
+            raise DefinitionError(
+                f"{section}.script: its folder holds {name}, and Trainyard's reader of shards, "
+                "which a recipe with a data section adds to it, is a package of that name; "
+                "rename it"
+            )
+    rooms = shipping.of_rooms(checkout, shipping.READER)
+    return replace(project, files={**project.files, **{n: p.read_bytes() for n, p in rooms}})
+
+
+def _with_packages(
+    project: Project, section: str, wanted: Sequence[str], checkout: Path
+) -> Project:
+    """A requirements file of both. With hashes where the user's has some: pip takes all or none."""
+    theirs = project.requirements
+    text = project.files[theirs].decode() if theirs else ""
+    if "--hash" in text:
+        lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
+        ours = closure(lock, wanted, f"{section}.script")
+        entries = merged(ours, read(text, str(theirs)), f"{section}.requirements: {theirs}")
+        text = "".join(entry.line for entry in entries)
+    else:
+        above = f"-r {theirs}\n" if theirs and theirs != ADDED else text
+        text = "\n".join([above.rstrip(), *wanted]).lstrip() + "\n"
+    return replace(project, files={**project.files, ADDED: text.encode()}, requirements=ADDED)

@@ -1,4 +1,4 @@
-"""A session in which the SDK compiles a definition without touching AWS."""
+"""The SageMaker SDK's session that compiles without AWS; the recipe's cache and retries for it."""
 
 from functools import cache
 from pathlib import Path
@@ -10,8 +10,18 @@ from jsonschema.validators import validator_for
 from sagemaker.core.config import config, config_manager
 from sagemaker.core.workflow.pipeline_context import PipelineSession
 from sagemaker.mlops.workflow import steps
+from sagemaker.mlops.workflow.retry import (
+    RetryPolicy,
+    SageMakerJobExceptionTypeEnum,
+    SageMakerJobStepRetryPolicy,
+    StepExceptionTypeEnum,
+    StepRetryPolicy,
+)
+from sagemaker.mlops.workflow.steps import CacheConfig
 
-from pipelines.compiling.assets import Asset, read_folder
+from pipelines.compiling.compiled import Asset, read_folder
+from pipelines.recipe.config import Recipe
+from trainyard.language.retries import WORDS
 
 
 class _ConfigValidation:
@@ -87,3 +97,35 @@ class CompileSession(PipelineSession):
     def upload_data(self, path, bucket=None, key_prefix="data", callback=None, extra_args=None):
         """Called by the SDK for its drivers: remember the folder instead of uploading it."""
         return self.add(read_folder(Path(path)))
+
+
+STEP_CAUSES = {member.value: member for member in StepExceptionTypeEnum}
+JOB_CAUSES = {member.value: member for member in SageMakerJobExceptionTypeEnum}
+"""ExceptionType → the SDK's member; its enums give their first one when they are called."""
+
+
+def cache_config(recipe: Recipe) -> CacheConfig | None:
+    """None when the cache is off, and with FSx: a mounted folder is named by the execution's id,
+    so shards that the cache answered with would not be found under it."""
+    if not recipe.cache.enabled or recipe.train.fsx:
+        return None
+    return CacheConfig(enable_caching=True, expire_after=recipe.cache.expire_after)
+
+
+def retry_policies(recipe: Recipe) -> tuple[RetryPolicy, ...]:
+    """At most one policy for the service's faults and one for the job's, each with all causes."""
+    retry = recipe.retry
+    if not retry.max_attempts:
+        return ()
+    timing = {
+        "interval_seconds": retry.interval_seconds,
+        "backoff_rate": retry.backoff_rate,
+        "max_attempts": retry.max_attempts,
+    }
+    causes = [WORDS[word] for word in retry.causes]
+    policies: list[RetryPolicy] = []
+    if step := [STEP_CAUSES[cause.name] for cause in causes if not cause.of_job]:
+        policies.append(StepRetryPolicy(exception_types=step, **timing))
+    if job := [JOB_CAUSES[cause.name] for cause in causes if cause.of_job]:
+        policies.append(SageMakerJobStepRetryPolicy(exception_types=job, **timing))
+    return tuple(policies)

@@ -1,16 +1,21 @@
-"""A training that begins with a registered model: which file that is, asked once, when compiling.
+"""What a training's weights depend on before the run, and the model that they begin with.
 
-The definition then names the file and its hash. So a run begins with what was planned, whatever
-happens to the package meanwhile.
+Which file of a registered model they begin with is asked once, when compiling: the definition names
+the file and its hash. So a run begins with what was planned, whatever happens to the package
+meanwhile.
 """
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pipelines.approval.champion import model_of
+from pipelines.compiling.compiled import step_code
 from pipelines.recipe.config import Recipe
 from training.hugging_face import CONFIG, INDEX, named
+from training.identity import Parts, parts
+from training.mixture import told as shares_of
 from training.start import BASE, StartFrom, read_start
 from training.workloads import spec
 from trainyard.common.errors import DataError, RecipeError, TrainingError
@@ -49,6 +54,19 @@ def base_of(recipe: Recipe) -> dict[str, str]:
     if start is None or recipe.train.base is None:
         return {}
     return {BASE: start.model_package or recipe.train.base}
+
+
+def loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
+    """What the loop's weights depend on, as far as it is known before the run.
+
+    The training job adds the data and torch's version, and names its checkpoints by all of it.
+    """
+    code = step_code(checkout, "train", source)
+    assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has looked)
+    known = parts(recipe.train.loop, recipe.workload.name, recipe.workload.config, code)
+    shares = shares_of(recipe.data.mixture if recipe.data else None)
+    more = {"start": start_of(recipe), "tuning": recipe.train.tuning.part, "mixture": shares}
+    return known.model_copy(update=more)
 
 
 def told(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

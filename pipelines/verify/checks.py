@@ -14,7 +14,7 @@ from typing import Any
 
 from conditions.arguments import arguments
 from conditions.provenance import UNKNOWN, record
-from pipelines.compiling.assets import Asset
+from pipelines.compiling.compiled import Asset
 from pipelines.compiling.provenance import FOLDER, FORMAT, blanked
 from pipelines.verify.evidence import Absent, Evidence
 from steps.gate.config import GateConfig, threshold_parameter

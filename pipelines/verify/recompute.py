@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.compiling.assets import step_code
-from pipelines.compiling.commit import changes_sha256, current_commit
+from pipelines.compiling.compiled import step_code
+from pipelines.compiling.provenance import changes_sha256, current_commit
 from pipelines.verify.checks import SHOWN, Mismatch, Unchecked, difference
 from pipelines.verify.evidence import Evidence
 from trainyard.common.errors import DefinitionError

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.compiling.locked import read
-from pipelines.definition import build, split_argument
+from pipelines.compiling.starting import loop_parts
+from pipelines.definition import CHECKOUT, build, split_argument
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
 from trainyard.common.errors import RecipeError
@@ -287,22 +288,19 @@ def test_changing_a_job_changes_the_code_of_that_step_only(tmp_path: Path, monke
     assert {name for name in before if before[name] != after[name]} == {"Evaluate", "Gate"}
 
 
-def test_other_code_trains_into_a_folder_of_its_own(tmp_path: Path, monkeypatch):
+def test_other_code_trains_into_a_folder_of_its_own(tmp_path: Path):
     import shutil
-
-    import pipelines.definition as definition
 
     recipe = load(Path("recipes/laptop.yaml"))
     train = steps(json.loads(compiled("recipes/laptop.yaml").body))["Train"]["Arguments"]
     before = train["CheckpointConfig"]["S3Uri"].rpartition("/")[2]
     copy = tmp_path / "checkout"
-    shutil.copytree(definition.CHECKOUT, copy, ignore=shutil.ignore_patterns(".*", "tests"))
-    monkeypatch.setattr(definition, "CHECKOUT", copy)
+    shutil.copytree(CHECKOUT, copy, ignore=shutil.ignore_patterns(".*", "tests"))
     found = {}
     for path in SHAPING | WITHOUT_EFFECT:
         text = (copy / path).read_text()
         (copy / path).write_text(text + "\n# a comment\n")
-        found[path] = definition.train_parts(recipe, None).name
+        found[path] = loop_parts(recipe, None, copy).name
         (copy / path).write_text(text)
     assert {path for path, name in found.items() if name != before} == SHAPING
 

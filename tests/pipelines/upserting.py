@@ -13,8 +13,7 @@ from typing import Any
 
 import boto3
 
-from pipelines.compiling.assets import Asset
-from pipelines.compiling.compiled import CompiledPipeline
+from pipelines.compiling.compiled import Asset, CompiledPipeline
 from pipelines.upsert import upsert
 from trainyard.common.errors import TrainyardError
 from trainyard.plan import deployed

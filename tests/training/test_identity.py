@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.compiling.assets import step_code
+from pipelines.compiling.compiled import step_code
 from tests.conftest import CHECKOUT
 from training.config import IMMATERIAL, TrainConfig
 from training.identity import Parts, material, parts, running

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pipelines.compiling.assets import step_code
+from pipelines.compiling.compiled import step_code
 from pipelines.compiling.locked import PACKAGES, Entry, closure, read
 from steps.gate.config import PACKAGES as OF_GATE
 from steps.installed import differences

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from conditions.documents import OriginRecord
-from pipelines.compiling.commit import changes_sha256
 from pipelines.compiling.compiled import CompiledPipeline
-from pipelines.compiling.provenance import blanked
+from pipelines.compiling.provenance import blanked, changes_sha256
 from pipelines.definition import build
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from pipelines import plan as verb
-from pipelines.compiling.assets import Asset
+from pipelines.compiling.compiled import Asset
 from pipelines.deploying import lock, records, saved
 from pipelines.deploying.planning import changed_files, make
 from pipelines.upsert import main as upsert_main

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.approval.ledger import split
-from pipelines.definition import build, train_parts
+from pipelines.compiling.starting import loop_parts
+from pipelines.definition import CHECKOUT, build
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
 from trainyard.common.errors import RecipeError
@@ -128,7 +129,7 @@ def test_other_weights_shard_nothing_again_and_have_other_checkpoints():
 
 def test_weights_in_the_same_ratio_are_one_training():
     names = [
-        train_parts(load(LAPTOP, inputs(*given)), None).name
+        loop_parts(load(LAPTOP, inputs(*given)), None, CHECKOUT).name
         for given in ((WEB, CODE), (CODE.replace("0.3", "3"), WEB.replace("0.7", "7")), (WEB,))
     ]
     assert names[0] == names[1] != names[2]

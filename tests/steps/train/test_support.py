@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.compiling.assets import Asset
-from pipelines.compiling.compiled import CompiledPipeline
+from pipelines.compiling.compiled import Asset, CompiledPipeline
 from pipelines.compiling.images import training_image
 from pipelines.compiling.locked import read
 from pipelines.definition import build

@@ -14,8 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pipelines import definition
-from pipelines.compiling.assets import Asset
-from pipelines.compiling.compiled import CompiledPipeline
+from pipelines.compiling.compiled import Asset, CompiledPipeline
 from pipelines.definition import build
 from pipelines.deploying.planning import changed_files, ours
 from pipelines.recipe.account import resolve

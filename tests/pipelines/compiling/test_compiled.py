@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.compiling.assets import Asset, read_folder, step_code
+from pipelines.compiling.compiled import Asset, read_folder, step_code
 from tests.conditions.evidence import CHAMPION, Evidence
 from trainyard.common.errors import DefinitionError
 
