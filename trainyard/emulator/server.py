@@ -40,7 +40,6 @@ from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.s3 import S3, xml
 from trainyard.emulator.s3.body import SIGNED
-from trainyard.emulator.s3.post import is_form
 from trainyard.emulator.serving.instance import Answer
 from trainyard.emulator.signatures import Refused, Signed, check, check_session
 from trainyard.emulator.stored.journal import take_over
@@ -127,8 +126,6 @@ class App:
             return self._s3.preflight(request)
         if prometheus.wanted(request):
             return prometheus.answer(request, self.keys.own[1], self.worlds.metrics)
-        if is_form(request):
-            return self._s3.post(request, self.keys)
         try:
             signed = check(request, self.keys.secret)
             check_session(request, signed.key, self.keys)
@@ -256,6 +253,9 @@ def _failed(request: Request, full: bool) -> Response:
 
 def _unauthorized(request: Request, why: Refused) -> Response:
     """In the form of the service that the request names, if it does: S3's where it seems to be."""
+    if why.why == "missing" and request.mimetype == "multipart/form-data":
+        message = "The emulator's S3 does not implement POST forms."
+        return xml.error(ApiError("NotImplemented", message, 501), request.path)
     named = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
     scope = _SCOPE.search(named)
     form = request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded")
