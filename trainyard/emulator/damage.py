@@ -28,7 +28,6 @@ _KINDS = {  # each document, and what it must have
     "endpoint-configs/*.json": "EndpointConfigName CreationTime ProductionVariants",
     "registry/groups/*.json": "ModelPackageGroupName CreationTime _tags _next",
     "registry/packages/**/*.json": "ModelPackageArn CreationTime _tags",
-    "registry.json": "groups packages",
     "stored/*/*.json": "CreationTime LastModifiedTime _tags",
     "functions/*/function.json": "configuration tags",
     "cloudwatch/*.json": "",

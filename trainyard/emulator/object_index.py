@@ -90,19 +90,6 @@ class Index:
         with self.lock:
             self._db.close()
 
-    @property
-    def format(self) -> int:
-        """0 until somebody sets it."""
-        return self.run("PRAGMA user_version")[0][0]
-
-    @format.setter
-    def format(self, number: int) -> None:
-        self.run(f"PRAGMA user_version = {number:d}")
-
-    @property
-    def has_buckets(self) -> bool:
-        return bool(self.run("SELECT 1 FROM buckets LIMIT 1"))
-
     def run(self, sql: str, *values: object) -> list[tuple]:
         with self.lock:
             return self._db.execute(sql, values).fetchall()

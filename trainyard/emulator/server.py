@@ -42,7 +42,6 @@ from trainyard.emulator.s3 import S3, xml
 from trainyard.emulator.s3.body import SIGNED
 from trainyard.emulator.serving.instance import Answer
 from trainyard.emulator.signatures import Refused, Signed, check, check_session
-from trainyard.emulator.stored.journal import take_over
 from trainyard.emulator.sts import identity, identity_wanted
 from trainyard.emulator.worlds import MakeSageMaker, SageMaker, Worlds
 from trainyard.language.statuses import ENDED
@@ -91,7 +90,6 @@ class App:
         self._s3 = S3(self.objects)
         self._moto = Moto()
         self.worlds = Worlds(state, self.objects, self.aws, make_sagemaker)
-        take_over(state / "moto.jsonl", self._sagemaker)
 
     @property
     def logs(self) -> LogStore:
