@@ -18,9 +18,6 @@ _DIGEST = (
 )
 
 ARGUED = {
-    "test_post_object_set_success_code": _ANONYMOUS,
-    "test_post_object_set_invalid_success_code": _ANONYMOUS,
-    "test_post_object_success_redirect_action": _ANONYMOUS,
     "test_100_continue": _ANONYMOUS,
     "test_multipart_get_part": _PART,
     "test_multipart_single_get_part": _PART,

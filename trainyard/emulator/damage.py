@@ -5,14 +5,11 @@ of and nothing else: the emulator starts, and lists the rest. What is set aside 
 <state>/damaged, under the path that it had.
 """
 
-import errno
 import functools
 import json
 import logging
-import sqlite3
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from trainyard.common.errors import EmulatorError
 from trainyard.common.whole_file import begin
@@ -22,7 +19,20 @@ log = logging.getLogger(__name__)
 FOLDER = "damaged"
 _OF_A_FOLDER = ("pipeline.json", "execution.json", "function.json")
 """Documents without which nothing tells what the other files of their folder are."""
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, IndexError, FileNotFoundError)
+_KINDS = {  # each document, and what it must have
+    "pipelines/*/pipeline.json": "PipelineArn PipelineName CreationTime LastModifiedTime versions",
+    "executions/*/execution.json": "answer parameters token pipeline steps",
+    "jobs/*/job.json": "kind describe outputs",
+    "tuning/*/tuning.json": "answer request trials",
+    "models/*.json": "ModelName ModelArn CreationTime",
+    "endpoint-configs/*.json": "EndpointConfigName CreationTime ProductionVariants",
+    "registry/groups/*.json": "ModelPackageGroupName CreationTime _tags _next",
+    "registry/packages/**/*.json": "ModelPackageArn CreationTime _tags",
+    "stored/*/*.json": "CreationTime LastModifiedTime _tags",
+    "functions/*/function.json": "configuration tags",
+    "cloudwatch/*.json": "",
+    "tags.json": "",
+}
 
 
 def check_writable(state: Path) -> None:
@@ -37,18 +47,10 @@ def check_writable(state: Path) -> None:
             state.chmod(0o700)
         begin(state / "writable", b"x").discard()
     except OSError as failure:
-        fix = "make room there" if full(failure) else "make it writable"
         raise EmulatorError(
-            f"{state} cannot keep the emulator's state: {failure.strerror}; {fix}, or name another "
-            "--state"
+            f"{state} cannot keep the emulator's state: {failure.strerror}; make it writable, or "
+            "name another --state"
         ) from failure
-
-
-def full(failure: BaseException) -> bool:
-    """Whether an operation failed because the disk is full."""
-    if isinstance(failure, sqlite3.OperationalError):
-        return "disk is full" in str(failure)
-    return isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def set_aside(state: Path) -> None:
@@ -69,59 +71,28 @@ def refuse_pruning(state: Path) -> None:
 
 
 def _set_aside(state: Path) -> None:
-    for pattern, what, check in _KINDS:
+    for pattern, keys in _KINDS.items():
         for path in sorted(state.glob(pattern)):
             try:
-                check(json.loads(path.read_bytes()), path)
-            except _DAMAGE as damage:
-                name = path.parent.name if _one_each(pattern) else path.stem
-                _move(state, path, what.format(name=name), damage)
+                _check(path, keys.split())
+            except (ValueError, KeyError, TypeError, FileNotFoundError) as damage:
+                _move(state, path, damage)
 
 
-def _one_each(pattern: str) -> bool:
-    """Whether the folder has the name, and its document always the same: */job.json."""
-    return "/*/" in pattern and "*" not in pattern.rpartition("/")[2]
-
-
-def _move(state: Path, path: Path, what: str, damage: Exception) -> None:
-    whole = path.parent if path.name in _OF_A_FOLDER else path
-    target = state / FOLDER / whole.relative_to(state)
-    while target.exists():
-        target = target.with_name(f"{target.name}~")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    whole.replace(target)
-    log.error("%s cannot be read: %r; %s is lost, and lies in %s", path, damage, what, target)
-
-
-def _needs(*keys: str) -> Callable[[Any, Path], None]:
-    def check(document: Any, path: Path) -> None:
-        for key in keys:
-            document[key]
-        if "CreationTime" in keys:
-            float(document["CreationTime"])
-
-    return check
-
-
-def _object(document: Any, path: Path) -> None:
-    document.items()
-
-
-def _pipeline(document: Any, path: Path) -> None:
-    _needs("PipelineArn", "PipelineName", "CreationTime", "LastModifiedTime")(document, path)
-    for version in [document["versions"][-1], *document["versions"]]:
-        text = path.with_name(f"definition-{version['PipelineVersionId']}.json").read_bytes()
-        json.loads(text)
-
-
-def _execution(document: Any, path: Path) -> None:
-    _needs("PipelineArn", "PipelineExecutionArn", "PipelineExecutionStatus", "CreationTime")(
-        document["answer"], path
-    )
-    _needs("parameters", "token", "pipeline")(document, path)
-    for step in document["steps"].values():
-        _needs("StepName", "StepStatus")(step, path)
-    _readable(path.with_name("definition.json").read_bytes())
+def _check(path: Path, keys: Collection[str]) -> None:
+    """Raises for a document that is not an object with those keys, or lacks its definitions."""
+    document = json.loads(path.read_bytes())
+    if not isinstance(document, dict):
+        raise TypeError("it is no JSON object")
+    for key in keys:
+        document[key]
+    if path.name == "pipeline.json":
+        for version in [document["versions"][-1], *document["versions"]]:
+            _readable(
+                path.with_name(f"definition-{version['PipelineVersionId']}.json").read_bytes()
+            )
+    if path.name == "execution.json":
+        _readable(path.with_name("definition.json").read_bytes())
 
 
 @functools.lru_cache(64)
@@ -130,55 +101,11 @@ def _readable(definition: bytes) -> None:
     json.loads(definition)
 
 
-def _job(document: Any, path: Path) -> None:
-    kind, described = document["kind"], document["describe"]
-    names = (f"{kind}Job{part}" for part in ("Name", "Arn", "Status"))
-    _needs(*names, "CreationTime", "LastModifiedTime")(described, path)
-    list(document["outputs"])
-
-
-def _tuning(document: Any, path: Path) -> None:
-    names = (f"HyperParameterTuningJob{part}" for part in ("Arn", "Status"))
-    _needs(*names, "CreationTime", "LastModifiedTime")(document["answer"], path)
-    document["request"]["HyperParameterTuningJobName"]
-    for trial in document["trials"]:
-        _needs("name", "definition")(trial, path)
-
-
-def _tags(document: Any, path: Path) -> None:
-    for tags in document.values():
-        tags.items()
-
-
-_KINDS: tuple[tuple[str, str, Callable[[Any, Path], None]], ...] = (
-    ("pipelines/*/pipeline.json", "pipeline {name}", _pipeline),
-    ("executions/*/execution.json", "execution {name}", _execution),
-    ("jobs/*/job.json", "job {name}", _job),
-    ("tuning/*/tuning.json", "tuning job {name}", _tuning),
-    ("models/*.json", "model {name}", _needs("ModelName", "ModelArn", "CreationTime")),
-    (
-        "endpoint-configs/*.json",
-        "endpoint configuration {name}",
-        _needs("EndpointConfigName", "EndpointConfigArn", "CreationTime", "ProductionVariants"),
-    ),
-    (
-        "registry/groups/*.json",
-        "model package group {name}",
-        _needs("ModelPackageGroupName", "CreationTime", "_tags", "_next"),
-    ),
-    (
-        "registry/packages/**/*.json",
-        "version {name} of a model package",
-        _needs("ModelPackageArn", "CreationTime", "_tags"),
-    ),
-    ("registry.json", "the model registry of before", _needs("groups", "packages")),
-    (
-        "stored/*/*.json",
-        "what is called {name}",
-        _needs("CreationTime", "LastModifiedTime", "_tags"),
-    ),
-    ("functions/*/function.json", "function {name}", _needs("configuration", "tags")),
-    ("functions/*.json", "{name} of Lambda functions", _object),
-    ("cloudwatch/*.json", "{name} of CloudWatch", _object),
-    ("tags.json", "every tag of pipelines and jobs", _tags),
-)
+def _move(state: Path, path: Path, damage: Exception) -> None:
+    whole = path.parent if path.name in _OF_A_FOLDER else path
+    target = state / FOLDER / whole.relative_to(state)
+    while target.exists():
+        target = target.with_name(f"{target.name}~")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    whole.replace(target)
+    log.error("%s cannot be read: %r; it is lost, and lies in %s", path, damage, target)

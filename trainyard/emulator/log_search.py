@@ -1,30 +1,21 @@
-"""FilterLogEvents: the events of some streams that match, found without reading every line.
+"""FilterLogEvents: the events of some streams that match, in the order of time.
 
-What a pattern must have is looked for in the bytes of the file, and only the lines that have it are
-parsed: a log of 200 MB is looked through in a fraction of a second. A call looks through a bounded
-part, as on AWS, where a page may be empty and the next token goes on.
+A call reads a bounded part, as on AWS, where a page may be empty and the next token goes on.
 """
 
 import base64
 import contextlib
 import heapq
 import json
-import mmap
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.logs import Event, Stream, event_at, mapped
+from trainyard.emulator.logs import Event, Stream, mapped, read_forward
 
-COST = 32 << 20
-"""What a call may cost: bytes of the lines that it parses, and a ``SKIPPED``-th of the others."""
-
-SKIPPED = 16
-"""Bytes that are looked through in the time in which one is parsed, about."""
-
-WINDOW = 8 << 20
-"""Bytes of a file that are in memory at once."""
+MOST = 200_000
+"""Events that a call looks through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,56 +51,6 @@ class Pattern:
             and (not self.either or bool(self.every) or any(t in message for t in self.either))
         )
 
-    @property
-    def needles(self) -> list[bytes]:
-        """Every line that matches has one of these in the file; of none all must be parsed."""
-        terms = [max(self.every, key=len)] if self.every else self.either
-        return [json.dumps(t, ensure_ascii=False)[1:-1].encode("utf-8", "replace") for t in terms]
-
-
-@dataclass(slots=True)
-class _Cursor:
-    """How far one stream has been looked through."""
-
-    stream: Stream
-    data: mmap.mmap
-    at: int
-    """Offset of the line that is next, or of ``found``."""
-    stop: int
-    found: Event | None = None
-    next: dict[bytes, int] = field(default_factory=dict)
-    """Needle → the offset at which it is next; ``stop`` when it is nowhere."""
-
-    def advance(self, pattern: Pattern, needles: Sequence[bytes], times: "Times", cost: int) -> int:
-        """Look for the next match, at most for so much; what is left of ``cost``."""
-        if self.found:
-            self.at, self.found = self.found.stop, None
-        while self.at < self.stop and cost > 0:
-            start = self._candidate(needles)
-            cost -= (start - self.at) // SKIPPED
-            self.at = start
-            if start >= self.stop:
-                return cost
-            event = event_at(self.data, start)
-            cost -= event.stop - start
-            if times.has(event) and pattern.matches(event.message):
-                self.found = event
-                return cost
-            self.at = event.stop
-        return cost
-
-    def _candidate(self, needles: Sequence[bytes]) -> int:
-        """Start of the next line that has a needle."""
-        if not needles:
-            return self.at
-        for needle in needles:
-            if self.next.get(needle, -1) < self.at:
-                self.next[needle] = _find(self.data, needle, self.at, self.stop)
-        first = min(self.next[needle] for needle in needles)
-        if first >= self.stop:
-            return self.stop
-        return max(self.at, self.data.rfind(b"\n", self.at, first) + 1)
-
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -133,54 +74,28 @@ def search(
 ) -> tuple[list[tuple[Stream, Event]], str | None]:
     """Matching events in the order of time, at most ``most`` and about ``size`` characters of
     them, and the token that goes on; None when all has been looked through."""
-    times, begun = Times.of(request), _begun(request.get("nextToken"))
+    times, at = Times.of(request), _begun(request.get("nextToken"))
+    found: list[tuple[Stream, Event]] = []
     with contextlib.ExitStack() as open_files:
-        cursors = []
+        readers = []
         for stream in streams:
             data = open_files.enter_context(mapped(stream.path))
             first, stop = stream.span(data, times.start, times.end)
-            cursors.append(_Cursor(stream, data, begun.get(stream.name, first), stop))
-        found = list(_merged(cursors, pattern, times, most, size))
-        rest = {c.stream.name: c.at for c in cursors}
-        done = all(c.at >= c.stop for c in cursors)
-    return found, None if done else _token(rest)
+            events = read_forward(stream.path, at.setdefault(stream.name, first), stop)
+            readers.append(_with(stream, events))
+        merged = heapq.merge(*readers, key=lambda pair: pair[1].timestamp)
+        for looked, (stream, event) in enumerate(merged):
+            if looked == MOST or len(found) == most or size <= 0:
+                return found, _token(at)
+            at[stream.name] = event.stop
+            if times.has(event) and pattern.matches(event.message):
+                found.append((stream, event))
+                size -= len(event.message)
+    return found, None
 
 
-def _merged(
-    cursors: Sequence[_Cursor], pattern: Pattern, times: Times, most: int, size: int
-) -> Iterator[tuple[Stream, Event]]:
-    """Matches of all streams, until enough are found or enough is looked through."""
-    needles, left = pattern.needles, COST
-    heap: list[tuple[int, int]] = []
-    for i, cursor in enumerate(cursors):
-        left = cursor.advance(pattern, needles, times, left)
-        if cursor.found:
-            heapq.heappush(heap, (cursor.found.timestamp, i))
-        elif cursor.at < cursor.stop:
-            return  # what comes first is not known yet
-    while heap and most > 0 and size > 0:
-        _, i = heapq.heappop(heap)
-        cursor = cursors[i]
-        assert cursor.found is not None
-        yield cursor.stream, cursor.found
-        most, size = most - 1, size - len(cursor.found.message)
-        left = cursor.advance(pattern, needles, times, left)
-        if cursor.found:
-            heapq.heappush(heap, (cursor.found.timestamp, i))
-        elif cursor.at < cursor.stop:
-            return
-
-
-def _find(data: mmap.mmap, needle: bytes, start: int, stop: int) -> int:
-    """Offset of the needle; ``stop`` where it is not. What has been passed leaves the memory."""
-    while start < stop:
-        end = min(stop, start + WINDOW)
-        if (where := data.find(needle, start, end)) >= 0:
-            return where
-        page = start - start % mmap.ALLOCATIONGRANULARITY
-        data.madvise(mmap.MADV_DONTNEED, page, end - page)
-        start = end if end == stop else end - len(needle) + 1
-    return stop
+def _with(stream: Stream, events: Iterator[Event]) -> Iterator[tuple[Stream, Event]]:
+    return ((stream, event) for event in events)
 
 
 def _token(rest: Mapping[str, int]) -> str:

@@ -18,8 +18,6 @@ from trainyard.emulator.object_index import INDEX, Index
 log = logging.getLogger(__name__)
 
 _INTERRUPTED, _UNKNOWN = "interrupted", "unknown"
-_KEEPS_TRANSIT = 1
-"""The index's user_version since files in transit have a name of their own."""
 
 
 def own(root: Path) -> int:
@@ -69,10 +67,8 @@ def settle(root: Path, index: Index) -> None:
     transit = [path for path in strays if path.name.endswith(TRANSIT)]
     _set_aside(root / _INTERRUPTED, transit, "no object was made of them, or it was deleted")
     unknown = [path for path in strays if not path.name.endswith(TRANSIT)]
-    if index.format >= _KEEPS_TRANSIT or not index.has_buckets:
-        _refuse(root, unknown, len(lying) - len(transit))
+    _refuse(root, unknown, len(lying) - len(transit))
     _set_aside(root / _UNKNOWN, unknown, "the index does not name them")
-    index.format = _KEEPS_TRANSIT
 
 
 def _refuse(root: Path, unknown: list[Path], count: int) -> None:

@@ -4,9 +4,7 @@ An execution and its jobs are one unit: together they are kept, together they go
 execution started is a unit by itself.
 """
 
-import contextlib
 import functools
-import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -158,17 +156,6 @@ def _pipelines(state: Path) -> list[dict]:
 
 
 def _models(state: Path) -> list[dict]:
-    """Models, which name their artifacts, and what else SageMaker only keeps.
-
-    In a state directory of before November 2026 that has not been served since, as a journal.
-    """
+    """Models, which name their artifacts, and what else SageMaker only keeps."""
     kept = [*state.glob("models/*.json"), *state.glob("stored/*/*.json")]
-    journal = state / "moto.jsonl"
-    lines = journal.read_text(errors="replace").split("\n") if journal.exists() else []
-    return [*map(read_json, kept), *(found for line in lines for found in _entry(line))]
-
-
-def _entry(line: str) -> Iterator[Any]:
-    """What a line of the journal says; nothing where it is torn."""
-    with contextlib.suppress(ValueError):
-        yield json.loads(line)
+    return list(map(read_json, kept))

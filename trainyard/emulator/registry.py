@@ -251,7 +251,7 @@ class Registry:
     def _package(self, named: str) -> dict:
         """By ARN, or by the name of an unversioned package."""
         arn = named if named.startswith("arn:") else _package_arn(named)
-        for known in (arn, arn.lower()):  # packages of before November 2026 have capitals in theirs
+        for known in (arn, arn.lower()):  # packages of earlier states have capitals in theirs
             if known in self._packages:
                 return self._packages[known]
         raise _invalid(f"Model Package {arn} does not exist.")
@@ -270,22 +270,12 @@ class Registry:
         write_json(self._path(item), item)
 
     def _load(self) -> None:
-        self._split()
         groups = [read_json(path) for path in self._root.glob("groups/*.json")]
         packages = [read_json(path) for path in self._root.glob("packages/**/*.json")]
         for group in sorted(groups, key=_age):
             self._groups[group["ModelPackageGroupName"]] = group
         for package in sorted(packages, key=_age):
             self._packages[package["ModelPackageArn"]] = package
-
-    def _split(self) -> None:
-        """Takes over the one file that a state directory of before November 2026 has."""
-        old = self._root.with_suffix(".json")
-        if old.exists():
-            stored = read_json(old)
-            for item in [*stored["groups"].values(), *stored["packages"].values()]:
-                self._save(item)
-            old.unlink()
 
 
 def _age(item: dict) -> tuple[float, int]:

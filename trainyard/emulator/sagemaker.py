@@ -19,7 +19,6 @@ from trainyard.emulator.events import events
 from trainyard.emulator.events.events import Events
 from trainyard.emulator.experiments import Experiments
 from trainyard.emulator.functions.functions import Functions
-from trainyard.emulator.functions.sources import Sources
 from trainyard.emulator.jobs.job import KINDS, STOP_GRACE, Place
 from trainyard.emulator.jobs.jobs import Jobs
 from trainyard.emulator.logs import LogStore
@@ -90,8 +89,6 @@ class SageMaker:
         self._configs = EndpointConfigs(state / "endpoint-configs", self._models)
         self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs, alarms)
         self._functions = Functions(state / "functions", place)
-        self._sources = Sources(state / "functions", self._functions, aws)
-        self._functions.add(self._sources.operations())
         self._callbacks = Callbacks()
         self._pipelines = Pipelines(state / "pipelines", objects, python)
         self._tags = Tags(state / "tags.json")
@@ -139,7 +136,6 @@ class SageMaker:
         self._cloudwatch.begin()
         self._events.begin()
         self._functions.resume()
-        self._sources.begin()
 
     def other(self, service: str, request: Request) -> Response | None:
         """The answer to a request to another service that runs something; None if it does not."""
@@ -158,7 +154,6 @@ class SageMaker:
         self._endpoints.close()
         self._executions.close()
         self._callbacks.close()
-        self._sources.close()
         self._functions.close()
         self._tunings.close()
         self._jobs.close()

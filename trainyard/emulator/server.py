@@ -40,10 +40,8 @@ from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.s3 import S3, xml
 from trainyard.emulator.s3.body import SIGNED
-from trainyard.emulator.s3.post import is_form
 from trainyard.emulator.serving.instance import Answer
 from trainyard.emulator.signatures import Refused, Signed, check, check_session
-from trainyard.emulator.stored.journal import take_over
 from trainyard.emulator.sts import identity, identity_wanted
 from trainyard.emulator.worlds import MakeSageMaker, SageMaker, Worlds
 from trainyard.language.statuses import ENDED
@@ -92,7 +90,6 @@ class App:
         self._s3 = S3(self.objects)
         self._moto = Moto()
         self.worlds = Worlds(state, self.objects, self.aws, make_sagemaker)
-        take_over(state / "moto.jsonl", self._sagemaker)
 
     @property
     def logs(self) -> LogStore:
@@ -110,10 +107,10 @@ class App:
         request = Request(environ)
         try:
             response = self._answer(request)
-        except Exception as cause:
+        except Exception:
             # the edge of the program: the cause goes to the log, the client gets AWS's form
             log.exception("%s %s failed", request.method, request.path)
-            response = _failed(request, damage.full(cause))
+            response = _failed(request)
         response.headers.setdefault("x-amzn-RequestId", str(uuid.uuid4()))
         return response(environ, start)
 
@@ -127,8 +124,6 @@ class App:
             return self._s3.preflight(request)
         if prometheus.wanted(request):
             return prometheus.answer(request, self.keys.own[1], self.worlds.metrics)
-        if is_form(request):
-            return self._s3.post(request, self.keys)
         try:
             signed = check(request, self.keys.secret)
             check_session(request, signed.key, self.keys)
@@ -242,13 +237,10 @@ def _real_sagemaker(python: Path) -> MakeSageMaker:
     return functools.partial(Real, python=python)
 
 
-def _failed(request: Request, full: bool) -> Response:
-    """What a client is told of a defect, or of a full disk; botocore does not retry the latter."""
+def _failed(request: Request) -> Response:
+    """What a client is told of a defect, or of a full disk."""
     message = "The emulator failed on this request: its log has the traceback."
     error = ApiError("InternalFailure", message, 500)
-    if full:
-        message = "The disk that the emulator keeps its state on is full: delete something."
-        error = ApiError("InsufficientStorage", message, 507)
     s3 = "X-Amz-Target" not in request.headers and SIGNED in request.environ
     s3 = s3 and request.environ[SIGNED].service == "s3"
     return xml.error(error, request.path) if s3 else _error(error)
@@ -256,6 +248,9 @@ def _failed(request: Request, full: bool) -> Response:
 
 def _unauthorized(request: Request, why: Refused) -> Response:
     """In the form of the service that the request names, if it does: S3's where it seems to be."""
+    if why.why == "missing" and request.mimetype == "multipart/form-data":
+        message = "The emulator's S3 does not implement POST forms."
+        return xml.error(ApiError("NotImplemented", message, 501), request.path)
     named = request.headers.get("Authorization") or request.args.get("X-Amz-Credential", "")
     scope = _SCOPE.search(named)
     form = request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded")

@@ -14,7 +14,6 @@ from tests.trainyard.emulator.harness import (
     until,
 )
 from tests.trainyard.emulator.standin import make_client
-from tests.trainyard.emulator.test_functions import make, zipped
 from trainyard.commands.callback import main
 from trainyard.common.errors import ServiceError
 from trainyard.runs.execution import Execution
@@ -127,45 +126,3 @@ def test_a_person_answers_on_the_command_line(aws: Cloud, capsys: pytest.Capture
             main("0123456789", fail="x")
     assert aws.ended(arns[0])["PipelineExecutionStatus"] == "Succeeded"
     assert aws.ended(arns[1])["FailureReason"].endswith("Ask: not today")
-
-
-def test_a_function_that_reads_the_queue_answers(aws: Cloud) -> None:
-    source = """
-import boto3, json
-def answer(event, context):
-    sagemaker = boto3.client("sagemaker")
-    for record in event["Records"]:
-        token = json.loads(record["body"])["token"]
-        outputs = [{"Name": "who", "Value": "a function"}, {"Name": "share", "Value": "1"}]
-        send = sagemaker.send_pipeline_execution_step_success
-        send(CallbackToken=token, OutputParameters=outputs)
-"""
-    make(aws, "answer", Code={"ZipFile": zipped(source)}, Timeout=60)
-    functions = make_client(aws.endpoint, "lambda")
-    queue = {"EventSourceArn": "arn:aws:sqs:us-east-1:123456789012:approvals"}
-    mapping = functions.create_event_source_mapping(**queue, FunctionName="answer")
-    answer, steps = aws.run("asks")
-    assert answer["PipelineExecutionStatus"] == "Succeeded", steps
-    assert steps["Ask"]["Metadata"]["Callback"]["OutputParameters"][0]["Value"] == "a function"
-    empty = {"QueueUrl": aws.queue, "AttributeNames": ["All"]}
-    counts = lambda: aws.sqs.get_queue_attributes(**empty)["Attributes"]  # noqa: E731
-    until(lambda: counts()["ApproximateNumberOfMessagesNotVisible"] == "0")
-    assert functions.list_event_source_mappings(FunctionName="answer")["EventSourceMappings"]
-    functions.delete_event_source_mapping(UUID=mapping["UUID"])
-    assert not functions.list_event_source_mappings()["EventSourceMappings"]
-
-
-@pytest.mark.parametrize(
-    ("request_", "said"),
-    [
-        ({"EventSourceArn": "arn:aws:kinesis:us-east-1:1:stream/x"}, "only SQS is"),
-        ({"FilterCriteria": {"Filters": [{"Pattern": "{}"}]}}, "FilterCriteria of an event source"),
-        ({"BatchSize": 500}, "BatchSize 500: the emulator takes 1 to 10"),
-    ],
-)
-def test_a_source_that_is_not_polled_is_refused_by_name(aws: Cloud, request_: dict, said: str):
-    queue = {"EventSourceArn": "arn:aws:sqs:us-east-1:123456789012:approvals"}
-    with pytest.raises(ClientError, match=f"InvalidParameterValue.*{said}"):
-        make_client(aws.endpoint, "lambda").create_event_source_mapping(
-            FunctionName="answer", **queue | request_
-        )

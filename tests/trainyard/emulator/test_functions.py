@@ -166,6 +166,7 @@ def test_a_dry_run_runs_nothing_and_an_event_is_run_later(aws: Cloud, tmp_path: 
         ({"PackageType": "Image", "Code": {"ImageUri": "x"}}, "PackageType Image is not run"),
         ({"Code": {"ZipFile": b"no zip"}}, "Could not unzip uploaded file"),
         ({"Code": {"S3Bucket": "bkt", "S3Key": "none"}}, "S3 Error Code: NoSuchKey"),
+        ({"Publish": True}, "Publish: versions are not kept"),
         ({"Timeout": 901}, "Timeout 901: expected 1 to 900"),
         ({"Environment": {"Variables": {"AWS_REGION": "x"}}}, "Reserved keys used .*: AWS_REGION"),
     ],
@@ -180,42 +181,10 @@ def test_what_lambda_has_and_this_has_not_is_refused_by_name(aws: Cloud) -> None
     client = make_client(aws.endpoint, "lambda")
     with pytest.raises(ClientError, match="UnknownOperation.*does not implement CreateAlias"):
         client.create_alias(FunctionName="add", Name="live", FunctionVersion="$LATEST")
+    with pytest.raises(ClientError, match="does not implement CreateEventSourceMapping"):
+        client.create_event_source_mapping(FunctionName="add", EventSourceArn="arn:aws:sqs:x:1:q")
     with pytest.raises(ClientError, match="ResourceConflictException.*already exist: add"):
         make(aws, "add")
-
-
-def test_a_version_keeps_its_code(aws: Cloud) -> None:
-    client = make_client(aws.endpoint, "lambda")
-    first = zipped("def which(event, context):\n    return 1, context.function_version\n")
-    assert make(aws, "which", Code={"ZipFile": first}, Publish=True)["Version"] == "1"
-    assert client.publish_version(FunctionName="which")["Version"] == "1", "nothing has changed"
-    second = zipped("def which(event, context):\n    return 2, context.function_version\n")
-    assert client.update_function_code(FunctionName="which", ZipFile=second)["Version"] == "$LATEST"
-    answer, result = call(aws, ARN + "which:1")
-    assert result == [1, "1"] and answer["ExecutedVersion"] == "1"
-    assert call(aws, "which")[1] == [2, "$LATEST"]
-    assert client.publish_version(FunctionName="which")["FunctionArn"] == ARN + "which:2"
-    listed = client.list_versions_by_function(FunctionName="which")["Versions"]
-    assert [version["Version"] for version in listed] == ["$LATEST", "1", "2"]
-    with pytest.raises(ClientError, match="ResourceNotFoundException.*which:3"):
-        call(aws, ARN + "which:3")
-    with pytest.raises(ClientError, match="Qualifier 1: the emulator does this to .LATEST alone"):
-        client.delete_function(FunctionName="which", Qualifier="1")
-    everything = client.list_functions(FunctionVersion="ALL")["Functions"]
-    assert ARN + "which:2" in [function["FunctionArn"] for function in everything]
-
-
-def test_a_policy_is_kept_and_shown(aws: Cloud) -> None:
-    client = make_client(aws.endpoint, "lambda")
-    asked = {"StatementId": "s", "Action": "lambda:InvokeFunction", "SourceArn": "arn:aws:events:x"}
-    client.add_permission(FunctionName="add", Principal="events.amazonaws.com", **asked)
-    with pytest.raises(ClientError, match="ResourceConflictException"):
-        client.add_permission(FunctionName="add", Principal="events.amazonaws.com", **asked)
-    [statement] = json.loads(client.get_policy(FunctionName="add")["Policy"])["Statement"]
-    assert statement["Principal"] == {"Service": "events.amazonaws.com"}
-    client.remove_permission(FunctionName="add", StatementId="s")
-    with pytest.raises(ClientError, match="ResourceNotFoundException"):
-        client.get_policy(FunctionName="add")
 
 
 def test_functions_and_accepted_events_outlive_the_emulator(tmp_path: Path) -> None:

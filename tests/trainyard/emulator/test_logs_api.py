@@ -120,7 +120,7 @@ def test_a_time_is_found_whether_or_not_events_are_in_its_order(logs, is_ordered
 
 def test_a_filter_looks_through_a_part_and_goes_on(logs, endpoint, monkeypatch):
     """Far matches of a large log, with what JSON escapes, and lines that come meanwhile."""
-    monkeypatch.setattr(log_search, "COST", 2_000)
+    monkeypatch.setattr(log_search, "MOST", 700)
     wanted = 'C:\\temp "quoted" ü'
     for name in ("a", "b"):
         lines = [wanted if i in (7, 900, 1900) else f"filler {i}" for i in range(2000)]

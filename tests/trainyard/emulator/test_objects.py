@@ -201,15 +201,6 @@ def test_an_empty_folder_lets_an_older_index_be_used(thirty: Path, tmp_path: Pat
     assert len(aside) == 20 and aside | files(thirty) == before
 
 
-def test_what_an_earlier_release_left_of_a_killed_put_is_set_aside(thirty: Path):
-    with contextlib.closing(sqlite3.connect(thirty / "index.sqlite")) as db:
-        db.execute("PRAGMA user_version = 0")
-    (thirty / "data/ab").mkdir(exist_ok=True)
-    (thirty / "data/ab/ab12").write_bytes(b"half")
-    ObjectStore(thirty).close()
-    assert (thirty / "unknown/ab12").read_bytes() == b"half" and len(files(thirty)) == 30
-
-
 @pytest.mark.parametrize("where", ["rename", "unlink"])
 def test_a_write_that_is_killed_after_its_row_is_finished_by_the_next_start(tmp_path, where: str):
     script = textwrap.dedent(f"""

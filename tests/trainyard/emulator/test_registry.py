@@ -191,27 +191,6 @@ def test_a_restart_keeps_everything(tmp_path: Path):
         assert second.endswith("g/2")
 
 
-def test_the_one_file_of_an_older_emulator_is_taken_over(tmp_path: Path):
-    """Every group and package, in their order, with tags and the next version's number."""
-    with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
-        sagemaker = make_client(endpoint, "sagemaker")
-        sagemaker.create_model_package_group(ModelPackageGroupName="g", Tags=[tag("a", "1")])
-        for _ in range(12):
-            sagemaker.create_model_package(ModelPackageGroupName="g", **GIVEN)
-        sagemaker.delete_model_package(ModelPackageName=f"{PREFIX}g/12")
-        before = everything(sagemaker)
-    _as_one_file(tmp_path / "registry")
-    for _ in range(2):
-        with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
-            sagemaker = make_client(endpoint, "sagemaker")
-            assert everything(sagemaker) == before
-    with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
-        made = make_client(endpoint, "sagemaker").create_model_package(
-            ModelPackageGroupName="g", **GIVEN
-        )
-    assert made["ModelPackageArn"] == f"{PREFIX}g/13"
-
-
 def _as_one_file(root: Path) -> None:
     groups = [json.loads(path.read_text()) for path in root.glob("groups/*")]
     packages = [json.loads(path.read_text()) for path in root.glob("packages/*/*")]

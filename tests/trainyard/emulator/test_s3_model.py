@@ -34,8 +34,7 @@ GIVEN = {
 WRITES = {
     **dict.fromkeys(["PutObject", "CopyObject", "DeleteObject", "DeleteObjects"], {"key"}),
     "PutObjectTagging": {"key"},
-    "PutObjectAcl": {"key"},
-    **dict.fromkeys(["PutBucketTagging", "PutBucketAcl", "PutPublicAccessBlock"], {"settings"}),
+    **dict.fromkeys(["PutBucketTagging", "PutPublicAccessBlock"], {"settings"}),
     "PutBucketVersioning": {"settings"},
     "DeletePublicAccessBlock": {"settings"},
     "DeleteBucketTagging": {"settings"},

@@ -147,32 +147,6 @@ def test_a_model_card_keeps_its_versions(aws):
     assert code(aws, "DescribeModelCard", wanted) == "ResourceNotFound"
 
 
-def test_what_is_kept_survives_and_a_journal_of_before_is_taken_over(tmp_path: Path, caplog):
-    made = {"ModelName": "m", "PrimaryContainer": {"Image": "i"}, "EnableNetworkIsolation": True}
-    lines = [
-        {"operation": "CreateModel", "request": made},
-        {"operation": "CreateTransformJob", "request": {"TransformJobName": "never-ran"}},
-        {"operation": "CreateExperiment", "request": {"ExperimentName": "e"}},
-        {"operation": "CreateExperiment", "request": {"ExperimentName": "gone"}},
-        {"operation": "DeleteExperiment", "request": {"ExperimentName": "gone"}},
-        {"operation": "AddTags", "request": {"ResourceArn": arn("model", "m"), "Tags": TAGS}},
-    ]
-    journal = tmp_path / "moto.jsonl"
-    torn = '{"operation": "CreateMod'
-    journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + torn)
-    with cloud(tmp_path) as first:
-        shown = first.sm.describe_model(ModelName="m")
-        assert shown["EnableNetworkIsolation"] is True and not journal.exists()
-        assert first.sm.list_tags(ResourceArn=arn("model", "m"))["Tags"] == TAGS
-        assert first.sm.list_transform_jobs()["TransformJobSummaries"] == []  # nobody had run it
-    assert "nobody had done CreateTransformJob" in caplog.text
-    assert torn in (tmp_path / "moto.jsonl.taken-over").read_text()
-    with cloud(tmp_path) as second:
-        assert second.sm.describe_model(ModelName="m")["CreationTime"] == shown["CreationTime"]
-        found = second.sm.list_experiments()["ExperimentSummaries"]
-        assert [each["ExperimentName"] for each in found] == ["e"]
-
-
 def test_tags_come_in_pages_and_a_name_stands_for_a_display_name(aws):
     tags = [{"Key": str(number), "Value": "v"} for number in range(60)]
     made = aws.sm.create_experiment(ExperimentName="tagged", Tags=tags)["ExperimentArn"]

@@ -1,8 +1,7 @@
-"""What an alarm does when its state changes: SNS topics and Lambda functions are called."""
+"""What an alarm does when its state changes: SNS topics are told."""
 
 import json
 import logging
-import time
 from datetime import UTC, datetime
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -29,8 +28,8 @@ def check(alarm: dict) -> None:
     """Raises ``ValidationError`` for an action that nobody here does."""
     for member in LISTS.values():
         for arn in alarm.get(member, []):
-            if not str(arn).startswith(("arn:aws:sns:", "arn:aws:lambda:")):
-                message = f"{member}: {arn}: only SNS topics and Lambda functions are called here"
+            if not str(arn).startswith("arn:aws:sns:"):
+                message = f"{member}: {arn}: only SNS topics are told here"
                 raise ApiError("ValidationError", message)
 
 
@@ -40,11 +39,7 @@ def perform(aws: Aws, alarm: dict, before: str) -> None:
         return
     for arn in alarm.get(LISTS[alarm["StateValue"]], []):
         try:
-            if arn.startswith("arn:aws:sns:"):
-                _notify(aws, arn, alarm, before)
-            else:
-                event = json.dumps(_event(alarm, before)).encode()
-                aws.client("lambda").invoke(FunctionName=arn, InvocationType="Event", Payload=event)
+            _notify(aws, arn, alarm, before)
         except (ClientError, BotoCoreError) as failure:
             log.warning("alarm %s: %s was not called: %s", alarm["AlarmName"], arn, failure)
 
@@ -80,33 +75,6 @@ def _place() -> str:
     """The region as people call it: ``US East (N. Virginia)``."""
     regions = Loader().load_data("endpoints")["partitions"][0]["regions"]
     return regions.get(region(), {}).get("description", region())
-
-
-def _event(alarm: dict, before: str) -> dict:
-    """The event that CloudWatch gives a function."""
-    metric = {
-        "namespace": alarm.get("Namespace"),
-        "name": alarm.get("MetricName"),
-        "dimensions": {d["Name"]: d["Value"] for d in alarm.get("Dimensions", [])},
-    }
-    stat = {"metric": metric, "period": alarm.get("Period"), "stat": alarm.get("Statistic")}
-    return {
-        "source": "aws.cloudwatch",
-        "alarmArn": alarm["AlarmArn"],
-        "accountId": ACCOUNT,
-        "time": _time(time.time()),
-        "region": region(),
-        "alarmData": {
-            "alarmName": alarm["AlarmName"],
-            "state": {
-                "value": alarm["StateValue"],
-                "reason": alarm["StateReason"],
-                "timestamp": _time(alarm["StateUpdatedTimestamp"]),
-            },
-            "previousState": {"value": before},
-            "configuration": {"metrics": [{"id": "m1", "metricStat": stat, "returnData": True}]},
-        },
-    }
 
 
 def _time(seconds: float) -> str:

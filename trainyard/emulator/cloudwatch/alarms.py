@@ -20,7 +20,6 @@ from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.regions import Thread
 
 TICK = 0.5  # seconds between evaluations
-HISTORY = 100  # changes of state that are kept of an alarm
 STATES = tuple(actions.LISTS)
 NEEDED = ("MetricName", "Namespace", "Period", "EvaluationPeriods", "ComparisonOperator")
 NOT_RUN = ("ThresholdMetricId", "EvaluationCriteria", "EvaluationWindow", "WarmUpConfiguration")
@@ -34,7 +33,6 @@ class Alarms:
         self._path, self._metrics, self._aws = path, metrics, aws
         self._lock = threading.RLock()
         self._all: dict[str, dict] = read_json(path) if path.exists() else {}
-        self._history: dict[str, list[dict]] = {}
         self._closing = threading.Event()
         self._thread = Thread(target=self._watch, name="alarms", daemon=True)
 
@@ -86,30 +84,25 @@ class Alarms:
         with self._lock:
             return {n: self._all[n]["StateValue"] for n in names if n in self._all}
 
-    def delete(self, names: Iterable[str]) -> None:
+    def delete(self, request: dict) -> dict:
+        """DeleteAlarms."""
         with self._lock:
-            for name in names:
+            for name in request["AlarmNames"]:
                 self._all.pop(name, None)
-                self._history.pop(name, None)
             self._save()
+        return {}
 
-    def enable(self, names: Iterable[str], enabled: bool) -> None:
-        with self._lock:
-            for name in names:
-                self._find(name)["ActionsEnabled"] = enabled
-            self._save()
-
-    def set_state(self, name: str, state: str, reason: str) -> None:
+    def set_state(self, request: dict) -> dict:
         """SetAlarmState: until the next evaluation, as on AWS. Raises ``ResourceNotFound``."""
+        name, state = request["AlarmName"], request["StateValue"]
         if state not in STATES:
             raise _invalid(f"StateValue {state!r}: expected one of {', '.join(STATES)}")
-        self._become(self._find(name), state, reason)
-
-    def history(self, name: str | None) -> list[dict]:
-        """Changes of state, the latest first, of one alarm or all."""
         with self._lock:
-            found = [i for n, items in self._history.items() if name in (None, n) for i in items]
-        return sorted(found, key=lambda item: item["Timestamp"], reverse=True)
+            if name not in self._all:
+                raise ApiError("ResourceNotFound", f"There is no alarm {name!r}", 404)
+            alarm = self._all[name]
+        self._become(alarm, state, request["StateReason"])
+        return {}
 
     # evaluation
 
@@ -158,31 +151,11 @@ class Alarms:
             alarm |= {"StateValue": state, "StateReason": reason, "StateUpdatedTimestamp": now}
             if state != before:
                 alarm["StateTransitionedTimestamp"] = now
-                self._note(alarm, before)
             self._save()
             shown = dict(alarm)
         if state != before:
             log.warning("alarm %s: %s after %s: %s", name, state, before, reason)
             actions.perform(self._aws, shown, before)
-
-    def _note(self, alarm: dict, before: str) -> None:
-        items = self._history.setdefault(alarm["AlarmName"], [])
-        items.append(
-            {
-                "AlarmName": alarm["AlarmName"],
-                "AlarmType": "MetricAlarm",
-                "Timestamp": alarm["StateUpdatedTimestamp"],
-                "HistoryItemType": "StateUpdate",
-                "HistorySummary": f"Alarm updated from {before} to {alarm['StateValue']}",
-            }
-        )
-        del items[:-HISTORY]
-
-    def _find(self, name: str) -> dict:
-        with self._lock:
-            if name not in self._all:
-                raise ApiError("ResourceNotFound", f"There is no alarm {name!r}", 404)
-            return self._all[name]
 
     def _save(self) -> None:
         write_json(self._path, self._all)

@@ -20,7 +20,7 @@ from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
-from trainyard.emulator.cloudwatch.alarms import Alarms, metric_of
+from trainyard.emulator.cloudwatch.alarms import Alarms
 from trainyard.emulator.cloudwatch.metrics import Metrics
 from trainyard.emulator.cloudwatch.queries import Queries
 from trainyard.emulator.moto_app import query_error
@@ -69,22 +69,11 @@ class CloudWatch:
     def _table(self) -> dict[str, Callable[[dict], dict]]:
         alarms = self.alarms
 
-        def names(do: Callable[[list[str]], None]) -> Callable[[dict], dict]:
-            def operation(request: dict) -> dict:
-                do(request["AlarmNames"])
-                return {}
-
-            return operation
-
         return {
             "PutMetricAlarm": alarms.put,
             "DescribeAlarms": self._describe,
-            "DescribeAlarmsForMetric": self._describe_for,
-            "DescribeAlarmHistory": self._history,
-            "SetAlarmState": self._set_state,
-            "DeleteAlarms": names(alarms.delete),
-            "EnableAlarmActions": names(lambda found: alarms.enable(found, True)),
-            "DisableAlarmActions": names(lambda found: alarms.enable(found, False)),
+            "SetAlarmState": alarms.set_state,
+            "DeleteAlarms": alarms.delete,
         }
 
     def _describe(self, request: dict) -> dict:
@@ -93,20 +82,6 @@ class CloudWatch:
             found = []
         asked = request | {"MaxResults": request.get("MaxRecords", 50)}
         return page("MetricAlarms", found, asked, 50) | {"CompositeAlarms": []}
-
-    def _describe_for(self, request: dict) -> dict:
-        wanted = metric_of(request)
-        found = [alarm for alarm in self.alarms.describe({}) if metric_of(alarm) == wanted]
-        return {"MetricAlarms": found}
-
-    def _history(self, request: dict) -> dict:
-        found = self.alarms.history(request.get("AlarmName"))
-        asked = request | {"MaxResults": request.get("MaxRecords", 50)}
-        return page("AlarmHistoryItems", found, asked, 50)
-
-    def _set_state(self, request: dict) -> dict:
-        self.alarms.set_state(request["AlarmName"], request["StateValue"], request["StateReason"])
-        return {}
 
 
 @functools.cache

@@ -81,6 +81,9 @@ class Events:
         operations = self._schedules.operations()
         try:
             operation, parameters = self._rest.read(request)
+            if operation not in operations:
+                text = f"The emulator does not implement {operation} of EventBridge Scheduler."
+                raise ApiError("UnknownOperationException", text)
             return self._rest.write(operation, operations[operation](parameters))
         except ApiError as failure:
             return error(failure)

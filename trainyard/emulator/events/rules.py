@@ -58,14 +58,10 @@ class Rules:
             "PutTargets": self.put_targets,
             "RemoveTargets": self.remove_targets,
             "ListTargetsByRule": self.list_targets,
-            "ListRuleNamesByTarget": self.names_by_target,
             "PutEvents": self.put_events,
-            "TestEventPattern": self.test_pattern,
             "TagResource": self.tag,
             "UntagResource": self.untag,
             "ListTagsForResource": lambda request: {"Tags": self._by_arn(request)["tags"]},
-            "DescribeEventBus": self.describe_bus,
-            "ListEventBuses": lambda request: {"EventBuses": [self.describe_bus({})]},
         }
 
     def emit(self, event: Event) -> None:
@@ -161,27 +157,10 @@ class Rules:
         rule = self._find({"Name": request["Rule"], **_bus_of(request)})
         return _page("Targets", rule["targets"], request)
 
-    def names_by_target(self, request: dict) -> dict:
-        _own_bus(request)
-        arn = request["TargetArn"]
-        found = [
-            name
-            for name, rule in sorted(self._kept.all.items())
-            if any(target["Arn"] == arn for target in rule["targets"])
-        ]
-        return _page("RuleNames", found, request)
-
     def put_events(self, request: dict) -> dict:
         answers = [self._put_event(entry) for entry in request["Entries"]]
         failed = sum("ErrorCode" in answer for answer in answers)
         return {"FailedEntryCount": failed, "Entries": answers}
-
-    def test_pattern(self, request: dict) -> dict:
-        try:
-            event = json.loads(request["Event"])
-        except json.JSONDecodeError as error:
-            raise ApiError("InvalidEventPatternException", f"Event is not JSON: {error}") from None
-        return {"Result": _pattern(request["EventPattern"]).matches_event(event)}
 
     def tag(self, request: dict) -> dict:
         with self._lock:
@@ -196,10 +175,6 @@ class Rules:
             left = [tag for tag in rule["tags"] if tag["Key"] not in request["TagKeys"]]
             self._kept.put(rule | {"tags": left})
         return {}
-
-    def describe_bus(self, request: dict) -> dict:
-        _own_bus({"EventBusName": request.get("Name", BUS)})
-        return {"Name": BUS, "Arn": make_arn("events", f"event-bus/{BUS}")}
 
     # inside
 

@@ -1,4 +1,4 @@
-"""EventBridge Scheduler: schedules in groups, one target each.
+"""EventBridge Scheduler: schedules in the default group, one target each.
 
 A schedule is kept as GetSchedule shows it, with the time when it fires next. Within a flexible
 window it fires at the window's begin. Refused by name: targets of other kinds than a rule's, and
@@ -36,11 +36,9 @@ class Schedules:
     """
 
     def __init__(self, folder: Path, send: rules.Send) -> None:
-        self._kept, self._groups = Kept(folder / "schedules"), Kept(folder / "groups")
+        self._kept = Kept(folder / "schedules")
         self._send = send
         self._lock = threading.RLock()
-        if DEFAULT not in self._groups.all:
-            self._groups.put({"name": DEFAULT, "CreationDate": time.time(), "tags": []})
 
     def operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
@@ -49,13 +47,6 @@ class Schedules:
             "UpdateSchedule": self.update,
             "DeleteSchedule": self.delete,
             "ListSchedules": self.list_schedules,
-            "CreateScheduleGroup": self.create_group,
-            "GetScheduleGroup": lambda request: self._shown_group(self._group(request["Name"])),
-            "DeleteScheduleGroup": self.delete_group,
-            "ListScheduleGroups": self.list_groups,
-            "TagResource": self.tag,
-            "UntagResource": self.untag,
-            "ListTagsForResource": lambda request: {"Tags": self._by_arn(request)["tags"]},
         }
 
     def fire(self, now: float) -> None:
@@ -106,51 +97,13 @@ class Schedules:
         ]
         return page("Schedules", found, request, 100, lambda entry: entry)
 
-    def create_group(self, request: dict) -> dict:
-        name = _valid(request["Name"])
-        with self._lock:
-            if name in self._groups.all:
-                raise ApiError("ConflictException", f"Schedule group {name} already exists.", 409)
-            tags = request.get("Tags", [])
-            self._groups.put({"name": name, "CreationDate": time.time(), "tags": tags})
-        return {"ScheduleGroupArn": _group_arn(name)}
-
-    def delete_group(self, request: dict) -> dict:
-        """Its schedules go with it, as on AWS."""
-        name = request["Name"]
-        if name == DEFAULT:
-            raise _invalid("The default schedule group can't be deleted.")
-        with self._lock:
-            self._group(name)
-            for schedule in [s for s in self._kept.all.values() if s["group"] == name]:
-                self._kept.drop(schedule["name"])
-            self._groups.drop(name)
-        return {}
-
-    def list_groups(self, request: dict) -> dict:
-        begin = request.get("NamePrefix", "")
-        found = [self._shown_group(g) for n, g in self._groups.all.items() if n.startswith(begin)]
-        return page("ScheduleGroups", found, request, 100, lambda entry: entry)
-
-    def tag(self, request: dict) -> dict:
-        with self._lock:
-            group = self._by_arn(request)
-            tags = {tag["Key"]: tag for tag in [*group["tags"], *request["Tags"]]}
-            self._groups.put(group | {"tags": list(tags.values())})
-        return {}
-
-    def untag(self, request: dict) -> dict:
-        with self._lock:
-            group = self._by_arn(request)
-            left = [tag for tag in group["tags"] if tag["Key"] not in request["TagKeys"]]
-            self._groups.put(group | {"tags": left})
-        return {}
-
     # inside
 
     def _put(self, request: dict, created: float | None = None) -> dict:
         name, group = _valid(request["Name"]), request.get("GroupName", DEFAULT)
-        self._group(group)
+        if group != DEFAULT:
+            text = f"Schedule group {group} does not exist: there is {DEFAULT} alone here."
+            raise ApiError("ResourceNotFoundException", text, 404)
         if why := targets.refusal(request["Target"]["Arn"]):
             raise _invalid(why)
         now = time.time()
@@ -187,15 +140,6 @@ class Schedules:
             raise ApiError("ResourceNotFoundException", text, 404)
         return self._kept.all[key]
 
-    def _group(self, name: str) -> dict:
-        if name not in self._groups.all:
-            text = f"Schedule group {name} does not exist."
-            raise ApiError("ResourceNotFoundException", text, 404)
-        return self._groups.all[name]
-
-    def _by_arn(self, request: dict) -> dict:
-        return self._group(request["ResourceArn"].rpartition("/")[2])
-
     def _shown(self, schedule: dict) -> dict:
         own = {key: schedule[key] for key in _OWN if key in schedule}
         return {**self._summary(schedule), **own}
@@ -209,12 +153,6 @@ class Schedules:
             "CreationDate": schedule["CreationDate"],
             "LastModificationDate": schedule["LastModificationDate"],
         }
-
-    def _shown_group(self, group: dict) -> dict:
-        made = group["CreationDate"]
-        dates = {"CreationDate": made, "LastModificationDate": made}
-        name = group["name"]
-        return {"Arn": _group_arn(name), "Name": name, "State": "ACTIVE", **dates}
 
 
 def _next(schedule: dict, now: float) -> float | None:
@@ -251,10 +189,6 @@ def _valid(name: str) -> str:
 
 def _arn(group: str, name: str) -> str:
     return make_arn("scheduler", f"schedule/{group}/{name}")
-
-
-def _group_arn(name: str) -> str:
-    return make_arn("scheduler", f"schedule-group/{name}")
 
 
 def _invalid(message: str) -> ApiError:

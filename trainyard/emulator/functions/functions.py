@@ -22,7 +22,6 @@ from werkzeug import Request, Response
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.documents import read_json, write_json
-from trainyard.emulator.functions import policy, versions
 from trainyard.emulator.functions.code import Code, invalid, read_zip, unzip
 from trainyard.emulator.functions.configuration import DEFAULTS, NAME, checked
 from trainyard.emulator.functions.invocation import LARGEST, Invocation, Result
@@ -48,27 +47,18 @@ class Functions:
         self._operations: dict[str, Callable[[dict], dict]] = {
             "CreateFunction": self.create,
             "GetFunction": self.get,
-            "GetFunctionConfiguration": lambda request: self._any(request)["configuration"],
+            "GetFunctionConfiguration": lambda request: self._find(request)["configuration"],
             "ListFunctions": self.list_functions,
             "UpdateFunctionCode": self.update_code,
             "UpdateFunctionConfiguration": self.update_configuration,
-            "PublishVersion": self.publish,
-            "ListVersionsByFunction": self.list_versions,
             "DeleteFunction": self.delete,
             "Invoke": self.invoke,
             "TagResource": self.tag,
             "UntagResource": self.untag,
-            "AddPermission": self.add_permission,
-            "RemovePermission": self.remove_permission,
-            "GetPolicy": self.get_policy,
             "ListTags": lambda request: {"Tags": self._find(request, "Resource")["tags"]},
         }
         root.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self._runs, ignore_errors=True)  # of an emulator that was killed
-
-    def add(self, operations: dict[str, Callable[[dict], dict]]) -> None:
-        """Answer these operations of Lambda's, too."""
-        self._operations |= operations
 
     def resume(self) -> None:
         """Calls again for the events that an emulator that was killed had accepted."""
@@ -107,6 +97,7 @@ class Functions:
             message = "Runtime and Handler are mandatory parameters for functions created with"
             raise invalid(f"{message} deployment packages.")
         given = checked(request)
+        _check_unpublished(request)
         with self._lock:
             if self._path(name).exists():
                 raise ApiError("ResourceConflictException", f"Function already exist: {name}", 409)
@@ -124,11 +115,10 @@ class Functions:
                 "LastUpdateStatus": "Successful",
             }
             record = {"configuration": configuration, "tags": request.get("Tags", {})}
-            self._store(record, unzipped)
-            return self._published(record, request)
+            return self._store(record, unzipped)
 
     def get(self, request: dict) -> dict:
-        record = self._any(request)
+        record = self._find(request)
         tags = {"Tags": record["tags"]} if record["tags"] else {}
         return {
             "Configuration": record["configuration"],
@@ -138,10 +128,7 @@ class Functions:
 
     def list_functions(self, request: dict) -> dict:
         paths = sorted(self._root.glob("*/function.json"))
-        records = [read_json(path) for path in paths]
-        found = [record["configuration"] for record in records]
-        if request.get("FunctionVersion") == "ALL":
-            found = [each for record in records for each in versions.listed(record)]
+        found = [read_json(path)["configuration"] for path in paths]
         asked = {"MaxResults": request.get("MaxItems"), "NextToken": request.get("Marker")}
         answer = page("Functions", found, {k: v for k, v in asked.items() if v}, 50)
         if "NextToken" in answer:
@@ -151,6 +138,7 @@ class Functions:
     def update_code(self, request: dict) -> dict:
         if "ImageUri" in request:
             raise invalid("ImageUri is not run by this emulator, which has no containers")
+        _check_unpublished(request)
         with self._lock:
             record = self._find(request)
             folder = self._path(record["configuration"]["FunctionName"]).parent
@@ -159,19 +147,7 @@ class Functions:
             if request.get("DryRun"):
                 shutil.rmtree(folder / unzipped.folder)
                 return record["configuration"]
-            self._store(record, unzipped)
-            return self._published(record, request)
-
-    def publish(self, request: dict) -> dict:
-        with self._lock:
-            record = self._find(request)
-            _check_revision(record, request)
-            made = versions.publish(record, request)
-            self._write(record)
-        return made
-
-    def list_versions(self, request: dict) -> dict:
-        return {"Versions": versions.listed(self._find(request))}
+            return self._store(record, unzipped)
 
     def update_configuration(self, request: dict) -> dict:
         given = checked(request)
@@ -203,42 +179,19 @@ class Functions:
             self._write(record | {"tags": kept})
         return {}
 
-    def add_permission(self, request: dict) -> dict:
-        with self._lock:
-            record = self._find(request)
-            new = policy.statement(request, record["configuration"]["FunctionArn"])
-            record["policy"] = policy.added(record.get("policy", []), new)
-            self._write(record)
-        return {"Statement": json.dumps(new)}
-
-    def remove_permission(self, request: dict) -> dict:
-        with self._lock:
-            record = self._find(request)
-            kept = policy.removed(record.get("policy", []), request["StatementId"])
-            self._write(record | {"policy": kept})
-        return {}
-
-    def get_policy(self, request: dict) -> dict:
-        record = self._find(request)
-        shown = policy.shown(record.get("policy", []))
-        return {"Policy": shown, "RevisionId": record["configuration"]["RevisionId"]}
-
     def invoke(self, request: dict) -> dict:
         kind = request.get("InvocationType", "RequestResponse")
         if kind not in ("RequestResponse", "Event", "DryRun"):
             raise invalid(f"InvocationType {kind!r}: expected RequestResponse, Event or DryRun")
-        found = self._any(request)["configuration"]
+        found = self._find(request)["configuration"]
         event = _event(request.get("Payload", b""))
         if kind == "DryRun":
             return {"StatusCode": 204}
-        if kind == "Event" and found["Version"] != "$LATEST":
-            raise invalid("InvocationType Event is not run by this emulator for a version")
         if kind == "Event":
             self._accept(found["FunctionName"], event)
             return {"StatusCode": 202}
         result = self.call(found["FunctionArn"], event)
-        version = found["Version"]
-        answer = {"StatusCode": 200, "ExecutedVersion": version, "Payload": result.payload}
+        answer = {"StatusCode": 200, "ExecutedVersion": "$LATEST", "Payload": result.payload}
         if result.failed:
             answer["FunctionError"] = "Unhandled"
         if request.get("LogType") == "Tail":
@@ -249,12 +202,12 @@ class Functions:
 
     def configuration(self, name: str) -> dict:
         """GetFunctionConfiguration's answer; by name or ARN. Raises ``ResourceNotFound…``."""
-        return self._any({"FunctionName": name})["configuration"]
+        return self._find({"FunctionName": name})["configuration"]
 
     def call(self, name: str, event: Any) -> Result:
         """Runs the function to its end, or its time-out. Raises :class:`ApiError`."""
         with self._lock:
-            record = self._any({"FunctionName": name})
+            record = self._find({"FunctionName": name})
             configuration = record["configuration"]
             code = self._path(configuration["FunctionName"]).parent / record["code"]
             number = uuid.uuid4()
@@ -310,29 +263,10 @@ class Functions:
         """Its record. Raises ``ResourceNotFoundException``."""
         name = _name(request[key])
         qualifier = request.get("Qualifier") or _qualifier(request[key])
-        if qualifier.isdecimal() and self._path(name).exists():
-            if versions.find(read_json(self._path(name)), qualifier):
-                raise invalid(f"Qualifier {qualifier}: the emulator does this to $LATEST alone")
         if qualifier not in ("", "$LATEST") or not self._path(name).exists():
             arn = make_arn("lambda", f"function:{name}") + (qualifier and f":{qualifier}")
             raise ApiError("ResourceNotFoundException", f"Function not found: {arn}", 404)
         return read_json(self._path(name))
-
-    def _any(self, request: dict) -> dict:
-        """As :meth:`_find`, of the version that a qualifier names, too."""
-        number = request.get("Qualifier") or _qualifier(request["FunctionName"])
-        if not number or number == "$LATEST":
-            return self._find(request)
-        record = self._find({"FunctionName": _name(request["FunctionName"])})
-        return versions.find(record, number) or self._find(request)  # which refuses it
-
-    def _published(self, record: dict, request: dict) -> dict:
-        """The answer to a request that may ask for a version, too."""
-        configuration = record["configuration"]
-        if not request.get("Publish"):
-            return configuration
-        made = self.publish({"FunctionName": configuration["FunctionName"]})
-        return made | {"FunctionArn": configuration["FunctionArn"]}
 
     def _store(self, record: dict, code: Code | None = None) -> dict:
         """The record with a new revision; what nothing refers to any more goes."""
@@ -345,8 +279,7 @@ class Functions:
             record["code"] = code.folder
         self._write(record)
         folder = self._path(configuration["FunctionName"]).parent
-        kept = [record, *record.get("versions", [])]
-        used = {run.code for run in self._running} | {folder / each["code"] for each in kept}
+        used = {run.code for run in self._running} | {folder / record["code"]}
         for old in folder.glob("code-*"):
             if old not in used:
                 shutil.rmtree(old, ignore_errors=True)
@@ -367,6 +300,11 @@ def _name(given: str) -> str:
 
 def _qualifier(given: str) -> str:
     return given.rpartition("function:")[2].partition(":")[2]
+
+
+def _check_unpublished(request: dict) -> None:
+    if request.get("Publish"):
+        raise invalid("Publish: versions are not kept by this emulator, which has $LATEST alone")
 
 
 def _event(payload: bytes) -> Any:

@@ -8,17 +8,14 @@ from urllib.parse import unquote_to_bytes
 from werkzeug import Request
 
 from trainyard.emulator.api import ACCOUNT, ApiError
-from trainyard.emulator.keys import Keys
 from trainyard.emulator.objects import ObjectStore, S3Error
 from trainyard.emulator.s3 import xml
-from trainyard.emulator.s3.acl import Acls
 from trainyard.emulator.s3.attributes import Attributes
 from trainyard.emulator.s3.buckets import Buckets
 from trainyard.emulator.s3.model import Level
 from trainyard.emulator.s3.multipart import Uploads
 from trainyard.emulator.s3.objects import Objects
 from trainyard.emulator.s3.parts import Parts
-from trainyard.emulator.s3.post import Post
 from trainyard.emulator.s3.routes import find
 from trainyard.emulator.s3.settings import Settings
 from trainyard.emulator.s3.tagging import Tagging
@@ -35,7 +32,6 @@ class S3:
     """Answers S3's REST API from an :class:`ObjectStore`; never raises :class:`ApiError`."""
 
     def __init__(self, store: ObjectStore) -> None:
-        self._store = store
         uploads = Uploads(store)
         rooms = (
             Objects(store),
@@ -44,7 +40,6 @@ class S3:
             Versions(store),
             Tagging(store),
             Attributes(store),
-            Acls(store),
             Settings(store),
         )
         self._rooms: dict[str, object] = {type(room).__name__: room for room in rooms}
@@ -61,36 +56,19 @@ class S3:
             if isinstance(failure, S3Error) and "Method" in failure.fields:
                 failure.fields["Method"] = request.method
             response = xml.error(failure, request.path, request_id)
-        return _named(response, request_id)
+        response.headers.extend({"x-amz-request-id": request_id, "x-amzn-RequestId": request_id})
+        return response
 
     def preflight(self, request: Request) -> Response:
         """Pages of other origins are not served, and no other has a reason to ask."""
         message = "Insufficient information. Origin request header needed."
         return xml.error(ApiError("BadRequest", message), request.path)
 
-    def post(self, request: Request, keys: Keys) -> Response:
-        """Answers a form (:func:`is_form`), which no signature in its headers covers."""
-        request_id = uuid.uuid4().hex
-        try:
-            bucket, key = _target(request)
-            if key or not bucket:
-                raise ApiError("MethodNotAllowed", "A form is sent to a bucket.", 405)
-            response = Post(self._store, keys).answer(request, bucket)
-        except ApiError as failure:
-            log.debug("s3: POST %s: %s", request.path, failure)
-            response = xml.error(failure, request.path, request_id)
-        return _named(response, request_id)
-
     def _route(self, request: Request, bucket: str, key: str) -> Response:
         level: Level = "object" if key else "bucket" if bucket else "service"
         answer = find(level, request)
         room = self._rooms[answer.__qualname__.partition(".")[0]]
         return answer(room, request, bucket, key)
-
-
-def _named(response: Response, request_id: str) -> Response:
-    response.headers.extend({"x-amz-request-id": request_id, "x-amzn-RequestId": request_id})
-    return response
 
 
 def virtual_bucket(request: Request) -> str:

@@ -10,11 +10,10 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectStore, S3Error
 from trainyard.emulator.regions import REGION
 from trainyard.emulator.s3 import listing, xml
-from trainyard.emulator.s3.acl import SETTING
 from trainyard.emulator.s3.body import document
 from trainyard.emulator.s3.checksums import PREFIX
 from trainyard.emulator.s3.conditions import check_of_delete, number
-from trainyard.emulator.s3.grants import HEADERS, acl_of
+from trainyard.emulator.s3.kept import ACL, check_acl
 from trainyard.emulator.s3.model import operation_of
 from trainyard.emulator.s3.multipart import Uploads
 from trainyard.emulator.s3.routes import operation
@@ -71,9 +70,9 @@ class Buckets:
             tree.append(("ContinuationToken", listing.token(found[limit - 1][0])))
         return xml.document("ListAllMyBucketsResult", tree + ([("Prefix", prefix)] * bool(prefix)))
 
-    @operation("CreateBucket", heeds=f"{HEADERS} x-amz-object-ownership {PREFIX}*")
+    @operation("CreateBucket", heeds=f"{ACL} x-amz-object-ownership {PREFIX}*")
     def create(self, request: Request, bucket: str, key: str) -> Response:
-        acl = acl_of(request.headers)
+        check_acl(request.headers)
         _need_default(request, "x-amz-object-ownership", "BucketOwnerEnforced")
         text = document(request)
         place = _location(xml.parse(text) if text.strip() else None, _region(request))
@@ -81,8 +80,6 @@ class Buckets:
         self.store.create_bucket(bucket)
         if new and place:
             self.store.set(bucket, _PLACE, place)
-        if acl:
-            self.store.set(bucket, SETTING, acl)
         return Response(headers={"Location": f"/{bucket}"})
 
     @operation("HeadBucket")

@@ -9,10 +9,9 @@ from werkzeug.datastructures import Headers
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.objects import ObjectInfo, S3Error
 from trainyard.emulator.s3.checksums import PREFIX
-from trainyard.emulator.s3.grants import ACL, acl_of
-from trainyard.emulator.s3.grants import HEADERS as ACL_HEADERS
 
 META = "x-amz-meta-"
+ACL = "x-amz-acl"
 TAGS = "x-amz-tagging"
 STORAGE = "x-amz-storage-class"
 _PLAIN = (  # come back on GET and HEAD as they were put
@@ -31,18 +30,19 @@ _SPECIAL = (  # these, too, where the value is one that can be kept
     "x-amz-server-side-encryption-bucket-key-enabled",
 )
 WRITING = {
-    *ACL_HEADERS.split(),
+    ACL,
     f"{META}*",
     "content-encoding",
     *(n.lower() for n in (*_PLAIN, *_SPECIAL)),
 }
 """The headers of a write that :func:`kept` heeds."""
-_HIDDEN = (TAGS, ACL)  # kept with the others, and answered by operations of their own
+_HIDDEN = (TAGS, ACL)  # ACL: of objects that an emulator before 2026-11-24 wrote
 
 _FRAMING = re.compile(r"(^|,)\s*aws-chunked\s*(?=,|$)")
 _CLASSES = "STANDARD REDUCED_REDUNDANCY STANDARD_IA ONEZONE_IA INTELLIGENT_TIERING GLACIER_IR"
 """Storage classes whose objects are read at once, as all of ours are."""
 _ARCHIVES = "GLACIER DEEP_ARCHIVE SNOW OUTPOSTS EXPRESS_ONEZONE FSX_OPENZFS FSX_ONTAP"
+_OWNERS = "private bucket-owner-read bucket-owner-full-control"
 _ENCRYPTIONS = "AES256 aws:kms aws:kms:dsse"
 _MOST_METADATA = 2048  # bytes of all names and values (S3's limit)
 _MOST_TAGS, _LONGEST_KEY, _LONGEST_VALUE = 10, 128, 256  # S3's limits of an object's tags
@@ -57,11 +57,16 @@ def kept(given: Headers) -> tuple[dict[str, str], dict[str, str]]:
     headers.setdefault("Content-Type", "binary/octet-stream")  # S3's own default
     _check_class(headers)
     _check_encryption(headers)
-    if (acl := acl_of(given)) is not None:
-        headers[ACL] = acl
+    check_acl(given)
     if TAGS in headers:
         check_tags(tags_of(headers))
     return headers, metadata_of(given)
+
+
+def check_acl(given: Headers) -> None:
+    """Raises ``NotImplemented`` for a canned list that opens what it is put on to others."""
+    if (wanted := given.get(ACL)) not in (None, *_OWNERS.split()):
+        raise _unimplemented(f"{ACL} {wanted}")
 
 
 def metadata_of(given: Headers) -> dict[str, str]:

@@ -79,7 +79,10 @@ class Models:
         serves = server(asked.get("Image", ""), self._python)
         if not data:
             raise _invalid("the container has no ModelDataUrl: a model.tar.gz in S3 is served here")
-        return Container(serves, asked["Image"], data, asked.get("Environment") or {})
+        environment = asked.get("Environment") or {}
+        if "SAGEMAKER_INFERENCE_OUTPUT" in environment:
+            raise _invalid(f"model {model}: SAGEMAKER_INFERENCE_OUTPUT is not served: leave it out")
+        return Container(serves, asked["Image"], data, environment)
 
     def _packaged(self, name: str, environment: dict) -> dict:
         """The container of a model package; the model's environment goes over the package's."""

@@ -11,6 +11,25 @@ import numpy as np
 Values = np.ndarray
 
 
+def _ratio(part: Values, whole: Values) -> Values:
+    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+
+
+def _counts(truth: Values, found: Values) -> tuple[Values, Values, Values]:
+    """Of each class: true positives, those predicted, those there are."""
+    classes = np.union1d(truth, found)
+    right = [((truth == c) & (found == c)).sum() for c in classes]
+    predicted, there = ([(side == c).sum() for c in classes] for side in (found, truth))
+    return np.array(right), np.array(predicted), np.array(there)
+
+
+_RATIOS: dict[str, Callable[[Values, Values, Values], Values]] = {
+    "f1": lambda right, predicted, there: _ratio(2.0 * right, predicted + there),
+    "precision": lambda right, predicted, there: _ratio(right, predicted),
+    "recall": lambda right, predicted, there: _ratio(right, there),
+}
+
+
 def _accuracy(truth: Values, found: Values) -> float:
     return float((truth == found).mean())
 
@@ -19,44 +38,18 @@ def _balanced_accuracy(truth: Values, found: Values) -> float:
     return float(np.mean([(found[truth == c] == c).mean() for c in np.unique(truth)]))
 
 
-def _classes(truth: Values, found: Values) -> tuple[Values, Values, Values]:
-    """Of each class: true positives, those predicted, those there are."""
-    classes = np.union1d(truth, found)
-    right = np.array([((truth == c) & (found == c)).sum() for c in classes])
-    return (
-        right,
-        np.array([(found == c).sum() for c in classes]),
-        np.array([(truth == c).sum() for c in classes]),
-    )
+def _macro(name: str) -> Callable[[Values, Values], float]:
+    return lambda truth, found: float(_RATIOS[name](*_counts(truth, found)).mean())
 
 
-def _ratio(part: Values, whole: Values) -> Values:
-    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
-
-
-def _f1_macro(truth: Values, found: Values) -> float:
-    right, predicted, there = _classes(truth, found)
-    return float(_ratio(2.0 * right, predicted + there).mean())
-
-
-def _precision_macro(truth: Values, found: Values) -> float:
-    right, predicted, _ = _classes(truth, found)
-    return float(_ratio(right, predicted).mean())
-
-
-def _recall_macro(truth: Values, found: Values) -> float:
-    right, _, there = _classes(truth, found)
-    return float(_ratio(right, there).mean())
-
-
-def _binary(ratio: Callable[[float, float, float], float]) -> Callable[[Values, Values], float]:
+def _binary(name: str) -> Callable[[Values, Values], float]:
     """Of class 1 alone; scikit-learn refuses more than two classes there, and so do we."""
 
     def score(truth: Values, found: Values) -> float:
-        if not set(np.union1d(truth, found)) <= {0, 1}:
+        classes = np.union1d(truth, found)
+        if not set(classes) <= {0, 1}:
             raise ValueError("Target is multiclass but average='binary'")
-        right = float(((truth == 1) & (found == 1)).sum())
-        return ratio(right, float((found == 1).sum()), float((truth == 1).sum()))
+        return float(_RATIOS[name](*_counts(truth, found))[-1]) if 1 in classes else 0.0
 
     return score
 
@@ -69,15 +62,13 @@ def _r2(truth: Values, found: Values) -> float:
 _OF_CLASSES: dict[str, Callable[[Values, Values], float]] = {
     "accuracy": _accuracy,
     "balanced_accuracy": _balanced_accuracy,
-    "f1": _f1_macro,
-    "f1_macro": _f1_macro,
-    "f1_binary": _binary(lambda right, said, there: 2 * right / max(said + there, 1)),
-    "precision": _binary(lambda right, said, there: right / max(said, 1)),
-    "precision_macro": _precision_macro,
+    "f1": _macro("f1"),
+    "f1_binary": _binary("f1"),
+    "precision": _binary("precision"),
     "precision_micro": _accuracy,
-    "recall": _binary(lambda right, said, there: right / max(there, 1)),
-    "recall_macro": _recall_macro,
+    "recall": _binary("recall"),
     "recall_micro": _accuracy,
+    **{f"{name}_macro": _macro(name) for name in _RATIOS},
 }
 _OF_NUMBERS: dict[str, Callable[[Values, Values], float]] = {
     "mse": lambda truth, found: float(((truth - found) ** 2).mean()),

@@ -2,8 +2,8 @@
 
 Without a script it is the algorithm's own server, by github.com/aws/sagemaker-xgboost-container
 (Apache-2.0; ``algorithm_mode/serve.py`` and ``serve_utils.py``), at the version of the image's tag:
-CSV and libsvm in, CSV and JSON out, and content that SAGEMAKER_INFERENCE_OUTPUT selects, also as
-JSON Lines. With SAGEMAKER_PROGRAM it is the user's script. Refused: recordio-protobuf.
+CSV and libsvm in, CSV and JSON out. With SAGEMAKER_PROGRAM it is the user's script. Refused:
+recordio-protobuf.
 """
 
 import csv
@@ -43,19 +43,6 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 """What flask takes out of the body before the server looks at it."""
 LIMIT = int(os.environ.get("MAX_CONTENT_LENGTH", 6 << 20))
 """Bytes of a body."""
-_LABELS = ("predicted_label", "labels", "raw_score", "raw_scores")
-_CHANCES = (*_LABELS, "probability", "probabilities")
-NAMED = {
-    **dict.fromkeys(("binary:logistic", "multi:softprob"), _CHANCES),
-    **dict.fromkeys(("binary:logitraw", "binary:hinge", "multi:softmax"), _LABELS),
-    **dict.fromkeys(
-        tuple(
-            f"reg:{name}" for name in "squarederror logistic gamma absoluteerror tweedie".split()
-        ),
-        ("predicted_score",),
-    ),
-}
-"""Objective → what SAGEMAKER_INFERENCE_OUTPUT can name; other objectives have no such content."""
 
 
 class Refused(Exception):
@@ -81,7 +68,6 @@ class Model:
         self.ignores_more_columns = version(image) < (1, 1)
         learner = json.loads(self.boosters[0].save_config())["learner"]
         self.objective: str = learner["objective"]["name"]
-        self.classes = int(learner["learner_model_param"].get("num_class", 0) or 0)
 
     def predict(self, rows: Any, form: str) -> np.ndarray:
         """Raises ValueError, or XGBoostError, for rows of another width than the model's.
@@ -200,8 +186,7 @@ def accepted(header: str) -> str:
 
 
 def encode(found: np.ndarray, accept: str) -> str | bytes:
-    """Rows of predictions. Raises UnsupportedFormatError, as for JSON Lines, which only selected
-    content has."""
+    """Rows of predictions. Raises UnsupportedFormatError, as for JSON Lines."""
     values = found.tolist()
     if os.environ.get("SAGEMAKER_BATCH"):
         return "\n".join(map(str, values)) + "\n"
@@ -210,75 +195,9 @@ def encode(found: np.ndarray, accept: str) -> str | bytes:
     return encoders.encode(values, accept)
 
 
-def selected(found: np.ndarray, model: Model, wanted: list[str]) -> list[dict[str, Any]]:
-    """What SAGEMAKER_INFERENCE_OUTPUT names, for each row; NaN for what the objective lacks."""
-    if model.objective not in NAMED:
-        message = f"Objective `{model.objective}` unsupported for selectable inference predictions."
-        raise Refused(500, message)
-    give = {name: SELECTABLE[name] for name in wanted if name in NAMED[model.objective]}
-    return [
-        {name: give[name](row, model) if name in give else float("nan") for name in wanted}
-        for row in found
-    ]
-
-
-def _label(row: Any, model: Model) -> float:
-    if model.objective == "multi:softprob":
-        return int(np.argmax(row))
-    if model.objective in ("binary:logistic", "binary:logitraw"):
-        return int(row > (0.5 if model.objective == "binary:logistic" else 0))
-    return float(row)
-
-
-def _labels(row: Any, model: Model) -> list[int]:
-    return list(range(model.classes if model.objective.startswith("multi:") else 2))
-
-
-def _score(row: Any, model: Model) -> float:
-    return float(np.max(row))
-
-
-def _scores(row: Any, model: Model) -> list[float]:
-    return row.tolist() if np.ndim(row) else [1.0 - float(row), float(row)]
-
-
-SELECTABLE: dict[str, Callable[[Any, Model], Any]] = {
-    "predicted_label": _label,
-    "labels": _labels,
-    "probability": _score,
-    "probabilities": _scores,
-    "raw_score": _score,
-    "raw_scores": _scores,
-    "predicted_score": _score,
-}
-
-
-def encode_selected(rows: list[dict[str, Any]], accept: str) -> str:
-    """Raises Refused for recordio-protobuf, which AWS's container writes, and for other types."""
-    if accept == RECORDS:
-        raise Refused(
-            500,
-            f"{RECORDS} is not written by this emulator: expected Accept {JSON}, {LINES} or "
-            "text/csv",
-        )
-    if accept not in ACCEPTED:
-        raise Refused(500, f"Cannot encode selected predictions into accept type '{accept}'.")
-    if accept == JSON:
-        return json.dumps({"predictions": rows})
-    if accept == LINES:
-        return "".join(json.dumps(row) + "\n" for row in rows)
-    text = io.StringIO()
-    for row in rows:
-        cells = [f'"{value}"' if isinstance(value, list) else str(value) for value in row.values()]
-        text.write(",".join(cells) + "\n")
-    return text.getvalue() if os.environ.get("SAGEMAKER_BATCH") else text.getvalue()[:-1]
-
-
 def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
     """What answers a request's body and headers with status, body, content type."""
-    names = os.environ.get("SAGEMAKER_INFERENCE_OUTPUT", "").replace(" ", "").lower()
-    first = version(image) < (1, 2) or image.rpartition(":")[2].startswith("1.2-1")
-    one_line = first and not names
+    one_line = version(image) < (1, 2) or image.rpartition(":")[2].startswith("1.2-1")
     batch = os.environ.get("SAGEMAKER_BATCH")
 
     def text(body: bytes, given: dict[str, str]) -> tuple[str | bytes, str]:
@@ -288,8 +207,6 @@ def answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http
             joined = ",".join(map(str, found.tolist()))
             return encode(found, "text/csv") if batch else joined, "text/csv"
         accept = accepted(given.get("accept", ""))
-        if names:
-            return encode_selected(selected(found, model, names.split(",")), accept), accept
         return encode(found, accept), accept
 
     def answer(body: bytes, headers: dict[str, str]) -> http_front.Answer:

@@ -2,7 +2,6 @@
 
 import importlib
 import io
-import json
 import os
 import pickle
 import sys
@@ -91,45 +90,6 @@ def test_scripts_of_images_before_3_0_read_libsvm_by_xgboosts_parser(served: Mod
     matrix = served.encoder.decode(b"1:1 0:2 2:3\n0 1:4\n", "text/libsvm; charset=utf-8")
     assert (matrix.num_row(), matrix.num_col()) == (2, 3)
     assert matrix.get_data().toarray().tolist() == [[2, 0, 3], [0, 4, 0]]
-
-
-def test_selectable_content(served: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(
-        "SAGEMAKER_INFERENCE_OUTPUT", "predicted_label, probabilities,predicted_score"
-    )
-    binary = trained("binary:logistic", (Y > 1).astype(int))
-    status, text, _ = answer(served, binary, TWO, Content_Type="csv", Accept="application/json")
-    rows = json.loads(text)["predictions"]
-    chance = binary.predict(xgboost.DMatrix(TWO_ROWS))
-    assert [row["predicted_label"] for row in rows] == (chance > 0.5).astype(int).tolist()
-    assert rows[0]["probabilities"] == pytest.approx([1 - chance[0], chance[0]])
-    assert np.isnan(rows[0]["predicted_score"])
-    three = trained("multi:softprob", (Y * 0.9).astype(int), num_class=3)
-    text = answer(served, three, TWO, Content_Type="csv")[1]
-    labels = three.predict(xgboost.DMatrix(TWO_ROWS)).argmax(axis=1)
-    assert [int(line.split(",")[0]) for line in text.split("\n")] == labels.tolist()
-
-
-def test_selectable_content_is_refused_for_other_objectives_and_for_recordio(
-    served: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SAGEMAKER_INFERENCE_OUTPUT", "predicted_score")
-    other = trained("reg:squaredlogerror", Y)
-    status, text, _ = answer(served, other, TWO, Content_Type="csv")
-    assert (status, text) == (
-        500,
-        "Objective `reg:squaredlogerror` unsupported for selectable inference predictions.",
-    )
-    known = trained("reg:squarederror", Y)
-    lines = answer(served, known, TWO, Content_Type="csv", Accept="application/jsonlines")
-    assert (lines[0], lines[1].count("predicted_score"), lines[2]) == (
-        200,
-        2,
-        "application/jsonlines",
-    )
-    records = "application/x-recordio-protobuf"
-    status, text, _ = answer(served, known, TWO, Content_Type="csv", Accept=records)
-    assert (status, f"{records} is not written by this emulator" in text) == (500, True)
 
 
 def test_boosters_of_several_files_are_averaged(served: ModuleType) -> None:
