@@ -307,7 +307,7 @@ def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
         raise ForesightError("weights that freeze leaves as they are, are not modelled")
     return {
         "precision": precision,
-        "optimizer": "muon" if loop.optimizer == "muon" else "adamw",
+        "optimizer": "adamw",
         "lora_rank": tuning.adapters.rank if tuning.adapters else 0,
         "deepspeed": loop.strategy == "deepspeed",
     }

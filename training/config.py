@@ -71,10 +71,8 @@ class TrainConfig(Layout):
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises linearly from 0 to its peak."""
 
-    optimizer: Literal["adamw", "lamb", "muon"] = "adamw"
-    """lamb scales AdamW's step to each layer's weights, for very large global batches. muon makes
-    the momentum of each matrix of the blocks orthogonal (Liu et al. 2025, with AdamW's learning
-    rate and weight decay); AdamW updates embeddings, what makes the logits, norms and biases."""
+    optimizer: Literal["adamw", "lamb"] = "adamw"
+    """lamb scales AdamW's step to each layer's weights, for very large global batches."""
 
     weight_decay: FiniteFloat = Field(default=0.1, ge=0)
     """Decoupled weight decay; not applied to parameters with one dimension."""
@@ -84,10 +82,6 @@ class TrainConfig(Layout):
 
     beta2: FiniteFloat = Field(default=0.95, ge=0, lt=1)
     """Decay rate of the second moment."""
-
-    momentum: FiniteFloat = Field(default=0.95, ge=0, lt=1)
-    """With muon: decay rate of the matrices' momentum, which is Nesterov's. beta1 and beta2 are of
-    the weights that AdamW updates."""
 
     ema_decay: FiniteFloat = Field(default=0.0, ge=0, lt=1)
     """Decay per step of a moving average of the weights, which is validated and handed on in
@@ -225,11 +219,6 @@ class TrainConfig(Layout):
             raise ValueError(
                 f"optimizer lamb cannot be used with strategy {self.strategy}, which cuts weights "
                 "without regard to layers; set strategy to fsdp"
-            )
-        if self.optimizer == "muon" and entry.no_muon:
-            raise ValueError(
-                f"optimizer muon cannot be used with strategy {self.strategy}, {entry.no_muon}; "
-                "set strategy to fsdp or ddp, or optimizer to adamw"
             )
         if self.precision == "float64" and not entry.float64:
             raise ValueError(

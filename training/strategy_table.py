@@ -48,9 +48,6 @@ class StrategyEntry:
     no_float16: str = ""
     """Why it cannot train in float16, as part of a sentence; empty where it can."""
 
-    no_muon: str = ""
-    """Why its weights cannot be updated by Muon, as part of a sentence; empty where they can."""
-
     flat_from_stage: int = 4
     """The ``zero_stage`` from which on no whole weights are kept between steps; 4: none."""
 
@@ -64,13 +61,9 @@ STRATEGIES = {
         keeps_layers=False,
         float64=False,
         no_float16="whose own loss scaling leaves out other steps than the loop knows of",
-        no_muon="which cuts weights without regard to matrices",
         flat_from_stage=3,
     ),
-    "horovod": StrategyEntry(
-        place="horovod.Horovod",
-        no_muon="which makes the optimizer anew from its groups alone",
-    ),
+    "horovod": StrategyEntry(place="horovod.Horovod"),
     "smddp": StrategyEntry(place="smddp.Smddp", least_torch="2.4.1"),
     "smp": StrategyEntry(
         place="smp.Smp",
@@ -78,7 +71,6 @@ STRATEGIES = {
         shards=True,
         keeps_layers=False,
         no_float16="whose machines have bfloat16",
-        no_muon="which cuts weights without regard to matrices",
         flat_from_stage=1,
     ),
 }

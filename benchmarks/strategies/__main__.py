@@ -5,7 +5,7 @@ python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
     [--seeds N]    that many initial weights and orders: from two on, a bias is told from chance
     [--seed N]     the first of them
     [--mechanisms] a layout or two of each kind, so that many seeds can be had
-    [--optimizer muon]  or lamb, in AdamW's place
+    [--optimizer lamb]  in AdamW's place
     [--float8 tensorwise]  products of linear layers in float8, emulated; also rowwise
     [--experts]    a mixture of experts, which ranks share
     [--documents]  samples of several documents, across which nothing attends

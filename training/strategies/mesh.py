@@ -90,8 +90,7 @@ class Mesh(Single):
             held = [names & trained for names in self.held]
             self.pipeline = Pipeline(self, self.mesh, parts, self.places, held)
         self.initial = None
-        spread = self.spread(*self.parts)
-        self.optimizer = optimizers.build(self.config, self.model, spread=spread)
+        self.optimizer = optimizers.build(self.config, self.model)
 
     def _cut(self, model: nn.Module) -> dict[int, nn.Module]:
         """Stage → the model's part, of those that this rank has; what others have is known, too."""
@@ -190,16 +189,6 @@ class Mesh(Single):
     def clip(self) -> Tensor:
         self.unscale()
         return clip(self.model, self.config.grad_clip, self.ranks.device, self.pipeline)
-
-    def weight_groups(self) -> Mapping[tuple[str, ...], dist.ProcessGroup]:
-        found = {(name,): self.mesh[name].get_group() for name in ("shard", "tensor")}
-        # Every rank makes the same ones, whatever it holds; a mesh of several dimensions has none.
-        hybrid = ["replicate"] if self.mesh["replicate"].size() > 1 else []
-        split = ["tensor"] if self.config.tensor_parallel > 1 else []
-        for names in ((*hybrid, "shard"), ("shard", *split), (*hybrid, "shard", *split)):
-            if names not in found:
-                found[names] = self.mesh[names]._flatten("_".join(names)).get_group()
-        return found
 
     def data_groups(self) -> Sequence[dist.ProcessGroup]:
         parts = [self.mesh[name] for name in ("replicate", "shard")]

@@ -27,8 +27,8 @@ SHORT = SETTINGS | {
 }
 
 
-MUON = SHORT | {
-    "optimizer": "muon",
+LAMB = SHORT | {
+    "optimizer": "lamb",
     "learning_rate": 0.01,
     "ema_decay": 0.5,
     # Its halves are 23 rows or columns, of which no two ranks have as many.
@@ -50,9 +50,9 @@ def alone(data, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def muon_alone(data, tmp_path_factory) -> Path:
-    """A single process's training with Muon."""
-    return run_here(container(data, tmp_path_factory.mktemp("muon")), **MUON | {"micro_batch": 16})
+def lamb_alone(data, tmp_path_factory) -> Path:
+    """A single process's training with LAMB."""
+    return run_here(container(data, tmp_path_factory.mktemp("lamb")), **LAMB | {"micro_batch": 16})
 
 
 def run_here(root: Path, **settings) -> Path:
@@ -116,16 +116,16 @@ SEVERAL = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", SEVERAL)
-def test_every_strategy_gives_the_curve_of_one_process(data, alone, muon_alone, tmp_path, world):
-    """With Muon, which shares its matrices among the ranks, from one process's checkpoint on."""
+def test_every_strategy_gives_the_curve_of_one_process(data, alone, lamb_alone, tmp_path, world):
+    """With LAMB, whose norms are of whole tensors, from one process's checkpoint on."""
     roots = {name: container(data, tmp_path / name) for name in SEVERAL[world]}
-    begun = {name: half_done(muon_alone, tmp_path / f"{name}, Muon") for name in SEVERAL[world]}
+    begun = {name: half_done(lamb_alone, tmp_path / f"{name}, LAMB") for name in SEVERAL[world]}
     cases = {root: SHORT | CASES[name][1] for name, root in roots.items()}
-    cases |= {root: MUON | CASES[name][1] for name, root in begun.items()}
+    cases |= {root: LAMB | CASES[name][1] for name, root in begun.items()}
     worlds.train_each(cases, world)
     for name, root in begun.items():
         assert "resumed from the checkpoint of step 2" in (root / "rank-0.log").read_text()
-        assert off(root, muon_alone) < EXACT, name
+        assert off(root, lamb_alone) < EXACT, name
     for name, root in roots.items():
         assert CASES[name][0] == world
         assert off(root, alone) < EXACT, name

@@ -20,10 +20,6 @@ def step(config: TrainConfig, model: LanguageModelConfig, vocabulary: int, world
     Raises:
         ValueError: the layout has no formula here.
     """
-    if config.optimizer == "muon":
-        raise ValueError(
-            "optimizer muon has no formula here for what its ranks exchange; set it to adamw"
-        )
     if config.pipeline_parallel > 1 or config.strategy not in ("single", "ddp", "fsdp"):
         raise ValueError(
             f"strategy {config.strategy} with pipeline_parallel {config.pipeline_parallel} has no "
