@@ -2,7 +2,7 @@
 [--micro-batches 16]
 
 The order of each rank's work is torch's own; no clock is read. A stage's forward pass takes a tick
-over the stages on a rank, its backward pass two: one for its inputs, one for its weights. Sending
+over the stages on a rank, its backward pass two. Sending
 takes none. What a rank waits, as a share of the step, stands beside the formula of the paper.
 """
 
@@ -14,13 +14,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from training.pipeline_table import SCHEDULES
+from training.strategy_table import SCHEDULES
 
 Key = tuple[int, str, int]
-"""Stage, F, B (both halves of a backward pass), I (of the inputs) or W (of the weights), batch."""
+"""Stage, F (forward) or B (backward), batch."""
 
-KINDS = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}
-TICKS = {"F": 1, "B": 2, "I": 1, "W": 1}
+KINDS = {"FORWARD": "F", "FULL_BACKWARD": "B"}
+TICKS = {"F": 1, "B": 2}
 
 
 def main(ranks: int = 4, micro_batches: int = 16) -> None:
@@ -32,9 +32,14 @@ def main(ranks: int = 4, micro_batches: int = 16) -> None:
             continue
         order = orders(name, ranks, micro_batches, stages)
         waits = waiting(order, ranks * stages)
-        expected = formula(name, ranks, micro_batches, stages)
-        kept = "–" if expected is None else f"{float(expected):.1%}"
-        table.add_row(name, str(stages), f"{float(waits):.1%}", kept, str(activations(order)))
+        expected = formula(ranks, micro_batches, stages)
+        table.add_row(
+            name,
+            str(stages),
+            f"{float(waits):.1%}",
+            f"{float(expected):.1%}",
+            str(activations(order)),
+        )
     Console().print(table)
 
 
@@ -75,7 +80,7 @@ def waiting(order: Sequence[Sequence[Key]], stages: int) -> Fraction:
         before = sum(done)
         for rank, row in enumerate(order):
             while done[rank] < len(row):
-                needed = [_end(ends, key) for key in _needs(row[done[rank]], stages)]
+                needed = [ends.get(key) for key in _needs(row[done[rank]], stages)]
                 if None in needed:
                     break
                 begin = max([clock[rank], *(one for one in needed if one is not None)])
@@ -88,18 +93,11 @@ def waiting(order: Sequence[Sequence[Key]], stages: int) -> Fraction:
 
 
 def _needs(key: Key, stages: int) -> list[Key]:
-    """What has to be through before: a backward pass has two names."""
+    """What has to be through before."""
     stage, kind, batch = key
     if kind == "F":
         return [(stage - 1, "F", batch)] if stage else []
-    if kind == "W":
-        return [(stage, "I", batch)]
     return [(stage, "F", batch), *([(stage + 1, "B", batch)] if stage + 1 < stages else [])]
-
-
-def _end(ends: dict[Key, int], key: Key) -> int | None:
-    stage, kind, batch = key
-    return ends.get(key, ends.get((stage, "I", batch)) if kind == "B" else None)
 
 
 def activations(order: Sequence[Sequence[Key]]) -> int:
@@ -108,27 +106,18 @@ def activations(order: Sequence[Sequence[Key]]) -> int:
     for row in order:
         held = 0
         for _, kind, _ in row:
-            held += {"F": 1, "B": -1, "W": -1, "I": 0}[kind]
+            held += {"F": 1, "B": -1}[kind]
             most = max(most, held)
     return most
 
 
-def formula(name: str, ranks: int, micro_batches: int, stages: int) -> Fraction | None:
-    """The share that a rank waits by the schedule's paper, of equal stages; None without one.
+def formula(ranks: int, micro_batches: int, stages: int) -> Fraction:
+    """The share that a rank waits by the schedule's paper, of equal stages.
 
     Narayanan et al. 2021, section 2.2: (p − 1) / v of m micro-batches' time is waited beside them.
-    Lamy-Poirier 2023: the same. Qi et al. 2023, table 2: of zero bubble (p − 1) × (forward + inputs
-    − weights), a third of it. Their V waits for nothing where a rank begins its next step before
-    the others have ended theirs; here the gradient's norm is shared, so there are the p − 1 forward
-    passes on the way to the turn of the V, as much.
+    Lamy-Poirier 2023: the same.
     """
-    match name:
-        case "1f1b" | "gpipe" | "interleaved_1f1b" | "looped_bfs":
-            waits = Fraction(ranks - 1, stages)
-        case "interleaved_zero_bubble" | "zbv_zero_bubble":
-            waits = Fraction(ranks - 1, 3 * stages)
-        case _:
-            return None
+    waits = Fraction(ranks - 1, stages)
     return waits / (micro_batches + waits)
 
 

@@ -265,17 +265,6 @@ class TrainConfig(Layout):
                 f"float8 {self.float8} cannot be used with precision {self.precision}; set "
                 "precision to bfloat16 (or float32, to compare curves), or float8 to none"
             )
-        if self.pipeline_parallel > 1 and self.schedule_entry.halves:
-            return (
-                f"pipeline_schedule {self.pipeline_schedule} takes the backward pass apart, and a "
-                "product in float8 makes both gradients at once: set pipeline_schedule to "
-                "interleaved_1f1b, or float8 to none"
-            )
-        if self.expert_parallel > 1:
-            return (
-                f"float8 {self.float8} was never tried with expert_parallel "
-                f"{self.expert_parallel}, whose experts are no linear layers: set float8 to none"
-            )
         if self.float8_all_gather and self.cpu_offload:
             return (
                 "float8_all_gather casts weights on the GPU before they are gathered, and "
