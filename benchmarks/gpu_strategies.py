@@ -56,7 +56,7 @@ SHOWN = (
     *("DDP × 2", "DDP × 4", "FSDP2 × 2", "FSDP2 × 4", "FSDP2 × 2, prefetch"),
     *("FSDP2 × 2, weights kept", "FSDP2 × 4, resharded to 2", "FSDP2 × 2, offloaded"),
     *("FSDP2 × 2, unsharded gradients", "hybrid 2 × 2", "tensor × 2", "tensor × 2, compiled"),
-    *("pipeline × 2", "pipeline × 2, zbv_zero_bubble", "context × 2", "FSDP2 × 2, tensor × 2"),
+    *("pipeline × 2", "pipeline × 2, interleaved_1f1b", "context × 2", "FSDP2 × 2, tensor × 2"),
     *("FSDP2 × 2, context × 2, tensor × 2", "FSDP2 × 2, tensor × 2, pipeline × 2"),
 )
 LAYOUTS = {"single": CASES["single"], **MORE, **{name: CASES[name] for name in SHOWN}}

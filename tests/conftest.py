@@ -48,7 +48,6 @@ training/strategies training/test_exporting.py training/test_loop.py
 training/test_optimizers.py training/test_placement.py
 training/test_host_reads.py training/test_stopping.py
 training/test_sampling.py training/test_start.py training/test_stragglers.py
-training/test_traffic.py
 training/test_trackers.py training/trying
 training/workloads/image/test_workload.py
 examples trainyard/commands

@@ -6,7 +6,6 @@ data/          shards: manifest, writer, reader, the order of samples
 workloads/     what is trained: records → samples, model, loss, metrics, baselines
 strategies/    how ranks share a step: single, DDP, the mesh, DeepSpeed, Horovod, SMDDP, SMP
 loop.py        the training loop; optimizers.py: AdamW, LAMB, schedules, averaged weights;
-               muon.py: Muon over sharded weights
 clock.py       where a step's time goes; devices.py: a device's peak, and memory
 reports.py     metric lines and their history; trackers.py: TensorBoard, MLflow;
                metrics_page.py: Prometheus; profiler.py: traces

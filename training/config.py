@@ -71,10 +71,8 @@ class TrainConfig(Layout):
     warmup_steps: int = Field(default=0, ge=0)
     """Optimizer steps over which the learning rate rises linearly from 0 to its peak."""
 
-    optimizer: Literal["adamw", "lamb", "muon"] = "adamw"
-    """lamb scales AdamW's step to each layer's weights, for very large global batches. muon makes
-    the momentum of each matrix of the blocks orthogonal (Liu et al. 2025, with AdamW's learning
-    rate and weight decay); AdamW updates embeddings, what makes the logits, norms and biases."""
+    optimizer: Literal["adamw", "lamb"] = "adamw"
+    """lamb scales AdamW's step to each layer's weights, for very large global batches."""
 
     weight_decay: FiniteFloat = Field(default=0.1, ge=0)
     """Decoupled weight decay; not applied to parameters with one dimension."""
@@ -84,10 +82,6 @@ class TrainConfig(Layout):
 
     beta2: FiniteFloat = Field(default=0.95, ge=0, lt=1)
     """Decay rate of the second moment."""
-
-    momentum: FiniteFloat = Field(default=0.95, ge=0, lt=1)
-    """With muon: decay rate of the matrices' momentum, which is Nesterov's. beta1 and beta2 are of
-    the weights that AdamW updates."""
 
     ema_decay: FiniteFloat = Field(default=0.0, ge=0, lt=1)
     """Decay per step of a moving average of the weights, which is validated and handed on in
@@ -226,11 +220,6 @@ class TrainConfig(Layout):
                 f"optimizer lamb cannot be used with strategy {self.strategy}, which cuts weights "
                 "without regard to layers; set strategy to fsdp"
             )
-        if self.optimizer == "muon" and entry.no_muon:
-            raise ValueError(
-                f"optimizer muon cannot be used with strategy {self.strategy}, {entry.no_muon}; "
-                "set strategy to fsdp or ddp, or optimizer to adamw"
-            )
         if self.precision == "float64" and not entry.float64:
             raise ValueError(
                 f"precision float64 cannot be used with strategy {self.strategy}, which keeps "
@@ -275,17 +264,6 @@ class TrainConfig(Layout):
             return (
                 f"float8 {self.float8} cannot be used with precision {self.precision}; set "
                 "precision to bfloat16 (or float32, to compare curves), or float8 to none"
-            )
-        if self.pipeline_parallel > 1 and self.schedule_entry.halves:
-            return (
-                f"pipeline_schedule {self.pipeline_schedule} takes the backward pass apart, and a "
-                "product in float8 makes both gradients at once: set pipeline_schedule to "
-                "interleaved_1f1b, or float8 to none"
-            )
-        if self.expert_parallel > 1:
-            return (
-                f"float8 {self.float8} was never tried with expert_parallel "
-                f"{self.expert_parallel}, whose experts are no linear layers: set float8 to none"
             )
         if self.float8_all_gather and self.cpu_offload:
             return (

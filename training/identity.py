@@ -25,6 +25,9 @@ JOB = "steps/train/job.py"
 SHOWN = 3  # files in one message
 ADDED = ("tuning", "mixture", "inputs")
 """Parts that older trainings do not tell: without them a training is called as it was then."""
+GONE = {"momentum": None, "experts": 0, "active_experts": None, "balance_rate": None}
+"""Settings that older trainings tell and this version has not → the value with which they had no
+effect; None: no value of theirs has one where the others have none."""
 
 
 class Parts(BaseModel):
@@ -115,15 +118,20 @@ def parts(
 
 
 def of_now(before: Parts) -> Parts:
-    """An older version's parts: what can be set since then has its default."""
+    """An older version's parts: what can be set since then has its default, and what could be set
+    is left out where it had no effect."""
     options = _defaults(spec(before.workload).config)
     settings = _defaults(TrainConfig, besides=IMMATERIAL)
     return before.model_copy(
         update={
-            "workload_config": options | before.workload_config,
-            "settings": settings | before.settings,
+            "workload_config": options | _left(before.workload_config),
+            "settings": settings | _left(before.settings),
         }
     )
+
+
+def _left(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: value for n, value in told.items() if n not in GONE or GONE[n] not in (None, value)}
 
 
 def _defaults(config: type[BaseModel], besides: Collection[str] = ()) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from training.pipeline_table import SCHEDULES, ScheduleEntry
-from training.strategy_table import STRATEGIES, StrategyEntry
+from training.strategy_table import SCHEDULES, STRATEGIES, ScheduleEntry, StrategyEntry
 
 Strategy = Literal[tuple(STRATEGIES)]
 Schedule = Literal[tuple(SCHEDULES)]
@@ -55,19 +54,14 @@ class Layout(BaseModel):
     """With ddp and fsdp: ranks that share each sequence, for contexts whose activations one rank
     cannot hold. They hold the same weights, over which fsdp shards, too."""
 
-    expert_parallel: int = Field(default=1, ge=1)
-    """With ddp and fsdp: data-parallel ranks that share the experts of a mixture of experts; tokens
-    travel to theirs. Best within one node."""
-
     pipeline_parallel: int = Field(default=1, ge=1)
     """With ddp and fsdp: ranks that share the model's blocks, one after another."""
 
     pipeline_schedule: Schedule = "1f1b"
     """In which order a rank's stages take micro-batches, forward and backward: torch's schedules.
     1f1b (Narayanan et al. 2019) and gpipe: one stage a rank. interleaved_1f1b (Narayanan et al.
-    2021), looped_bfs (Lamy-Poirier 2023) and interleaved_zero_bubble (Qi et al. 2023): several.
-    zbv_zero_bubble (the same) and dual_pipe_v (DeepSeek-AI 2024): two, folded to a V. The larger
-    pipeline_stages_per_rank, the less a rank waits, and the more is sent."""
+    2021) and looped_bfs (Lamy-Poirier 2023): several; the larger pipeline_stages_per_rank, the less
+    a rank waits, and the more is sent."""
 
     pipeline_stages_per_rank: int = Field(default=0, ge=0)
     """Stages that a rank has of the model; 0 for the schedule's usual number."""
@@ -189,13 +183,6 @@ class Layout(BaseModel):
                 f"shard_degree {self.shard_degree} does not divide the {data} data-parallel ranks "
                 f"({world} ranks / {split}): choose a divisor of {data}, or 0 for all"
             )
-        sharing = (self.shard_degree or data) if self.entry.shards else data
-        if sharing % self.expert_parallel:
-            raise ValueError(
-                f"expert_parallel {self.expert_parallel} does not divide the {sharing} "
-                f"data-parallel ranks that hold the model together ({world} ranks in all): choose "
-                f"a divisor of {sharing}"
-            )
         shards = (self.shard_degree or data) * self.context_parallel
         kept = self.reshard_after_forward
         if isinstance(kept, int) and (shards % kept or kept in (1, shards)):
@@ -214,8 +201,6 @@ class Layout(BaseModel):
                 f"strategy {self.strategy} cannot be combined with {self.degrees}; set strategy "
                 f"to {others}"
             )
-        if self.expert_parallel > 1:
-            self._check_experts()
         fields = type(self).model_fields
         given = [n for n in FSDP if getattr(self, n) != fields[n].default]
         if given and self.strategy != "fsdp":
@@ -247,34 +232,6 @@ class Layout(BaseModel):
             )
         return self
 
-    def _check_experts(self) -> None:
-        degree = f"expert_parallel {self.expert_parallel}"
-        if not self.entry.splits:
-            others = " or ".join(name for name, one in STRATEGIES.items() if one.splits)
-            raise ValueError(
-                f"strategy {self.strategy} cannot be combined with {degree}; set strategy to "
-                f"{others}"
-            )
-        fields = type(self).model_fields
-        names = ("tensor_parallel", "context_parallel", "pipeline_parallel", "compile")
-        for name in names:
-            if (value := getattr(self, name)) != (usual := fields[name].default):
-                raise ValueError(
-                    f"{degree} cannot be combined with {name} {value}; leave {name} at {usual}"
-                )
-        if self.activation_checkpointing == "selective":
-            raise ValueError(
-                f"{degree} cannot be combined with activation_checkpointing selective, which torch "
-                "cannot do around weights that are gathered inside of a block; set it to full or "
-                "none"
-            )
-        if isinstance(self.reshard_after_forward, int):
-            raise ValueError(
-                f"{degree} cannot be combined with reshard_after_forward "
-                f"{self.reshard_after_forward}, since experts are sharded over fewer ranks than "
-                "the rest; set it to default, always or never"
-            )
-
     @model_validator(mode="after")
     def _pipeline_is_possible(self) -> Self:
         name, entry, asked = (
@@ -289,29 +246,10 @@ class Layout(BaseModel):
                     "pipeline, and pipeline_parallel is 1; raise it, or leave them at 1f1b and 0"
                 )
             return self
-        if asked and not entry.fewest <= asked <= (entry.most or asked):
+        if asked and asked > (entry.most or asked):
             others = " or ".join(n for n, other in SCHEDULES.items() if other.most is None)
             raise ValueError(
                 f"pipeline_stages_per_rank {asked}: pipeline_schedule {name} has {entry.usual} on "
                 f"a rank; leave it at 0, or set pipeline_schedule to {others}"
-            )
-        if entry.halves and self.compile:
-            raise ValueError(
-                f"pipeline_schedule {name} takes the backward pass apart, which torch cannot do "
-                "with a compiled block: set compile to false, or pipeline_schedule to "
-                "interleaved_1f1b"
-            )
-        if entry.halves and self.activation_checkpointing != "none":
-            raise ValueError(
-                f"pipeline_schedule {name} takes the backward pass apart, and torch would compute "
-                "a block's activations anew for each group of its weights, or refuse to; "
-                f"activation_checkpointing is {self.activation_checkpointing}: set it to none, or "
-                "pipeline_schedule to interleaved_1f1b"
-            )
-        if entry.halves and self.reshard_after_forward not in ("default", "never"):
-            raise ValueError(
-                f"pipeline_schedule {name} takes the backward pass apart, for which torch needs "
-                f"the gathered weights; reshard_after_forward is {self.reshard_after_forward}: "
-                "leave it at default"
             )
         return self

@@ -1,4 +1,4 @@
-"""AdamW, LAMB and Muon over whole or sharded weights, learning-rate schedules, averaged weights."""
+"""AdamW and LAMB over whole or sharded weights, learning-rate schedules, averaged weights."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from training.config import TrainConfig
-from training.muon import Muon, Spread
 
 SCHEDULES: Mapping[str, Callable[[float], float]] = {
     "cosine": lambda progress: (1 + math.cos(math.pi * progress)) / 2,
@@ -47,32 +46,27 @@ def build(
     config: TrainConfig,
     model: nn.Module,
     decay: set[str] | None = None,
-    spread: Spread | None = None,
 ) -> torch.optim.Optimizer:
     """The configured optimizer; ``decay`` names the weights that are decayed, if not ``decayed``.
 
-    ``spread`` says which weights Muon updates; it is for no other optimizer. Frozen weights
-    (``requires_grad=False``) are left out. A group holds weights of one device mesh only: DTensors
-    of different meshes, or DTensors and whole tensors, do not mix in one fused operation.
+    Frozen weights (``requires_grad=False``) are left out. A group holds weights of one device mesh
+    only: DTensors of different meshes, or DTensors and whole tensors, do not mix in one fused
+    operation.
     """
     decay = decayed(model) if decay is None else decay
-    matrices = {id(weight) for weight in spread.matrices} if spread else set()
     groups: dict[object, dict] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         group = groups.setdefault(
-            (name in decay, id(parameter) in matrices, getattr(parameter, "device_mesh", None)),
-            {"params": [], "weight_decay": config.weight_decay if name in decay else 0.0}
-            | ({"orthogonal": id(parameter) in matrices} if spread else {}),
+            (name in decay, getattr(parameter, "device_mesh", None)),
+            {"params": [], "weight_decay": config.weight_decay if name in decay else 0.0},
         )
         group["params"].append(parameter)
     kind, options = OPTIMIZERS[config.optimizer]
     betas = (config.beta1, config.beta2)
     # A pipeline stage may be frozen as a whole.
     found = list(groups.values()) or [{"params": []}]
-    if spread:
-        options = {"momentum": config.momentum, "spread": spread}
     return kind(found, lr=config.learning_rate, betas=betas, **options)
 
 
@@ -145,7 +139,6 @@ class Lamb(torch.optim.Optimizer):
 OPTIMIZERS: Mapping[str, tuple[type[torch.optim.Optimizer], Mapping[str, Any]]] = {
     "adamw": (torch.optim.AdamW, {"fused": True}),
     "lamb": (Lamb, {}),
-    "muon": (Muon, {}),
 }
 """Optimizer → its class, and what it takes besides rate, betas and groups."""
 

@@ -53,7 +53,6 @@ STAYING = frozenset(
         *("training/scaling.py", "training/try.py", "training/trying/"),  # they start jobs
         "training/host_reads.py",
         *("training/simulate.py", "training/simulation/"),
-        *("training/traffic.py", "training/workloads/language_model/traffic.py"),
     }
 )
 """What of the rooms stays: it declares a step to the pipeline, or people run it. A room ends with
@@ -69,7 +68,7 @@ WITHOUT_EFFECT = frozenset(
         *("trackers", "metrics_page"),
         *("restart", "watchdog", "inference", "serving", "scores", "shipping", "formats"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
-        *("try", "host_reads", "simulate", "traffic", "workloads/language_model/traffic"),
+        *("try", "host_reads", "simulate"),
     )
 ) | {"training/trying/", "training/simulation/", "training/health/", "training/watching/"}
 """What travels with the training and measures, reports, restarts or serves: no weight depends on

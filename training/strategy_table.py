@@ -1,5 +1,5 @@
 """The strategies that a recipe can name: where each is, what it can be combined with, and the least
-torch that strategies, schedules and options need.
+torch that strategies and options need; the schedules of a pipeline.
 
 No torch here: recipes are checked with it. What AWS documents of machines, images and launchers
 stands in ``steps.train.support``.
@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from training.pipeline_table import OLDEST_TORCH, SCHEDULES
+OLDEST_TORCH = "2.8.0"
+"""The oldest torch under which the training's tests pass (make test-torch). Under 2.6 FSDP2,
+context and pipeline parallelism fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +50,6 @@ class StrategyEntry:
     no_float16: str = ""
     """Why it cannot train in float16, as part of a sentence; empty where it can."""
 
-    no_muon: str = ""
-    """Why its weights cannot be updated by Muon, as part of a sentence; empty where they can."""
-
     flat_from_stage: int = 4
     """The ``zero_stage`` from which on no whole weights are kept between steps; 4: none."""
 
@@ -64,13 +63,9 @@ STRATEGIES = {
         keeps_layers=False,
         float64=False,
         no_float16="whose own loss scaling leaves out other steps than the loop knows of",
-        no_muon="which cuts weights without regard to matrices",
         flat_from_stage=3,
     ),
-    "horovod": StrategyEntry(
-        place="horovod.Horovod",
-        no_muon="which makes the optimizer anew from its groups alone",
-    ),
+    "horovod": StrategyEntry(place="horovod.Horovod"),
     "smddp": StrategyEntry(place="smddp.Smddp", least_torch="2.4.1"),
     "smp": StrategyEntry(
         place="smp.Smp",
@@ -78,7 +73,6 @@ STRATEGIES = {
         shards=True,
         keeps_layers=False,
         no_float16="whose machines have bfloat16",
-        no_muon="which cuts weights without regard to matrices",
         flat_from_stage=1,
     ),
 }
@@ -129,6 +123,42 @@ OPTIONS = {
 }
 """What is asked for → the entry. Every setting that is not here needs ``OLDEST_TORCH``."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleEntry:
+    """How one of torch's pipeline schedules shares stages and micro-batches."""
+
+    usual: int = 1
+    """Stages on a rank where the recipe does not say it."""
+
+    most: int | None = None
+    """Stages on a rank; None: any number."""
+
+    rounds: bool = False
+    """Micro-batches go in rounds of as many as there are ranks, or some more; all rounds alike."""
+
+    def refuse(self, micro_batches: int, ranks: int, stages: int) -> str | None:
+        """Why so many micro-batches cannot be shared, with the arithmetic; None where they can."""
+        if micro_batches < ranks:
+            return f"{ranks} ranks need as many micro-batches to be busy"
+        rounds = micro_batches // ranks
+        if self.rounds and micro_batches % rounds:
+            better = micro_batches // ranks * ranks
+            return (
+                f"{micro_batches} micro-batches make {micro_batches} / {ranks} = {rounds} rounds, "
+                f"which are not of equally many; {better} or {better + ranks} would do"
+            )
+        return None
+
+
+SCHEDULES = {
+    "1f1b": ScheduleEntry(most=1),
+    "gpipe": ScheduleEntry(most=1),
+    "interleaved_1f1b": ScheduleEntry(usual=2, rounds=True),
+    "looped_bfs": ScheduleEntry(usual=2),
+}
+"""Schedule of torch.distributed.pipelining.schedules, without regard to case and underscores."""
+
 SIMULATION_TORCH = "2.13.0"
 """The least torch of ``training.simulation``, which no image runs: it is for the checkout's own."""
 
@@ -143,8 +173,6 @@ def release(version: str) -> tuple[int, int, int]:
 def needed_torch(config: Any) -> Iterator[tuple[str, str]]:
     """Yield (setting, the least torch that it needs) for each part of a ``TrainConfig``."""
     yield "strategy", config.entry.least_torch
-    if config.pipeline_parallel > 1:
-        yield "pipeline_schedule", SCHEDULES[config.pipeline_schedule].least_torch
     yield from ((one.field, one.least_torch) for one in OPTIONS.values() if one.asked(config))
 
 

@@ -35,7 +35,6 @@ MORE = {
     "LAMB, averages": (1, {"strategy": "single", "optimizer": "lamb", "ema_decay": 0.9}),
     "LAMB, averages, FSDP2 × 2": (2, {"strategy": "fsdp", "optimizer": "lamb", "ema_decay": 0.9}),
     "AdamW, averages, FSDP2 × 2": (2, {"strategy": "fsdp", "ema_decay": 0.9}),
-    "Muon, averages, FSDP2 × 2": (2, {"strategy": "fsdp", "optimizer": "muon", "ema_decay": 0.9}),
     "float16, DDP × 2": (2, {"strategy": "ddp", "precision": "float16"}),
     "float16, FSDP2 × 2": (2, {"strategy": "fsdp", "precision": "float16"}),
     "float8, single": (1, {"strategy": "single", "float8": "rowwise"}),

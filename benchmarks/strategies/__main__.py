@@ -5,9 +5,8 @@ python -m benchmarks.strategies [--precision float64] [--steps 100] [--only DDP]
     [--seeds N]    that many initial weights and orders: from two on, a bias is told from chance
     [--seed N]     the first of them
     [--mechanisms] a layout or two of each kind, so that many seeds can be had
-    [--optimizer muon]  or lamb, in AdamW's place
+    [--optimizer lamb]  in AdamW's place
     [--float8 tensorwise]  products of linear layers in float8, emulated; also rowwise
-    [--experts]    a mixture of experts, which ranks share
     [--documents]  samples of several documents, across which nothing attends
     [--golden]     write the single process's losses where the tests find them
 
@@ -34,12 +33,10 @@ from benchmarks.strategies.cases import (
     BESIDE,
     BESIDE_FLOAT8,
     CASES,
-    EXPERTS,
     FLOAT8,
     GOLDEN,
     JUDGED,
     MECHANISMS,
-    MIXTURE,
     MODEL,
     SETTINGS,
     TOLERANCE,
@@ -56,7 +53,6 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json")] = None,
     golden: bool = False,
     documents: bool = False,
-    experts: bool = False,
     seed: int = 0,
     seeds: Annotated[int, typer.Option(min=1)] = 1,
     mechanisms: bool = False,
@@ -71,9 +67,6 @@ def main(
     if documents:
         settings |= {"workload_config": json.dumps(MODEL | {"attend": "document"})}
     names = [*(MECHANISMS if mechanisms else CASES)]
-    if experts:
-        settings |= {"workload_config": json.dumps(MIXTURE)}
-        names = [*(name for name in names if "tensor" not in name), *EXPERTS]
     layouts = chosen(names, only, precision, optimizer, float8)
     runs = [Run(layout, s) for layout in layouts for s in range(seed, seed + seeds)]
     console = Console(width=None if sys.stdout.isatty() else 130)
@@ -119,7 +112,7 @@ def chosen(
 
 def _multiplies(name: str) -> bool:
     """Whether a layout can in float8: a rank's part of a layer of 32 columns has 16 of them."""
-    return name != "tensor × 4" and not any(word in name for word in ("ZeRO", "zero", "dual_pipe"))
+    return name != "tensor × 4" and "ZeRO" not in name
 
 
 def trained(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from training.data.writer import write_dataset
-from training.pipeline_table import SCHEDULES
+from training.strategy_table import SCHEDULES
 from training.workloads import load_packing
 
 MODEL = {"context_length": 32, "layers": 4, "heads": 4, "dim": 32}
@@ -67,20 +67,12 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
         )
         for name in SCHEDULES
     },
-    "pipeline × 4, interleaved_zero_bubble": (
-        4,
-        {
-            "pipeline_parallel": 4,
-            "pipeline_schedule": "interleaved_zero_bubble",
-            "pipeline_stages_per_rank": 1,
-        },
-    ),
     **{
         f"{data}, pipeline × 2, {name}": (
             4,
             {"pipeline_parallel": 2, "pipeline_schedule": name, "micro_batch": 2} | differs,
         )
-        for name in ("interleaved_1f1b", "interleaved_zero_bubble", "zbv_zero_bubble")
+        for name in ("interleaved_1f1b",)
         for data, differs in (
             ("DDP × 2", {}),
             ("FSDP2 × 2", {"strategy": "fsdp"}),
@@ -121,7 +113,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 """Name → (world size, what differs from SETTINGS)."""
 
 MECHANISMS = [
-    *("accumulation 2", "FSDP2 × 2", "pipeline × 2, interleaved_zero_bubble", "DDP × 2"),
+    *("accumulation 2", "FSDP2 × 2", "pipeline × 2, interleaved_1f1b", "DDP × 2"),
     *("tensor × 2", "FSDP2 × 2, float32 gathered", "FSDP2 × 2, tensor × 2, pipeline × 2"),
     *("context × 2", "hybrid 2 × 2"),
     *("ZeRO 1 × 2", "FSDP2 × 2, context × 2, tensor × 2", "tensor × 2, pipeline × 2"),
@@ -129,23 +121,6 @@ MECHANISMS = [
     *("pipeline × 2", "FSDP2 × 2, tensor × 2", "ZeRO 2 × 2"),
 ]
 """Each way in which sums are taken apart, in at least one layout."""
-
-MIXTURE = MODEL | {"experts": 4, "hidden_dim": 24, "balance_rate": 0.02}
-"""The model with ``--experts``; its bias moves far in each step, so a load that is not the global
-batch's would send tokens elsewhere."""
-
-EXPERTS: dict[str, tuple[int, dict[str, Any]]] = {
-    "DDP × 2, expert × 2": (2, {"expert_parallel": 2}),
-    "DDP × 4, expert × 2": (4, {"expert_parallel": 2}),
-    "FSDP2 × 2, expert × 2": (2, {"strategy": "fsdp", "expert_parallel": 2}),
-    "FSDP2 × 4, expert × 2": (4, {"strategy": "fsdp", "expert_parallel": 2}),
-    "FSDP2 × 4, expert × 4": (4, {"strategy": "fsdp", "expert_parallel": 4}),
-    "hybrid 2 × 2, expert × 2": (
-        4,
-        {"strategy": "fsdp", "shard_degree": 2, "expert_parallel": 2},
-    ),
-}
-"""With ``--experts``, besides those of ``CASES`` that train a mixture of experts."""
 
 BESIDE: dict[str, tuple[int, dict[str, Any]]] = {
     "single in float32": (1, {"strategy": "single", "precision": "float32"}),
@@ -174,7 +149,7 @@ BESIDE_FLOAT8: dict[str, tuple[int, dict[str, Any]]] = {
 }
 """Told beside float8's layouts and not judged: what float8 itself does to the one process."""
 
-JUDGED = CASES | FLOAT8 | EXPERTS
+JUDGED = CASES | FLOAT8
 EVERY = JUDGED | BESIDE | BESIDE_FLOAT8
 
 

@@ -11,7 +11,6 @@ from trainyard.foresight.gpus import GPUS
 from trainyard.machines import MACHINES
 
 PROD = Path("recipes/prod.yaml")
-EXPERTS = {"expert_parallel": "8", "compile": "false", "activation_checkpointing": "full"}
 P5 = "train.instance_type=ml.p5.48xlarge"
 
 
@@ -105,7 +104,6 @@ def test_what_a_strategy_shards(overrides: tuple[str, ...], shard: str):
         (("ml.p4d.24xlarge", 4), {"float8": "rowwise"}, "fp8: A100-40 does not multiply in it"),
         (("ml.p4d.24xlarge", 4), {"tuning": '{"freeze": ["blocks.0.*"]}'}, "freeze"),
         (("ml.p4d.24xlarge", 4), {"max_steps": "many"}, "max_steps"),
-        (("ml.p4d.24xlarge", 4), EXPERTS, "expert_parallel 8 is not modelled"),
     ],
 )
 def test_what_is_not_foreseen_says_why(where: tuple, changed: dict[str, str], why: str):

@@ -87,7 +87,7 @@ def run_watched(given, environment, root, rank):
 @pytest.mark.parametrize(
     "name",
     [
-        *("LAMB, averages", "DDP × 2", "Muon, averages, FSDP2 × 2", "tensor × 2", "pipeline × 2"),
+        *("LAMB, averages", "DDP × 2", "AdamW, averages, FSDP2 × 2", "tensor × 2", "pipeline × 2"),
         "float16, FSDP2 × 2",
     ],
 )

@@ -4,11 +4,9 @@ import pytest
 import torch
 
 from training.config import TrainConfig
-from training.pipeline_table import OLDEST_TORCH, SCHEDULES
-from training.strategy_table import STRATEGIES, refuse_torch, release
+from training.strategy_table import OLDEST_TORCH, STRATEGIES, refuse_torch, release
 
 BASE = {"max_steps": 1, "global_batch": 8, "micro_batch": 1, "learning_rate": 0.1}
-TWO = {"pipeline_parallel": 2}
 
 
 @pytest.mark.parametrize(
@@ -24,12 +22,10 @@ def test_a_release_is_compared_by_its_numbers(version, expected):
     [
         ({}, OLDEST_TORCH),
         *(({"strategy": name}, entry.least_torch) for name, entry in STRATEGIES.items()),
-        *((TWO | {"pipeline_schedule": name}, one.least_torch) for name, one in SCHEDULES.items()),
         ({"float8": "rowwise"}, "2.10.0"),
         ({"compile": True, "tensor_parallel": 2}, OLDEST_TORCH),
         ({"compile": True, "activation_checkpointing": "full"}, "2.10.0"),
         ({"compile": True, "tensor_parallel": 2, "precision": "float64"}, "2.13.0"),
-        (TWO | {"pipeline_schedule": "dual_pipe_v", "strategy": "fsdp"}, "2.10.0"),
     ],
     ids=str,
 )
@@ -52,8 +48,8 @@ def test_the_job_says_the_same_as_it_starts(root, train, monkeypatch):
 
 
 def test_the_field_that_asks_for_it_is_named():
-    config = TrainConfig(**BASE | TWO | {"pipeline_schedule": "zbv_zero_bubble"})
+    config = TrainConfig(**BASE | {"float8": "rowwise"})
     assert refuse_torch(config, "2.8.0") == (
-        "pipeline_schedule zbv_zero_bubble needs PyTorch 2.10.0 or newer, and the training image "
-        "has 2.8.0: choose a newer image, or change pipeline_schedule"
+        "float8 rowwise needs PyTorch 2.10.0 or newer, and the training image "
+        "has 2.8.0: choose a newer image, or change float8"
     )

@@ -58,11 +58,6 @@ def simulated(
             f"strategy {config.strategy} cannot be simulated: its library reads and writes memory; "
             f"only {', '.join(SIMULATED)} can"
         )
-    if config.expert_parallel > 1:
-        raise TrainingError(
-            f"expert_parallel {config.expert_parallel} cannot be simulated: how many tokens a rank "
-            "gets depends on numbers, which are not there; set it to 1"
-        )
     storages = Storages()
     with standing_for(rank, world) as ranks, told([] if stream is None else stream):
         strategy = strategies.kind(config)(config, workload, ranks)

@@ -46,6 +46,6 @@ def started(config: TrainConfig, workload: Workload) -> Iterator[Strategy]:
 
 def kind(config: TrainConfig) -> type[Strategy]:
     """The class that trains as the settings say."""
-    split = config.split > 1 or config.expert_parallel > 1
+    split = config.split > 1
     module, _, name = (SPLIT_PLACE if split else config.entry.place).partition(".")
     return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,10 +1,8 @@
 """Replicated weights; gradients are averaged over the ranks while backward runs."""
 
 import warnings
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -39,9 +37,6 @@ class Ddp(Single):
             # order in which a process begins with them, so a resumed one adds up as before.
             find_unused_parameters=True,
         )
-
-    def weight_groups(self) -> Mapping[tuple[str, ...], dist.ProcessGroup]:
-        return {(): dist.group.WORLD} if self.data_world > 1 else {}
 
     def leave(self) -> None:
         """Let go of DDP's reducer while the process group is there.

@@ -1,4 +1,4 @@
-"""FSDP2, tensor, context, expert and pipeline parallelism, and their combinations on a device mesh.
+"""FSDP2, tensor, context and pipeline parallelism, and their combinations on a device mesh.
 
     pipeline × replicate × shard × context × tensor = world size
 
@@ -9,8 +9,6 @@ over ``shard_degree`` of them (all: FSDP; some: hybrid), ``ddp`` over one, which
 Context ranks hold the same weights and make gradients of parts of the same samples: to the weights
 they are as data-parallel ranks. So the mesh that the weights lie on has them in ``shard`` (fsdp) or
 ``replicate`` (ddp), and they have a mesh of their own to share sequences.
-
-Expert ranks are data-parallel ranks, which have a second mesh for what they share: see ``experts``.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,16 +27,14 @@ from training.microbatches import OfStages
 from training.strategies import tensor
 from training.strategies.blocks import adapt_blocks
 from training.strategies.context import context_mesh, share_sequences
-from training.strategies.experts import expert_mesh, share_experts
 from training.strategies.gradients import clip
-from training.strategies.pipeline import Pipeline, owners, twin
+from training.strategies.pipeline import Pipeline, twin
 from training.strategies.ranks import Ranks
 from training.strategies.sharding import (
     accumulating,
     follows_weights,
     full,
     shard,
-    shard_experts,
     validating,
 )
 from training.strategies.single import Batch, Single
@@ -66,10 +62,7 @@ class Mesh(Single):
         self.data_rank, self.context = divmod(replica * shards + part, self.contexts)
         if self.contexts > 1:
             self.context_mesh = context_mesh(ranks, self.contexts, config.tensor_parallel)
-        if config.expert_parallel > 1:
-            self.expert_mesh = expert_mesh(config, ranks.device.type, data // shards, shards)
-        entry, count = config.schedule_entry, config.pipeline_parallel
-        self.places = owners(entry, count, config.stages) if count > 1 else [0]
+        self.places = [stage % config.pipeline_parallel for stage in range(config.stages)]
         self.stages = [stage for stage, one in enumerate(self.places) if one == place]
         self.scores = slice_ == 0 and config.stages - 1 in self.stages
 
@@ -90,8 +83,7 @@ class Mesh(Single):
             held = [names & trained for names in self.held]
             self.pipeline = Pipeline(self, self.mesh, parts, self.places, held)
         self.initial = None
-        spread = self.spread(*self.parts)
-        self.optimizer = optimizers.build(self.config, self.model, spread=spread)
+        self.optimizer = optimizers.build(self.config, self.model)
 
     def _cut(self, model: nn.Module) -> dict[int, nn.Module]:
         """Stage → the model's part, of those that this rank has; what others have is known, too."""
@@ -117,9 +109,6 @@ class Mesh(Single):
             ties.tie_again(model, self.names)
         if self.contexts > 1:
             share_sequences(workload, model, self.context_mesh)
-        if config.expert_parallel > 1:
-            experts = share_experts(workload, model, self.expert_mesh)
-            shard_experts(experts, self.expert_mesh, config)
         adapt_blocks(workload.blocks(model), config)
         if self.averaged > 1:
             shard(model, workload.blocks(model), self.mesh, config, workload)
@@ -190,16 +179,6 @@ class Mesh(Single):
     def clip(self) -> Tensor:
         self.unscale()
         return clip(self.model, self.config.grad_clip, self.ranks.device, self.pipeline)
-
-    def weight_groups(self) -> Mapping[tuple[str, ...], dist.ProcessGroup]:
-        found = {(name,): self.mesh[name].get_group() for name in ("shard", "tensor")}
-        # Every rank makes the same ones, whatever it holds; a mesh of several dimensions has none.
-        hybrid = ["replicate"] if self.mesh["replicate"].size() > 1 else []
-        split = ["tensor"] if self.config.tensor_parallel > 1 else []
-        for names in ((*hybrid, "shard"), ("shard", *split), (*hybrid, "shard", *split)):
-            if names not in found:
-                found[names] = self.mesh[names]._flatten("_".join(names)).get_group()
-        return found
 
     def data_groups(self) -> Sequence[dist.ProcessGroup]:
         parts = [self.mesh[name] for name in ("replicate", "shard")]

@@ -1,6 +1,6 @@
 """Pipeline parallel: the stages work on different micro-batches at the same time.
 
-The schedules are torch's (``training.pipeline_table`` names them). 1F1B (Narayanan et al. 2019,
+The schedules are torch's (``training.strategy_table`` names them). 1F1B (Narayanan et al. 2019,
 PipeDream): as soon as a micro-batch is through the last stage, its backward pass begins, so a stage
 keeps the activations of at most ``stages`` micro-batches. The others have several stages on a rank.
 
@@ -22,11 +22,9 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_sc
 
 from training.initial.build import recorder_of
 from training.microbatches import OfStages
-from training.pipeline_table import ScheduleEntry
 from training.strategies.boundary import HEADER, described, like, sendable
 from training.strategies.sharding import reshard
 from training.strategies.single import Batch, Single
-from trainyard.common.errors import TrainingError
 
 Boundary = Sequence[Tensor]
 """What one stage gives to the next."""
@@ -59,7 +57,7 @@ class Pipeline:
         """
         self._strategy, self._mesh, self.parts = strategy, mesh, parts
         config = strategy.config
-        self._kind = schedule_class(config.pipeline_schedule)
+        self._kind = get_schedule_class(config.pipeline_schedule.replace("_", ""))
         self._owners, self._count = owners, len(owners)
         self._rank = mesh.get_local_rank("pipeline")
         self.group = mesh["pipeline"].get_group()
@@ -265,36 +263,9 @@ class Stage(PipelineStage):
             self.output_chunks[-1] = torch.zeros(1)
         return output
 
-    def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
-        """Connect with the ranks of the neighbouring stages, as torch 2.9 to 2.12 do first, but not
-        with this rank itself, which has both where a V folds: gloo refuses that."""
-        ops = super()._get_init_p2p_neighbors_ops()
-        return [op for op in ops if op.group_peer != self.group_rank]
-
     def forward_maybe_with_nosync(self, *given: Any, **named: Any) -> Any:
         output = super().forward_maybe_with_nosync(*given, **named)
         return output if self.is_last else sendable(output)
-
-
-def schedule_class(name: str) -> type:
-    """torch's schedule of a name in a recipe.
-
-    Raises:
-        TrainingError: this torch does not have it.
-    """
-    try:
-        return get_schedule_class(name.replace("_", ""))
-    except ValueError:
-        raise TrainingError(
-            f"pipeline_schedule {name}: torch {torch.__version__} does not have it; take a newer "
-            "image, or set it to interleaved_1f1b"
-        ) from None
-
-
-def owners(entry: ScheduleEntry, ranks: int, stages: int) -> list[int]:
-    """The pipeline rank that has each stage."""
-    found = {stage: rank for rank in range(ranks) for stage in entry.indices(rank, ranks, stages)}
-    return [found[stage] for stage in range(stages)]
 
 
 def twin(model: nn.Module, taken: Collection[int]) -> nn.Module:

@@ -77,19 +77,6 @@ def shard(
     _prefetch([model, *units], config)
 
 
-def shard_experts(modules: Sequence[nn.Module], mesh: DeviceMesh, config: TrainConfig) -> None:
-    """Shard experts over the mesh's ``shard``, replicated over ``replicate``: units inside of those
-    of their blocks.
-
-    Their gradients become the mean over these two: the workload has made them a mean over
-    ``expert``.
-    """
-    for module in modules:
-        reshard = _reshards(config, last=module is modules[-1])
-        options = {"mp_policy": _policy(config), "reshard_after_forward": reshard}
-        fully_shard(module, **options, **_common(mesh, config))
-
-
 def _common(mesh: DeviceMesh, config: TrainConfig) -> dict[str, Any]:
     hybrid = mesh["replicate"].size() > 1
     offload = CPUOffloadPolicy(pin_memory=mesh.device_type == "cuda")

@@ -14,7 +14,6 @@ from training.config import TrainConfig
 from training.initial.build import told, values
 from training.initial.fill import fill
 from training.microbatches import MicroBatches, by_batch
-from training.muon import Spread, hidden
 from training.strategies.blocks import adapt_blocks
 from training.strategies.loss_scale import LossScale
 from training.strategies.ranks import Ranks
@@ -72,24 +71,18 @@ class Single:
         self.initial = None
         adapt_blocks(self.workload.blocks(self.model), self.config)
         self.forward = self.wrap(self.model)
-        self.optimizer = optimizers.build(self.config, self.model, spread=self.spread(self.model))
+        self.optimizer = optimizers.build(self.config, self.model)
 
     def know(self, whole: nn.Module) -> None:
         """Look at the whole model, before it is split.
 
         Raises:
-            TrainingError: all its weights are frozen, or Muon finds none that it updates.
+            TrainingError: all its weights are frozen.
         """
         if not any(parameter.requires_grad for parameter in whole.parameters()):
             raise TrainingError(
                 "all weights of the model are frozen (requires_grad=False), so there is nothing to "
                 "train: let Workload.model leave those that are to be trained unfrozen"
-            )
-        if self.config.optimizer == "muon" and not self._hidden(whole):
-            raise TrainingError(
-                "optimizer muon has nothing to update: the workload's blocks have no trained "
-                "matrices; let Workload.blocks name the model's repeated parts, or set optimizer "
-                "to adamw"
             )
         self.names, self.initial = ties.first_names(whole), values(whole)
         self._shapes = {name: (t.shape, t.dtype) for name, t in whole.state_dict().items()}
@@ -141,23 +134,6 @@ class Single:
         share = self.config.global_batch // self.data_world
         first = step * self.config.global_batch + self.data_rank * share
         self.micro.step(first, self.ranks.device)
-
-    def spread(self, *parts: nn.Module) -> Spread | None:
-        """What Muon updates of these parts of the model, which this rank has; None without it."""
-        if self.config.optimizer != "muon":
-            return None
-        found = [weight for part in parts for weight in self._hidden(part)]
-        kind = torch.bfloat16 if self.config.precision == "bfloat16" else None
-        return Spread(found, self.ranks.device, kind, self.weight_groups())
-
-    def _hidden(self, model: nn.Module) -> Sequence[nn.Parameter]:
-        tables = getattr(self.workload, "embeddings", None)
-        return hidden(self.workload.blocks(model), [] if tables is None else tables(model))
-
-    def weight_groups(self) -> Mapping[tuple[str, ...], dist.ProcessGroup]:
-        """Names of the mesh's dimensions that weights lie on → the ranks that share them; () for
-        those that have the same whole weights."""
-        return {}
 
     def data_groups(self) -> Sequence[dist.ProcessGroup]:
         """Groups that span the data-parallel ranks, one after the other."""

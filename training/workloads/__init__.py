@@ -194,21 +194,6 @@ class Workload(Protocol):
         in one part: units and losses of the parts add up to those of the batch.
         """
 
-    def expert_parallel(
-        self, model: "torch.nn.Module", mesh: "DeviceMesh"
-    ) -> "Sequence[torch.nn.Module]":
-        """Split the model's experts over the ranks of a one-dimensional mesh, in place; optional.
-
-        Their weights become DTensors on it. Each rank takes samples of its own, so what brings
-        these to the ranks with their experts and back, forward and backward, is the model's
-        business. A rank's experts meet the samples of all ranks; their gradient is to be the mean
-        over the ranks, as that of all other weights is, and not the sum. Returns the modules that
-        hold the split weights, and no others.
-
-        Raises:
-            TrainingError: the model is not made for it.
-        """
-
     def stage(self, model: "torch.nn.Module", index: int, count: int) -> "torch.nn.Module":
         """Stage ``index`` of ``count`` of the model; parameters keep their names.
 

@@ -44,8 +44,6 @@ class WorkloadSpec:
     refuse_layout: Callable[[Any, "Layout"], str | None] = lambda config, layout: (
         "its sequences are not shared by ranks: set context_parallel to 1"
         if layout.context_parallel > 1
-        else "it has no experts that ranks could share: set expert_parallel to 1"
-        if layout.expert_parallel > 1
         else None
     )
     """(settings, how the ranks share the training) → why the model cannot be laid out so, where it

@@ -2,10 +2,11 @@
 
 The strategy's own code runs (``training.simulation``); what it calls and what it allocates is
 counted, and priced elsewhere. DistributedDataParallel's reducer is no operation of torch's: what it
-sends is known in closed form (``training.traffic``).
+sends is known in closed form (``_reduced``).
 """
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ from training.simulation.operations import Calls
 from training.simulation.peak import peak, timeline
 from training.simulation.step import simulated
 from training.simulation.storages import Record
-from training.traffic import replicated
 from training.workloads import load
 from trainyard.common import whole_file
 
@@ -123,8 +123,23 @@ def blocks(record: Record) -> tuple[list[int], list[int]]:
 
 
 def _reduced(shapes: Sequence[tuple[int, ...]]) -> Iterator[Call]:
-    for (_, _, dtype), (count, size) in replicated(shapes).rows.items():
-        yield Call("ddp::reduce", "collective", dtype, 0, size // count, (), 0, "", count)
+    """DistributedDataParallel (Li et al. 2020, section 3.2): one all-reduce a bucket, of
+    gradients in the reverse order of the weights; and one that says which weights were used.
+
+    torch closes a bucket once it holds 1 MiB, if it is the first, or 25 MiB
+    (``_compute_bucket_assignment_by_size``, ``_DEFAULT_FIRST_BUCKET_BYTES``).
+    """
+    buckets, filled, limit = list[int](), 0, 2**20
+    for shape in reversed(shapes):
+        filled += 4 * math.prod(shape)
+        if filled >= limit:
+            buckets.append(filled)
+            filled, limit = 0, 25 * 2**20
+    buckets += [filled] if filled else []
+    count = len(buckets)
+    mean = sum(buckets) // count
+    yield Call("ddp::reduce", "collective", "float32", 0, mean, (), 0, "", count)
+    yield Call("ddp::reduce", "collective", "int32", 0, 4 * len(shapes), (), 0, "", 1)
 
 
 def _rank(told: dict[str, Any]) -> Rank:

@@ -7,8 +7,7 @@ from sagemaker.core import image_uris
 
 from pipelines.compiling.images import inference_image, training_image
 from pipelines.recipe.reading import load
-from training.pipeline_table import SCHEDULES
-from training.strategy_table import release
+from training.strategy_table import OLDEST_TORCH, release
 from trainyard.common.errors import RecipeError
 
 PROD = Path("recipes/prod.yaml")
@@ -66,17 +65,13 @@ def accepted(version: str, *overrides: str) -> bool:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_recipe_passes_with_just_the_images_under_which_it_trains(version):
     """The training's tests run what passes here under the images' torch: make test-torch."""
-    for name, entry in SCHEDULES.items():
-        schedule = f"train.loop.pipeline_schedule={name}"
-        least = release(entry.least_torch)
-        assert accepted(version, *PIPELINE, schedule) == (release(version) >= least), name
+    assert accepted(version, *PIPELINE) == (release(version) >= release(OLDEST_TORCH))
     assert accepted(version, *FLOAT8) == (release(version) >= (2, 10, 0))
 
 
 def test_an_image_of_ones_own_is_left_to_the_job_and_aws_s_is_not():
-    schedule = (*PIPELINE, "train.loop.pipeline_schedule=zbv_zero_bubble")
     own = "111122223333.dkr.ecr.us-east-1.amazonaws.com/own:2.8.0"
-    load(PROD, [*schedule, f"images.training={own}"])
+    load(PROD, [*FLOAT8, f"images.training={own}"])
     aws = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"
-    with pytest.raises(RecipeError, match="images.training: is .*zbv_zero_bubble needs"):
-        load(PROD, [*schedule, f"images.training={aws}"])
+    with pytest.raises(RecipeError, match="images.training: is .*tensorwise needs"):
+        load(PROD, [*FLOAT8, f"images.training={aws}"])

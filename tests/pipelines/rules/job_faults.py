@@ -99,15 +99,6 @@ FAULTS = (
             machine("ml.p5.48xlarge"),
             hyper("Train", float8="rowwise"),
         ),
-        schedule=(
-            image(GPU_IMAGE),
-            hyper(
-                "Train",
-                pipeline_parallel="2",
-                pipeline_schedule="zbv_zero_bubble",
-                compile="false",
-            ),
-        ),
     ),
     *of(
         "uniform-shuffle-over-fastfile",

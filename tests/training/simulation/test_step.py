@@ -81,5 +81,3 @@ def count_really(given: list[str], environment: dict[str, str], root: Path, rank
 def test_what_touches_memory_itself_is_refused():
     with pytest.raises(TrainingError, match="strategy deepspeed cannot be simulated"):
         simulated(config(2, strategy="deepspeed"), workload(), 0, 2)
-    with pytest.raises(TrainingError, match="expert_parallel 2 cannot be simulated"):
-        simulated(config(2, expert_parallel=2), workload(), 0, 2)

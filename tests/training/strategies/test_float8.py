@@ -1,12 +1,15 @@
 """Products in float8, emulated: what they compute, what they leave alone, and whole scales."""
 
 import json
+from collections import Counter
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.collectives import cases, step
 from benchmarks.strategies.cases import MODEL, SETTINGS, container, write_data
 from benchmarks.strategies.runs import distance
 from steps.train import job
@@ -22,6 +25,8 @@ from training.workloads import load
 from trainyard.common.errors import TrainingError
 
 pytestmark = since(OPTIONS["float8"].least_torch, "float8")
+
+DIM = 64
 
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 """The largest numbers of both types (OCP 8-bit Floating Point Specification, table 2)."""
@@ -136,11 +141,41 @@ def test_weights_names_and_validation_know_nothing_of_it(precision):
 
 
 def test_a_weight_that_is_cast_before_it_is_gathered_is_a_byte_over_the_wire():
-    world, settings, micro_batches, differs = cases.CASES[cases.FLOAT8]
-    case = world, settings, micro_batches, cases.MODEL | differs
-    found = step.in_fake_world(*case).rows
-    assert found == step.expected(*case)[0].rows
-    assert ("shard", "all_gather", "uint8") in found
+    cast = {"float8": "tensorwise", "float8_all_gather": True}
+    narrow, wide = (gathered(precision="bfloat16", **one) for one in (cast, {}))
+    block = 4 * 4 * DIM * DIM  # queries, keys, values and the output, of a float32 model of DIM
+    assert narrow[torch.uint8] > 0 and torch.uint8 not in wide
+    assert wide[torch.bfloat16] > narrow[torch.uint8] + narrow.get(torch.bfloat16, 0) + block
+
+
+class Gathers(TorchDispatchMode):
+    """Counts the bytes that all-gathers bring to this rank's group, by type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[torch.dtype] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.c10d._allgather_base_.default:
+            self.found[args[0].dtype] += args[0].nbytes
+        return func(*args, **(kwargs or {}))
+
+
+def gathered(**settings) -> Counter[torch.dtype]:
+    """What rank 0 of four gathers in a step; nobody sends anything."""
+    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    try:
+        chosen = config(strategy="fsdp", micro_batch=1, **settings)
+        workload = load("language_model", MODEL | {"dim": DIM})
+        strategy = strategies.kind(chosen)(chosen, workload, Ranks(0, 0, 4, torch.device("cpu")))
+        strategy.prepare(workload.model())
+        strategy.begin(0)
+        tokens = torch.randint(97, 123, (1, 33), dtype=torch.int32)
+        with Gathers() as counting:
+            strategy.backward([{"tokens": tokens}], torch.full((), 32.0, dtype=torch.float64))
+        return counting.found
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ from torch import nn
 from tests.training.trainings import SETTINGS
 from training import optimizers
 from training.config import TrainConfig
-from training.muon import Spread
 from training.watching import updates
 from training.watching.rules.vanishing_gradients import EPSILON
 from training.watching.updates import measured, metrics
@@ -71,7 +70,4 @@ def test_of_a_large_vocabulary_words_that_occur_are_among_what_is_looked_at():
 
 def test_the_epsilon_below_which_a_gradient_vanishes_is_that_of_the_optimizer():
     of_adamw = optimizers.build(TrainConfig(**SETTINGS), nn.Linear(2, 2))
-    muon = TrainConfig(**SETTINGS | {"optimizer": "muon"})
-    of_muon = optimizers.build(muon, nn.Linear(2, 2), spread=Spread([], torch.device("cpu")))
     assert of_adamw.param_groups[0]["eps"] == EPSILON["adamw"]
-    assert of_muon.param_groups[0]["eps"] == EPSILON["muon"]

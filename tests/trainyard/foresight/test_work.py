@@ -2,7 +2,6 @@
 
 import pytest
 
-from training.traffic import Unit, sharded
 from trainyard.foresight import work
 from trainyard.foresight.setting import Setting
 
@@ -14,12 +13,14 @@ LLAMA = {
 
 
 def sent(cast: int) -> float:
-    """Bytes that leave a rank in a step, by the engine's formula; matrices alone."""
-    matrices = [(WIDTH, WIDTH)] * 4 + [(FFN, WIDTH)] * 3
-    ends = Unit(shapes=[(VOCAB, WIDTH)] * 2)
-    units = [Unit(shapes=matrices, cast=cast)] * LAYERS
-    counted = sharded([*units, ends], shards=RANKS, gathered="bfloat16", reduced="bfloat16")
-    return counted.wire({"shard": RANKS})
+    """Bytes that leave a rank in a step; matrices alone, of which ``cast`` are gathered in 8 bits.
+
+    Rajbhandari et al. 2020 (ZeRO), section 7: two gathers and a reduce-scatter, all in 16 bits.
+    """
+    matrices = [WIDTH * WIDTH] * 4 + [FFN * WIDTH] * 3
+    gathered = sum(matrices[:cast]) + 2 * sum(matrices[cast:])
+    block = 2 * gathered + 2 * sum(matrices)
+    return (LAYERS * block + 3 * 2 * 2 * VOCAB * WIDTH) * (RANKS - 1) / RANKS
 
 
 def test_weights_gathered_in_float8_are_as_many_bytes_as_the_engine_counts():

@@ -19,9 +19,8 @@ from pydantic import Field, FiniteFloat
 
 from training.watching.rule import Finding, History, Line, Plan, Rule, RuleSettings
 
-EPSILON = {"adamw": 1e-8, "muon": 1e-8}
-"""Optimizer → its ε, PyTorch's default; of those whose step depends on the gradient's size. Muon's
-is that of the weights that it leaves to AdamW: of its matrices no gradient is measured."""
+EPSILON = {"adamw": 1e-8}
+"""Optimizer → its ε, PyTorch's default; of those whose step depends on the gradient's size."""
 
 FIRST = 5
 """Lines that say how long the whole gradient was at first."""
@@ -38,8 +37,7 @@ class VanishingGradients(RuleSettings):
 
     least: FiniteFloat | None = Field(default=None, gt=0)
     """Root mean square of the gradient's elements, of the matrix with the smallest one. Left out:
-    the optimizer's epsilon, which is 1e-8 for adamw and for what muon leaves to it; with lamb
-    nothing is too small."""
+    the optimizer's epsilon, which is 1e-8 for adamw; with lamb nothing is too small."""
 
     lines: int = Field(default=5, ge=2)
     """Lines, one after the other, in which it is less, once the warm-up is over."""

@@ -73,18 +73,6 @@ class LanguageModelConfig(BaseModel):
     qk_norm: bool = False
     """Whether each head's query and key are normalised before they are turned (Qwen3)."""
 
-    experts: int = Field(default=0, ge=0)
-    """Feed-forward layers of a block, of which each token takes ``active_experts``: a mixture of
-    experts (Shazeer et al. 2017), routed as in DeepSeek-V3; ``hidden_dim`` is that of each. 0: one
-    layer, that all tokens take."""
-
-    active_experts: int = Field(default=2, ge=1)
-    """With experts: how many of them a token takes."""
-
-    balance_rate: FiniteFloat = Field(default=0.001, ge=0)
-    """With experts: how much an expert's bias gains in a step in which it had no token (Wang et al.
-    2024). It balances the load without a loss. 0: the load is not balanced."""
-
     @property
     def groups(self) -> int:
         """Heads of keys and values."""
@@ -117,28 +105,9 @@ class LanguageModelConfig(BaseModel):
             )
         return self
 
-    @model_validator(mode="after")
-    def _experts_fit(self) -> Self:
-        if self.experts == 1 or (self.experts and self.active_experts > self.experts):
-            raise ValueError(
-                f"active_experts {self.active_experts} of experts {self.experts}: a token takes "
-                "some of several; raise experts, lower active_experts, or set experts to 0"
-            )
-        if self.experts and self.attention_bias == "all":
-            raise ValueError(
-                "attention_bias all does not go with experts: Hugging Face's models of that kind "
-                "have no bias of the output; set it to qkv or none"
-            )
-        return self
-
 
 def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str | None:
     """Why the model cannot be split over so many ranks and stages; None when it can."""
-    if config.experts and tensor > 1:
-        return (
-            f"experts {config.experts} are not split by tensor_parallel {tensor}: set "
-            "tensor_parallel to 1, and share them by expert_parallel"
-        )
     if config.heads % tensor:
         return f"heads {config.heads} cannot be shared by tensor_parallel {tensor} ranks evenly"
     if config.groups % tensor:
@@ -160,25 +129,8 @@ def refuse_context(config: LanguageModelConfig, context: int, tensor: int) -> st
     return None
 
 
-def refuse_experts(config: LanguageModelConfig, ranks: int) -> str | None:
-    """Why so many ranks cannot share the experts; None when they can."""
-    if ranks > 1 and (config.experts % ranks or not config.experts):
-        return (
-            f"experts {config.experts} cannot be shared by expert_parallel {ranks} ranks evenly: "
-            "make experts a multiple of it"
-        )
-    return None
-
-
 def refuse_layout(config: LanguageModelConfig, layout: "Layout") -> str | None:
-    """Why the sequence or the experts cannot be laid out so; None when they can."""
-    if config.experts and layout.compile:
-        return (
-            f"experts {config.experts} do not go with compile: how many tokens each has differs "
-            "from step to step, and it was never measured; set compile to false"
-        )
-    if refused := refuse_experts(config, layout.expert_parallel):
-        return refused
+    """Why the sequence cannot be laid out so; None when they can."""
     tensor = layout.tensor_parallel if layout.sequence_parallel else 1
     if layout.context_parallel > 1:
         return refuse_context(config, layout.context_parallel, tensor)

@@ -1,5 +1,4 @@
-"""A Hugging Face config.json as settings of the language model: Llama, Mistral, Qwen2, Qwen3,
-and the GLM-4 MoE that a mixture of experts is exported as.
+"""A Hugging Face config.json as settings of the language model: Llama, Mistral, Qwen2, Qwen3.
 
 python -m training.workloads.language_model.hugging_face config.json
 
@@ -15,9 +14,9 @@ from typing import Any
 
 from trainyard.common.errors import TrainingError
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "glm4_moe")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 ROPE = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-OF_TRAINING = {"attend", "tokenizer", "context_length", "records", "balance_rate"}
+OF_TRAINING = {"attend", "tokenizer", "context_length", "records"}
 """Settings that make other samples, or train them otherwise, and no other model."""
 ONE_WAY: Mapping[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
@@ -27,11 +26,6 @@ ONE_WAY: Mapping[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
 }
 """What has to be so, or be left out: our decoder knows no other way."""
-MIXTURE: Mapping[str, tuple[Any, ...]] = {
-    **{"n_group": (1,), "topk_group": (1,), "norm_topk_prob": (True,)},
-    **{"n_shared_experts": (0,), "first_k_dense_replace": (0,), "routed_scaling_factor": (1.0,)},
-}
-"""The same of a GLM-4 MoE."""
 
 
 def settings(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,8 +40,6 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
     _one_of("model_type", family, FAMILIES)
     for name, known in ONE_WAY.items():
         _one_of(name, description.get(name, known[0]), known)
-    for name, known in MIXTURE.items() if family == "glm4_moe" else ():
-        _one_of(name, description.get(name), known)
     if description.get("sliding_window") and description.get("use_sliding_window", True):
         _one_of("sliding_window", description["sliding_window"], (None,))
     try:
@@ -67,7 +59,6 @@ def settings(description: Mapping[str, Any]) -> dict[str, Any]:
             "attention_bias": _bias(family, description),
             "qk_norm": family == "qwen3",
             **_rope(description),
-            **(_mixture(description) if family == "glm4_moe" else {}),
         }
     except KeyError as error:
         raise TrainingError(f"config.json of the base: {error.args[0]} is missing") from None
@@ -114,16 +105,6 @@ def _rope(description: Mapping[str, Any]) -> dict[str, Any]:
     theta = given.get("rope_theta", description.get("rope_theta", 10_000.0))
     chosen = {"rope_type": kind} | {n: given[n] for n in ROPE if given.get(n) is not None}
     return {"rope_theta": theta, "rope_scaling": None if kind == "default" else chosen}
-
-
-def _mixture(description: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "hidden_dim": description["moe_intermediate_size"],
-        "experts": description["n_routed_experts"],
-        "active_experts": description["num_experts_per_tok"],
-        "attention_bias": "qkv" if description.get("attention_bias") else "none",
-        "qk_norm": bool(description.get("use_qk_norm", False)),
-    }
 
 
 def _bias(family: str, description: Mapping[str, Any]) -> str:

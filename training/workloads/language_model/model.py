@@ -1,7 +1,7 @@
 """A decoder-only transformer: RMSNorm, rotary positions, causal attention, SwiGLU.
 
-As in Llama (Touvron et al. 2023) and, where the settings say so, Qwen2 and Qwen3, or with a mixture
-of experts (``experts``) in the place of the SwiGLU; small enough to read at one go.
+As in Llama (Touvron et al. 2023) and, where the settings say so, Qwen2 and Qwen3; small enough to
+read at one go.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from training.workloads.language_model import documents as of_documents
 from training.workloads.language_model.attention import Mask, attend, mask
 from training.workloads.language_model.documents import Documents
-from training.workloads.language_model.experts import MixtureOfExperts
 
 if TYPE_CHECKING:
     from training.workloads.language_model.config import LanguageModelConfig
@@ -95,9 +94,7 @@ class Block(nn.Module):
         self.attention_norm = nn.RMSNorm(config.dim, config.norm_eps)
         self.attention = Attention(config)
         self.feed_forward_norm = nn.RMSNorm(config.dim, config.norm_eps)
-        self.feed_forward = (
-            MixtureOfExperts(config) if config.experts else FeedForward(config.dim, config.hidden)
-        )
+        self.feed_forward = FeedForward(config.dim, config.hidden)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Mask = None) -> Tensor:
         x = x + self.attention(self.attention_norm(x), cos, sin, mask)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -17,14 +18,10 @@ from torch.distributed.tensor.placement_types import Placement
 from training.workloads.language_model.config import (
     LanguageModelConfig,
     refuse_context,
-    refuse_experts,
     uneven,
 )
 from training.workloads.language_model.context import Sharing
-from training.workloads.language_model.exchange import Exchange
-from training.workloads.language_model.experts import Experts, Stacked
 from training.workloads.language_model.model import Block, Transformer
-from training.workloads.language_model.precision import narrowed
 from trainyard.common.errors import TrainingError
 
 
@@ -88,6 +85,12 @@ def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
     parallelize_module(block, mesh, plan)
 
 
+def narrowed(x: Tensor) -> Tensor:
+    """In the type in which autocast multiplies: so it, and its gradient, travel between ranks."""
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
 def _before_gathering(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
     return (narrowed(inputs[0]),)
 
@@ -120,26 +123,6 @@ def context_parallel(model: Transformer, mesh: DeviceMesh, config: LanguageModel
     for block in model.blocks.values():
         block.attention.sharing = sharing
     return sharing.mine
-
-
-def expert_parallel(
-    model: Transformer, mesh: DeviceMesh, config: LanguageModelConfig
-) -> list[nn.Module]:
-    """Give each rank of the mesh as many experts of each block; the modules that hold them.
-
-    Raises:
-        TrainingError: the experts cannot be shared evenly.
-    """
-    if refused := refuse_experts(config, mesh.size()):
-        raise TrainingError(refused)
-    found = [module for module in model.modules() if isinstance(module, Experts)]
-    for experts in found:
-        experts.exchange = Exchange(mesh)
-        for layer in (one for one in experts.children() if isinstance(one, Stacked)):
-            shared = distribute_tensor(layer.weight, mesh, [Shard(0)])
-            layer.exchange = experts.exchange
-            layer.weight = nn.Parameter(shared, requires_grad=layer.weight.requires_grad)
-    return found
 
 
 def stage(model: Transformer, index: int, count: int) -> Transformer:

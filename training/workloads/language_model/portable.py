@@ -1,10 +1,8 @@
-"""The transformer's weights as the rest of the world names them: Hugging Face's Llama, Qwen, GLM.
+"""The transformer's weights as the rest of the world names them: Hugging Face's Llama and Qwen.
 
 The model is a Llama, with biases of queries, keys and values a Qwen2, with norms of queries and
 keys a Qwen3; so its artifact loads with ``AutoModelForCausalLM.from_pretrained`` and whatever else
-reads that format, without a line of ours; and theirs load here. With experts it is a GLM-4 MoE
-whose shared experts have no rows: transformers has no other with grouped keys, DeepSeek-V3's
-routing and its bias.
+reads that format, without a line of ours; and theirs load here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,14 +17,9 @@ INSIDE = {
     "attention_norm.weight": "input_layernorm.weight",
     "attention.out.weight": "self_attn.o_proj.weight",
     "feed_forward_norm.weight": "post_attention_layernorm.weight",
+    **{f"feed_forward.{x}.weight": f"mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
 }
 """Our names → theirs inside of a block; q, k and v are one matrix of ours."""
-LAYERS = ("gate", "up", "down")
-DENSE = {f"feed_forward.{x}.weight": f"mlp.{x}_proj.weight" for x in LAYERS}
-ROUTED = {
-    "feed_forward.router.weight": "mlp.gate.weight",
-    "feed_forward.router.bias": "mlp.gate.e_score_correction_bias",
-}
 QKV = tuple(f"self_attn.{letter}_proj" for letter in "qkv")
 NORMS = {f"attention.{x}_norm.weight": f"self_attn.{x}_norm.weight" for x in "qk"}
 
@@ -35,7 +28,7 @@ def names(config: LanguageModelConfig) -> Iterator[tuple[str, str]]:
     """(our name, theirs) of each weight that is one on both sides."""
     yield "embedding.weight", "model.embed_tokens.weight"
     yield "norm.weight", "model.norm.weight"
-    inside = INSIDE | (ROUTED if config.experts else DENSE) | (NORMS if config.qk_norm else {})
+    inside = INSIDE | (NORMS if config.qk_norm else {})
     if config.attention_bias == "all":
         inside |= {"attention.out.bias": "self_attn.o_proj.bias"}
     for block in range(config.layers):
@@ -52,22 +45,6 @@ def joined(config: LanguageModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]
         for kind in kinds:
             theirs = tuple(f"model.layers.{block}.{name}.{kind}" for name in QKV)
             yield f"blocks.{block}.attention.qkv.{kind}", theirs
-
-
-def stacked(config: LanguageModelConfig) -> Iterator[tuple[str, list[str]]]:
-    """(our weight of all experts, theirs of each); none without experts."""
-    for block in range(config.layers if config.experts else 0):
-        for layer in LAYERS:
-            theirs = f"model.layers.{block}.mlp.experts.{{}}.{layer}_proj.weight"
-            each = [theirs.format(number) for number in range(config.experts)]
-            yield f"blocks.{block}.feed_forward.experts.{layer}.weight", each
-
-
-def _without_rows(config: LanguageModelConfig, ours: str, like: Tensor) -> dict[str, Tensor]:
-    """Shared experts, of which a GLM-4 MoE has names though there are none of them."""
-    block, layer = ours.split(".")[1], ours.split(".")[-2]
-    shape = (config.dim, 0) if layer == "down" else (0, config.dim)
-    return {f"model.layers.{block}.mlp.shared_experts.{layer}_proj.weight": like.new_empty(shape)}
 
 
 def take_apart(config: LanguageModelConfig, qkv: Tensor) -> list[Tensor]:
@@ -89,10 +66,6 @@ def export(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[s
     for ours, theirs in joined(config):
         if ours in weights:
             found |= zip(theirs, take_apart(config, weights[ours]), strict=True)
-    for ours, each in stacked(config):
-        if ours in weights:
-            found |= zip(each, weights[ours].chunk(config.experts), strict=True)
-            found |= _without_rows(config, ours, weights[ours])
     return found
 
 
@@ -105,8 +78,6 @@ def restore(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[
     found = {ours: weights[theirs] for ours, theirs in names(config)}
     for ours, theirs in joined(config):
         found[ours] = put_together(config, [weights[name] for name in theirs])
-    for ours, each in stacked(config):
-        found[ours] = torch.cat([weights[name] for name in each])
     return found
 
 
@@ -129,8 +100,6 @@ def export_adapters(
 
 def family(config: LanguageModelConfig) -> tuple[str, str]:
     """(``model_type``, class) that transformers reads the model with."""
-    if config.experts:
-        return "glm4_moe", "Glm4MoeForCausalLM"
     if config.qk_norm:
         return "qwen3", "Qwen3ForCausalLM"
     if config.attention_bias == "qkv":
@@ -157,26 +126,8 @@ def describe(config: LanguageModelConfig, vocabulary: int, end: int) -> dict[str
         "rope_theta": config.rope_theta,
         **({"rope_scaling": scaling} if scaling else {}),
         "hidden_act": "silu",
-        "attention_bias": config.attention_bias == ("qkv" if config.experts else "all"),
-        **(_mixture(config) if config.experts else {}),
+        "attention_bias": config.attention_bias == "all",
         "tie_word_embeddings": config.tie_embeddings,
         "bos_token_id": end,
         "eos_token_id": end,
-    }
-
-
-def _mixture(config: LanguageModelConfig) -> dict[str, Any]:
-    """What a GLM-4 MoE is told beside (transformers: configuration_glm4_moe.py)."""
-    return {
-        "use_qk_norm": config.qk_norm,
-        "partial_rotary_factor": 1.0,
-        "moe_intermediate_size": config.hidden,
-        "n_routed_experts": config.experts,
-        "num_experts_per_tok": config.active_experts,
-        "n_shared_experts": 0,
-        "first_k_dense_replace": 0,
-        "n_group": 1,
-        "topk_group": 1,
-        "norm_topk_prob": True,
-        "routed_scaling_factor": 1.0,
     }

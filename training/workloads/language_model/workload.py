@@ -100,25 +100,16 @@ class Workload:
         """Forward and backward of a token: 6 a weight, 12 × layers × heads × t for attention.
 
         Chowdhery et al. 2022 (PaLM), appendix B; heads by their width. The embedding counts once,
-        for the logits, and one that is not tied not at all: it is looked up. Of experts
-        count those that a token takes.
+        for the logits, and one that is not tied not at all: it is looked up.
         """
         config = self.config
         # A frozen weight's own gradient is not computed: four operations, and not six.
-        costs = [
-            p.numel() * (6 if p.requires_grad else 4) * self._taken(name)
-            for name, p in model.named_parameters()
-        ]
+        costs = [p.numel() * (6 if p.requires_grad else 4) for p in model.parameters()]
         if not config.tie_embeddings and isinstance(model, Transformer):
             embedding = model.embedding.weight
             costs.append(-embedding.numel() * (6 if embedding.requires_grad else 4))
         attended = config.layers * config.heads * config.head_width * config.context_length
         return sum(costs) + 12 * attended
-
-    def _taken(self, name: str) -> float:
-        """Which share of a weight's rows a token meets: of experts, that of the active ones."""
-        inside = ".experts." in name
-        return self.config.active_experts / self.config.experts if inside else 1.0
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """List the shipped model's blocks; a workload with another model may override this."""
@@ -143,11 +134,6 @@ class Workload:
 
         return parallel.context_parallel(self._own(model, "context_parallel"), mesh, self.config)
 
-    def expert_parallel(self, model: nn.Module, mesh: "DeviceMesh") -> Sequence[nn.Module]:
-        from training.workloads.language_model import parallel
-
-        return parallel.expert_parallel(self._own(model, "expert_parallel"), mesh, self.config)
-
     def stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
         from training.workloads.language_model import parallel
 
@@ -168,7 +154,7 @@ class Workload:
         )
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
-        """As Hugging Face's Llama, Qwen2 or Qwen3; with experts as its Glm4Moe."""
+        """As Hugging Face's Llama, Qwen2 or Qwen3."""
         described = portable.describe(self.config, self._rows(), self.tokenizer.end)
         return portable.export(self.config, weights), described
 

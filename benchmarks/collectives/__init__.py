@@ -1,1 +1,0 @@
-"""What the ranks send each other in a step: counted, beside the formulas of training.traffic."""
