@@ -1,22 +1,63 @@
 """The failures, really run: a pipeline each on one emulator, and what `why` says of each."""
 
 import json
+import re
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.definitions.service import ENDED, Service
 from benchmarks.why.failures import BUCKET, FAILURES, SCARCE, SOURCE, Failure
-from benchmarks.why.judging import Judged, judged
 from trainyard.emulator.environment import applied
 from trainyard.emulator.server import serve
 from trainyard.runs.execution import Execution
+from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.reading import causes_of
 
 AT_ONCE = 3
 """Executions that run together."""
 
 REFUSAL = "the reviewer found leaked labels"
+
+
+Verdict = Literal["right", "unknown", "wrong", "wrong and certain"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One failure, and what was said of it."""
+
+    name: str
+    source: str
+    """Where the failure is from."""
+
+    right: tuple[str, ...]
+    """The names of the causes that are right."""
+
+    cause: Cause
+    verdict: Verdict
+
+
+def judge(name: str, source: str, right: Sequence[str], cause: Cause, says: str = "") -> Judged:
+    """``says``: an expression that the sentence has to match, too."""
+    is_unknown = "unknown" in right and cause.certainty == "unknown"
+    is_right = is_unknown or cause.name in right and bool(re.search(says, cause.sentence))
+    return Judged(
+        name=name,
+        source=source,
+        right=tuple(right),
+        cause=cause,
+        verdict="right" if is_right else _not_right(cause),
+    )
+
+
+def _not_right(cause: Cause) -> Verdict:
+    if cause.certainty == "certain":
+        return "wrong and certain"
+    return "unknown" if cause.certainty == "unknown" else "wrong"
 
 
 def run(state: Path, names: Iterable[str] = FAILURES) -> Iterator[Judged]:
@@ -69,4 +110,10 @@ def _refuse(service: Service, queue: str) -> None:
 def _judged(name: str, failure: Failure, arn: str) -> Judged:
     causes = [cause for cause in causes_of(Execution(arn)) if cause.step == "Breaks"]
     assert causes, f"{name}: step Breaks of {arn} did not fail"
-    return judged(name, failure.kind, failure.right, causes[0], failure.says)
+    return judge(name, failure.kind, failure.right, causes[0], failure.says)
+
+
+def counts(all_judged: Sequence[Judged]) -> dict[str, int]:
+    """Verdict → how often, and ``of`` how many."""
+    found = Counter(one.verdict for one in all_judged)
+    return {"right": found["right"], **found, "of": len(all_judged)}

@@ -21,11 +21,10 @@ import typer
 from trainyard.common.errors import ServiceError, TrainyardError
 from trainyard.local_state import served
 from trainyard.runs.execution import Execution, latest_execution
-from trainyard.runs.why import step_summary
 from trainyard.runs.why.diagnosis import Cause, diagnose
 from trainyard.runs.why.evidence import of_text
 from trainyard.runs.why.reading import causes_of
-from trainyard.runs.why.showing import print_cause
+from trainyard.runs.why.showing import add_to_summary, print_cause
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline
 
 UNKNOWN = 2
@@ -52,7 +51,7 @@ def main(
             print(json.dumps(asdict(cause)))
         else:
             print_cause(cause)
-    step_summary.add(causes)
+    add_to_summary(causes)
     raise typer.Exit(0 if any(_is_known(cause) for cause in causes) else UNKNOWN)
 
 

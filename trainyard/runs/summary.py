@@ -8,10 +8,9 @@ from rich.text import Text
 from trainyard.runs.display import Display
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.table import COLOURS, duration, steps_table
-from trainyard.runs.why import step_summary
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.reading import cause_of
-from trainyard.runs.why.showing import print_cause
+from trainyard.runs.why.showing import add_to_summary, print_cause
 from trainyard.terminal import console
 
 LAST_LINES = 15
@@ -34,7 +33,7 @@ def print_summary(execution: Execution, display: Display) -> None:
         if (shown := table(execution, by_name)) is not None:
             console.print(shown)
     failed = [step for step in steps if step.status == "Failed"]
-    step_summary.add([_print_failure(execution, step) for step in failed])
+    add_to_summary([_print_failure(execution, step) for step in failed])
     why = f": {said}" if (said := described.get("PipelineExecutionDescription")) else ""
     total = (described["LastModifiedTime"] - described["CreationTime"]).total_seconds()
     console.print(

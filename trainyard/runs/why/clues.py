@@ -1,16 +1,17 @@
-"""The lines of a failed step that say something of its cause."""
+"""The lines of a failed step that say something of its cause, and when that is certain."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Literal
 
 from trainyard.runs.why.evidence import Line
-from trainyard.runs.why.exceptions import Raised, raised
-from trainyard.runs.why.messages import completed
+from trainyard.runs.why.exceptions import NAMED, Raised, named, raised, tells
 from trainyard.runs.why.signatures import Level, Signature, recognised
-from trainyard.runs.why.untraced import NAMED, untraced
+
+Certainty = Literal["certain", "likely", "unknown"]
 
 SURVIVED = 200
 """After so many further lines of its machine an exception, or a text, was not what ended it."""
@@ -18,9 +19,15 @@ SURVIVED = 200
 AFTERMATH = 2_000
 """Lines of a machine that are looked at, at most: those that tell of a failure are no work."""
 
+AFTERWARDS = 30
+"""Ordinary lines that may follow the exception of a program that ends: summaries, clean-up."""
+
+AT_ONCE = 3
+"""Those that may follow a mere line of error, which a program can print and go on."""
+
 _AFTERMATH = re.compile(
     r"^\s*(?:$|[=~^+*\u2500-\u257f-]{3}|frame #\d+|#\d+\s|\[|File |\w+\s+: |Traceback|\s{4}"
-    r"|at \S+\(|wandb: |\S+:\d+:\d+ \[\d+\] NCCL INFO )"
+    r"|wandb: |\S+:\d+:\d+ \[\d+\] NCCL INFO )"
 )
 """What follows a failure without being work: rules, native frames, torchrun's table."""
 
@@ -45,13 +52,13 @@ HARMLESS = re.compile(
 )
 """What healthy jobs log, too."""
 
-OF_AWS = ("aws/", "kubernetes/")
+_OF_AWS = "aws/"
 _AWS = re.compile(
     r"An error occurred \(|\bAWS\b|\bAmazon|[Ss]age[Mm]aker|\bS3\b|s3://|arn:aws|amazonaws|\bEC[2R]\b"
-    r"|\b(?:[Bb]oto|com\.amazon|software\.amazon)"
+    r"|\b[Bb]oto"
 )
 _FOREIGN = re.compile(
-    r"(?!(?:aio)?boto|sagemaker|s3transfer|awscli|com\.amazon|software\.amazon|kubernetes)[a-z]\w*\."
+    r"(?!(?:aio)?boto|sagemaker|s3transfer|awscli)[a-z]\w*\."
     r"|(?:Import|ModuleNotFound|FileNotFound|Key|Value|Type|Index|Attribute|Runtime|OS|Overflow)Error$"
 )
 """Exceptions of other packages, and Python's own: other services have Throttled, Denied and
@@ -63,6 +70,29 @@ LIVES_ON = re.compile(
     r"|starting (?:from scratch|fresh)|trying \d|attempt \d+ of)\b"
 )
 """Words by which a line says that the program has dealt with it."""
+
+_HEDGED = re.compile(
+    r"(?i)\b(?:may|might|maybe|possibl[ey]|perhaps|probably|likely|could be|for example|such as"
+    r"|make sure|ensure|either|check (?:if|that|whether))\b"
+)
+"""Words after which a message supposes, or advises, and states no longer."""
+
+_DEATH = ("memory/killed", "ranks/watchdog", "hardware/segfault")
+"""What ends a process without a word of its own, and may be why another one failed."""
+
+_FATAL = re.compile(
+    r"(?i)^\W*(?:\S+ ){0,6}(?:error|fatal|panic)\b|kernel|NVRM|NCCL WARN|An error occurred \("
+)
+"""How a line begins that a program prints when it ends, and none that lives."""
+
+_WENT_ON = re.compile(
+    r"(?i)\b(?:training|job|run|script|step|upload|evaluation|pipeline)\b.{0,30}"
+    r"\b(?:completed?|finished|succeeded|successful(?:ly)?|done)\b"
+    r"|\bsuccessfully\b|Reporting training SUCCESS"
+    r"|\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d+.{0,60}\b(?:loss|acc\w*|lr|perplexity|auc)\b"
+    r"|\b\d+%\|.{0,60}it/s"
+)
+"""What a program writes that lives: its progress, and that it has done what it was to do."""
 
 _FRAME = re.compile(r'^\s*(?:File "[^"]*", line \d+|line \d+, in \w+$)')
 
@@ -94,24 +124,21 @@ class Clue:
         return self.what.kind if isinstance(self.what, Raised) else self.what[0].name
 
     @property
-    def says(self) -> bool:
-        """Whether it tells more than its name: an exception's message, or a signature's groups."""
-        return isinstance(self.what, Raised) or any(self.what[1].groups())
+    def word(self) -> Raised | None:
+        """The exception that the line names."""
+        return self.raised or named(self.line)
 
 
 def logged(lines: Sequence[Line]) -> list[Clue]:
     """What is known of the lines, but for those that their machine went on long after."""
     fatal = _fatal(lines)
-    every = _placed([completed(one, lines) for one in raised(lines)])
+    every = _placed([*raised(lines)])
     exceptions = {one.number: one for one in every if one.follows is None}
     clues = {clue.number: clue for clue in known(fatal, exceptions)}
     numbers = {number for number, _ in fatal}
     for number, one in exceptions.items():
         if number in numbers and number not in clues and not one.is_of_a_launcher:
-            if one.is_opened and (found := _named(one.message)):
-                clues[number] = _clue(number, one.line, found, exceptions)
-                continue
-            level: Level = "likely" if one.is_summary else "cause"
+            level: Level = "cause" if tells(one.message) else "likely"
             level = "consequence" if one.is_ignored else level
             clues[number] = Clue(number, one.line, level, one, raised=one)
     for one in every:
@@ -128,12 +155,6 @@ def _placed(every: list[Raised]) -> list[Raised]:
         if one.place:
             calls.setdefault(one.follows, one.place)
     return [one if one.place else replace(one, place=calls.get(one.number, "")) for one in every]
-
-
-def _named(message: str) -> tuple[Signature, re.Match[str], bool] | None:
-    """What is known of an exception's message, but for what is only told in its own words."""
-    found = recognised(message)
-    return None if found is None or found[0].name.startswith("unnamed/") else found
 
 
 def _handled(first: Clue, one: Raised, clue: Clue | None) -> Clue:
@@ -154,12 +175,12 @@ def _fatal(lines: Sequence[Line]) -> list[tuple[int, Line]]:
         line = lines[number]
         if work[line.host] < SURVIVED and after[line.host] < AFTERMATH:
             found.append((number, line))
-            work[line.host] += is_work(line)
+            work[line.host] += _is_work(line)
             after[line.host] += 1
     return found[::-1]
 
 
-def is_work(line: Line) -> bool:
+def _is_work(line: Line) -> bool:
     """Whether it is an ordinary line, and none of those that follow a failure."""
     return not (_AFTERMATH.match(line.bare) or FAILING.search(line.text))
 
@@ -174,19 +195,16 @@ def known(
         is_code = who in frames and line.bare.startswith("    ")
         (frames.add if _FRAME.match(line.bare) else frames.discard)(who)
         if not is_code and who not in frames and not HARMLESS.search(line.text):
-            one = exceptions.get(number)
-            found = recognised(line.stated, one.within if one else "")
-            if found and not _is_foreign(line, found[0], one):
+            found = recognised(line.text)
+            if found and not _is_foreign(line, found[0], exceptions.get(number)):
                 yield _clue(number, line, found, exceptions)
 
 
 def _is_foreign(line: Line, signature: Signature, one: Raised | None) -> bool:
-    """Whether an exception that is none of AWS's has words by which AWS's are known. What a lost
-    file system says is Linux's."""
-    is_of_aws = signature.name.startswith(OF_AWS) and signature.name != "aws/file-system"
-    if not is_of_aws or _AWS.search(line.text):
+    """Whether an exception that is none of AWS's has words by which AWS's are known."""
+    if not signature.name.startswith(_OF_AWS) or _AWS.search(line.text):
         return False
-    word = one or next(untraced([line]), None)
+    word = one or named(line)
     return word is not None and _FOREIGN.match(word.kind) is not None
 
 
@@ -200,12 +218,86 @@ def _clue(
     files, packages and settings healthy programs warn, too."""
     signature, match, is_exact = found
     level, one = signature.level, exceptions.get(number)
-    word = one or next(untraced([line]), None)
-    tells = line.is_said or word is not None or FAILING.search(line.text) is not None
-    is_first = level in ("service", "cause") and tells or level == "hint" and one is not None
+    is_told = line.is_said or bool(one or named(line) or FAILING.search(line.text))
+    is_first = level in ("service", "cause") and is_told or level == "hint" and one is not None
     if level in ("service", "cause", "hint") and (line.is_minor or not is_first):
         level = "likely"
     is_usual = line.is_minor and signature.name.startswith("program/")
     if line.is_tried_again or is_usual and not NAMED.search(line.bare):
         level = "consequence"
     return Clue(number, line, level, (signature, match), is_exact, one)
+
+
+def certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) -> Certainty:
+    """How sure the first of the ``clues`` is, by whose numbers the ``lines`` go.
+
+    It is certain where it is *specific*: named by the very words that AWS gives as its reason, or
+    that the exception has which ended the program; the *first*: no error stands before it that it
+    does not explain, and nothing else claims to be a cause; and where it *ended* the program.
+    """
+    if first.level == "consequence" or isinstance(first.what, Raised) and first.what.is_cut:
+        return "unknown"
+    sure = _is_specific(first) and not _rivals(first, clues)
+    if first.line.is_said:
+        is_own = first.level == "service"  # AWS names its own reason, a watch rule its own
+        is_quoted = any(line.is_said and line.text.startswith("AlgorithmError") for line in lines)
+        is_behind = first.raised is not None or is_quoted
+        if is_behind and (first.name.startswith(_OF_AWS) or not is_own):
+            return "likely"
+        if is_own:
+            return "certain" if sure else "likely"
+    sure = sure and not _earlier(first, lines) and _ended(first, lines)
+    return "certain" if sure else "likely"
+
+
+def _is_specific(first: Clue) -> bool:
+    if isinstance(first.what, Raised):  # told in its own words
+        return not (first.what.is_vague or first.is_handled)
+    line, word = first.line, first.word
+    if _HEDGED.search(line.text[: first.what[1].start()]) or LIVES_ON.search(line.text):
+        return False
+    if word is None and not (line.is_said or line.error or _FATAL.search(line.text)):
+        return False
+    is_own = word is not None and (word.is_mere_word or word.is_survivable or word.is_opened)
+    return (
+        first.level in ("service", "cause") and first.is_exact and not (is_own or first.is_handled)
+    )
+
+
+def _rivals(first: Clue, clues: Sequence[Clue]) -> bool:
+    """Whether something else claims to be the cause, too, or a process died without a word: of
+    the program's own death the lines follow at once."""
+    others = [one for one in clues if one.name != first.name]
+    near = range(first.number, first.number + AT_ONCE)
+    died = any(one.name in _DEATH and one.number not in near for one in others)
+    return died or any(one.level in ("service", "cause", "hint") for one in others)
+
+
+def _earlier(first: Clue, lines: Sequence[Line]) -> bool:
+    """Whether an error stands before it that it does not explain."""
+    before = [line for line in lines[: first.number] if not line.is_said][-SURVIVED:]
+    errors = [line for line in before if _is_error(line) and not HARMLESS.search(line.text)]
+    word = first.word
+    return any(word is None or not _is_same(line, word) for line in errors)
+
+
+def _is_error(line: Line) -> bool:
+    return bool(line.error or named(line)) and not line.bare.startswith("    ")
+
+
+def _is_same(line: Line, word: Raised) -> bool:
+    """Whether it is the exception once more, or that it came from a worker."""
+    return word.kind.rpartition(".")[2] in line.text and (
+        not word.message or word.message[:40] in line.text or "Caught " in line.text
+    )
+
+
+def _ended(first: Clue, lines: Sequence[Line]) -> bool:
+    """Whether what printed it did no ordinary work afterwards."""
+    after = [line for line in lines[first.number + 1 :] if line.host == first.line.host]
+    rank = first.line.rank
+    mine = [line for line in after if rank is None or line.rank in (None, rank)]
+    if any(_WENT_ON.search(line.text) for line in mine[:SURVIVED]):
+        return False
+    work = [line for line in mine if _is_work(line)]
+    return len(work) <= (AFTERWARDS if first.word else AT_ONCE)

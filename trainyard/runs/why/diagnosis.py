@@ -7,37 +7,25 @@ says how sure that is. Where nothing is known, that is said.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trainyard.runs.why.certainty import Certainty, certainty
-from trainyard.runs.why.clues import FAILING, HARMLESS, LIVES_ON, SURVIVED, Clue, known, logged
+from trainyard.runs.why.clues import (
+    FAILING,
+    HARMLESS,
+    LIVES_ON,
+    SURVIVED,
+    Certainty,
+    Clue,
+    certainty,
+    known,
+    logged,
+)
 from trainyard.runs.why.evidence import Evidence, Line
-from trainyard.runs.why.exceptions import Raised, tells
+from trainyard.runs.why.exceptions import Raised, named, tells, untraced
 from trainyard.runs.why.signatures import Level
-from trainyard.runs.why.untraced import deepest, untraced
-
-FURTHER = 5
-"""Lines after the first within which the same cause may be told in more words."""
-
-SOON = 30
-"""Lines after the first within which what was behind it may be told: another traceback, mostly."""
 
 NEARBY = 2
 """Lines before and after the one that names the cause that are shown with it."""
-
-_RATHER = {
-    "aws/denied": {
-        "aws/kms",
-        "aws/permission",
-        "aws/pass-role",
-        "aws/explicit-deny",
-        "aws/s3-denied",
-    },
-    "memory/shm": {"memory/too-many-files"},
-    "ranks/rendezvous": {"aws/capacity", "aws/quota"},
-}
-"""A cause → those that say what was behind it, where a line soon after names one."""
 
 _SAYS_NOTHING = re.compile(
     r"^$|ExecuteUserScriptError|CalledProcessError|non-zero exit|[Ss]ee (?:job )?logs"
@@ -101,71 +89,37 @@ def diagnose(evidence: Evidence) -> Cause:
     ]
     for some, levels in order:
         if first := next((clue for clue in some if clue.level in levels), None):
-            if line := _before(first, lines):
-                what = f"what was logged before native code gave up: {line.error}"
-                return _said(evidence, line, what, "likely")
-            sure = certainty(first, some, lines)
-            return _told(evidence, _fullest(first, clues), sure)
+            return _told(evidence, first, certainty(first, some, lines))
     if reason := _own_reason(evidence.reason):
         return _quoted(evidence, reason)
     numbers = {clue.number for clue in clues}
-    named = [one for one in untraced(evidence.lines) if one.number not in numbers]
-    if named:
-        one = next((one for one in named if tells(one.message)), None)
-        first_named = deepest(evidence.lines, one or named[0])
-        return _exception(evidence, first_named, "likely" if one else "unknown")
+    others = [one for one in untraced(evidence.lines) if one.number not in numbers]
+    if others:
+        one = next((one for one in others if tells(one.message)), None)
+        return _exception(evidence, one or others[0], "likely" if one else "unknown")
     if clues:
         return _told(evidence, clues[0], "unknown")
     return _first_error(evidence) or _unknown(evidence)
 
 
-def _before(first: Clue, lines: Sequence[Line]) -> Line | None:
-    """The error that was logged just before a check of native code failed, which says no more than
-    its own expression."""
-    if first.name != "unnamed/native" or "Check failed" not in first.line.text:
-        return None
-    near = [one for one in lines[: first.number][-NEARBY:] if one.host == first.line.host]
-    return next((one for one in near if one.error and tells(one.error)), None)
-
-
-def _fullest(first: Clue, clues: list[Clue]) -> Clue:
-    """The first one, or of the lines around it that say the same the first that says more of it."""
-    rather = _RATHER.get(first.name, ())
-    soon = (one for one in clues if 0 <= one.number - first.number <= SOON)
-    first = next((one for one in soon if one.name in rather), first)
-    near = [one for one in clues if abs(one.number - first.number) <= FURTHER]
-    same = (one for one in near if one.name == first.name and one.level != "consequence")
-    more = (one for one in same if one.says and (one.is_exact or not first.is_exact))
-    return first if first.says else next(more, first)
-
-
 def _first_error(evidence: Evidence) -> Cause | None:
-    """The first line that calls itself an error; else the first that speaks of failing."""
+    """The first line that calls itself an error; else the first that states a failure, or at least
+    speaks of one."""
     last = [one for one in evidence.lines[-SURVIVED:] if not HARMLESS.search(one.text)]
     if line := next((one for one in last if one.error and tells(one.error)), None):
         return _said(evidence, line, f"the first error that was logged: {line.error}", "likely")
     words = [one for one in last if FAILING.search(one.text) and not one.is_minor]
     bare = ((one, one.bare.strip()) for one in words)
     telling = [one for one, text in bare if not _SAYS_NOTHING.search(text) and tells(text)]
-    if line := _stating(telling):
-        what = "the first line that states a failure"
-        return _said(evidence, line, f"{what}: {line.bare.strip()}", "likely")
+    for line in telling:
+        if _STATES.search(line.text) and not LIVES_ON.search(line.text):
+            what = f"the first line that states a failure: {line.bare.strip()}"
+            return _said(evidence, line, what, "likely")
     what = "no known cause; the first line that speaks of a failure"
     if len(evidence.lines) == 1 and not telling:
         what, telling = "no known cause; all that is said", [*evidence.lines]
     line = next(iter(telling), None)
     return _said(evidence, line, f"{what}: {line.bare.strip()}", "unknown") if line else None
-
-
-def _stating(lines: list[Line]) -> Line | None:
-    """The first line that states what failed; the next one where that gives a reason and it does
-    not."""
-    stating = [_STATES.search(one.text) and not LIVES_ON.search(one.text) for one in lines]
-    number = next((n for n, states in enumerate(stating) if states), None)
-    if number is None:
-        return None
-    near = lines[number : number + 2]
-    return next((one for one in near if ": " in one.text), near[0])
 
 
 def _said(evidence: Evidence, line: Line, sentence: str, certainty: Certainty) -> Cause:
@@ -239,7 +193,7 @@ def _own_reason(reason: str) -> str:
     """What the program left as its reason, without what SageMaker writes around it."""
     if quoted := _QUOTED.search(reason):  # the training toolkit: the end of standard error
         rows = [row.strip().strip('"') for row in quoted["message"].splitlines() if row.strip()]
-        errors = [row for row in rows if next(untraced([Line("", 0, row)]), None)]
+        errors = [row for row in rows if named(Line("", 0, row))]
         telling = [row for row in (*errors, *rows[::-1]) if not _SAYS_NOTHING.search(row)]
         return telling[0].lstrip(": ") if telling else ""
     first = next((row.strip() for row in reason.splitlines() if row.strip()), "")

@@ -1,10 +1,9 @@
 """What a failed step left behind: what the service says of it, and what its machines logged."""
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-from trainyard.runs.why import unpacking
 
 _COMPOSE = re.compile(r"^\S*algo-\d+\S* +\| ?")
 """What docker compose writes before a line, in the SDK's local mode."""
@@ -12,15 +11,8 @@ _COMPOSE = re.compile(r"^\S*algo-\d+\S* +\| ?")
 _REASON = re.compile(r"^(?:Algorithm|Client|Capacity|InternalServer)Error\b|^ResourceLimitExceeded")
 """How a FailureReason begins."""
 
-_WRITTEN = re.compile(
-    r"(?:Failed(?:\.|:| with)? ?[Rr]eason:|^\W*[Ff]ailure ?[Rr]eason[\"']?\s*[:=])"
-    r"\s*(?P<quote>[\"']?)(?P<reason>\S.*)",
-    re.DOTALL | re.MULTILINE,
-)
-"""What the SDK and the console write before a FailureReason."""
-
-_ADJACENT = re.compile(r"(?<=[^:,])(['\"])\s*\n\s*\1")
-"""Between two parts of a string that Python's pprint wrote on two lines."""
+_WRITTEN = re.compile(r"Failed(?:\.|:| with)? ?[Rr]eason:\s*(?P<reason>\S.*)", re.DOTALL)
+"""What the SDK writes before a FailureReason."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RANK = re.compile(
@@ -37,14 +29,7 @@ _AGAIN = re.compile(r"(?i)\bretrying\b|\bwill (?:retry|try again)\b|\b(?:enterin
 _ERROR = re.compile(
     r"^.{0,80}?\b(?:(?:ERROR|FATAL|CRITICAL|SEVERE)\b|(?:[Ff]atal|[Ee]rror)\b(?= ?[\]:|)]))"
     r"[\]:|) -]+(?P<what>\w.{9,})"
-    r"|^\W*(?:\d{1,4}: )?\[NeMo E [^\]]{1,80}\] ?(?P<nemo>\S.{9,})"
-    r"|^\W{0,2}[EF]\d{3,4} [\d:.]{8,}\s.{0,80}?\] ?(?P<glog>\S.{9,})"
 )
-_SUPPOSED = re.compile(
-    r"(?i)\bthere are (?:some |several |a few |many )?(?:potential|possible)"
-    r"|\b(?:potential|possible|common|likely|probable) (?:root )?(?:causes?|reasons?|fixes)\b"
-)
-"""Where a message begins to list what may have been the reason, which says nothing of what was."""
 
 LONGEST = 2000
 """Characters of a line that are looked at: some programs print megabytes without an end."""
@@ -69,8 +54,7 @@ class Line:
     @property
     def rank(self) -> int | None:
         """The rank that printed it, where a launcher or torch wrote that before the line."""
-        found = _RANK.match(self.text)
-        if found:
+        if found := _RANK.match(self.text):
             return int(found["rank"] or found["mpi"] or found["later"])
         found = _STORED.search(self.text)
         return int(found["rank"]) if found else None
@@ -94,13 +78,7 @@ class Line:
     def error(self) -> str:
         """What it says, where it is logged as an error; else empty."""
         found = _ERROR.match(self.text)
-        return next(filter(None, found.groups())).strip() if found else ""
-
-    @property
-    def stated(self) -> str:
-        """The line without a list of what may have been the reason."""
-        found = _SUPPOSED.search(self.text)
-        return self.text[: found.start()] if found else self.text
+        return found["what"].strip() if found else ""
 
     @property
     def bare(self) -> str:
@@ -129,20 +107,16 @@ class Evidence:
     @property
     def said(self) -> tuple[Line, ...]:
         """What the service says, a line for a line."""
-        rows = filter(None, (self.status, *unpacking.rows(self.reason)))
+        rows = filter(None, (self.status, *self.reason.splitlines()))
         return tuple(line("", 0, text) for text in rows)
 
 
 def of_text(text: str) -> Evidence:
     """A log, or a failure reason, that somebody has as text."""
-    text = unpacking.undressed(text)
-    if written := _WRITTEN.search(_ADJACENT.sub("", text)):
+    if written := _WRITTEN.search(text):
         text = written["reason"]
-        if written["quote"]:
-            text = re.split(r"[\"'],?\s*(?:\n|$)", text, maxsplit=1)[0]
-    rows = unpacking.rows(text)
-    found = tuple(line("", number, row) for number, row in enumerate(rows, 1) if row.strip())
-    is_reason = rows and _REASON.match(rows[0])
-    return Evidence(
-        step="", reason="\n".join(rows) if is_reason else "", lines=() if is_reason else found
-    )
+    rows = textwrap.dedent(text).splitlines()
+    if rows and _REASON.match(rows[0]):
+        return Evidence(step="", reason="\n".join(rows))
+    found = (line("", number, row) for number, row in enumerate(rows, 1) if row.strip())
+    return Evidence(step="", lines=tuple(found))

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainyard.runs.execution import Execution, Step, event_id
-from trainyard.runs.why import unpacking
 from trainyard.runs.why.diagnosis import Cause, diagnose
 from trainyard.runs.why.evidence import Evidence, Line, line
 
@@ -49,6 +48,6 @@ def _lines(execution: Execution, step: Step) -> list[Line]:
         line(host, event.get("timestamp", 0), text, event_id(event))
         for host, events in execution.last_events(step, LINES).items()
         for event in events
-        for text in unpacking.rows(event.get("message", ""))
+        for text in event.get("message", "").splitlines()
     ]
     return sorted(found, key=lambda each: each.at)

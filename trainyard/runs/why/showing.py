@@ -1,10 +1,20 @@
-"""How a cause looks in a terminal."""
+"""How causes look: in a terminal, and on the summary page of a job of GitHub Actions.
+
+Source: GitHub Docs, Workflow commands, Adding a job summary: what a step appends to the file that
+``GITHUB_STEP_SUMMARY`` names is shown as Markdown.
+"""
+
+import os
+import re
+from collections.abc import Iterable
 
 from rich.text import Text
 
+from trainyard.common.errors import TrainyardError
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.terminal import console
 
+VARIABLE = "GITHUB_STEP_SUMMARY"
 STYLES = {"certain": "bold red", "likely": "bold yellow", "unknown": "bold"}
 
 
@@ -33,3 +43,34 @@ def _who(cause: Cause) -> str:
 def _safe(line: str) -> str:
     """Without what a terminal would take for a command."""
     return "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in line)
+
+
+def add_to_summary(causes: Iterable[Cause]) -> None:
+    """Append the causes to the job's summary; nothing outside GitHub Actions, or without any.
+
+    Raises:
+        TrainyardError: the file cannot be written.
+    """
+    path, text = os.environ.get(VARIABLE), "".join(map(_markdown, causes))
+    if not path or not text:
+        return
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise TrainyardError(f"{VARIABLE}={path}: {error.strerror}") from None
+
+
+def _markdown(cause: Cause) -> str:
+    """A heading, then text: within its fence nothing that a log says is Markdown."""
+    likely = "likely: " if cause.certainty == "likely" else ""
+    rows = [f"{likely}{cause.sentence}", *(f"  {line}" for line in cause.lines)]
+    rows += [f"fix: {cause.fix}"] if cause.fix else []
+    text = "\n".join(_plain(row) for row in rows)
+    fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
+    step = re.sub(r"[^\w .-]", "", cause.step)
+    return f"### {step or 'It'} failed\n\n{fence}text\n{text}\n{fence}\n\n"
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -37,10 +37,6 @@ class Signature:
 
     pattern: re.Pattern[str]
     wording: re.Pattern[str] | None = None
-    raised: re.Pattern[str] | None = None
-    """Matches, a line each, an exception's function names, its innermost frame (``file: code``) and
-    its own frame: tells this cause from the more usual one of the same words."""
-
     cause: str
     """A sentence."""
 
@@ -81,7 +77,6 @@ def _signature(family: str, name: str, entry: Mapping[str, str]) -> Signature:
         level=entry["level"],  # type: ignore[arg-type]  # a test reads each
         pattern=re.compile(entry["pattern"]),
         wording=re.compile(entry["wording"]) if "wording" in entry else None,
-        raised=re.compile(entry["raised"]) if "raised" in entry else None,
         cause=entry["cause"],
         fix=entry["fix"],
         source=entry["source"],
@@ -93,19 +88,15 @@ SIGNATURES: Iterable[Signature] = _read(FOLDER)
 
 _CAUSES = [one for one in SIGNATURES if one.level != "consequence"]
 _PROGRAMS = [one for one in _CAUSES if one.name.startswith("program/")]
-_RAISED = [one for one in _CAUSES if one.raised]
 _CONSEQUENCES = [one for one in SIGNATURES if one.level == "consequence"]
 
 
-def recognised(text: str, within: str = "") -> tuple[Signature, re.Match[str], bool] | None:
+def recognised(text: str) -> tuple[Signature, re.Match[str], bool] | None:
     """What of the text is known first, and whether by its very words.
 
     Those of one signature count more than a wording of another, and either more than what follows
-    from a cause. ``within`` is that of the exception whose line the text is.
+    from a cause.
     """
-    for signature in _RAISED if within else ():
-        if found := signature.raised.search(f"{within}\n{text}"):  # type: ignore[union-attr]
-            return signature, found, True
     causes = _PROGRAMS if _NAMES.search(text) else _CAUSES
     for signature in causes:
         if found := signature.pattern.search(text):

@@ -40,46 +40,6 @@ def test_the_line_to_mend_is_the_callers_and_no_packages(name: str, tmp_path: Pa
     assert failed(script).fix == f"mend train.py:{number}, or what it was given"
 
 
-def test_a_packages_command_has_no_line_to_mend(tmp_path: Path):
-    (command := tmp_path / "torchrun").write_text(
-        "import sys\nfrom pandas import to_datetime as main\n"
-        "if __name__ == '__main__':\n    sys.exit(main('no date'))\n"
-    )
-    cause = failed(command)
-    assert "DateParseError" in cause.sentence and cause.fix == ""
-
-
-OUT_OF_MEMORY = """
-import torch
-
-def full(*_):
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79 GiB")
-
-model = torch.nn.Linear(1, 1)
-{hook}(full)
-{call}
-"""
-
-
-@pytest.mark.parametrize(
-    ("hook", "call", "is_batch"),
-    [
-        ("model.register_state_dict_pre_hook", "model.state_dict()", False),
-        ("model.register_load_state_dict_pre_hook", "model.load_state_dict({})", False),
-        ("model.register_forward_hook", "model(torch.ones(1))", True),
-    ],
-    ids=["save", "load", "forward"],
-)
-def test_a_smaller_batch_is_no_advice_where_a_state_filled_the_memory(
-    hook: str, call: str, is_batch: bool, tmp_path: Path
-):
-    (script := tmp_path / "train.py").write_text(OUT_OF_MEMORY.format(hook=hook, call=call))
-    cause = failed(script)
-    assert "A GPU's memory was full" in cause.sentence and "2.00 GiB more" in cause.sentence
-    assert ("micro-batch" in cause.fix) == is_batch
-    assert ("sharded" in cause.fix) != is_batch
-
-
 @pytest.fixture
 def port() -> Iterator[int]:
     """Yield the port of a server that closes each connection on the first bytes that it gets."""
@@ -103,32 +63,8 @@ def port() -> Iterator[int]:
     thread.join(timeout=10)
 
 
-def test_a_connection_that_the_other_side_broke_off_is_not_certainly_a_vpcs(port: int):
-    for call in ("urllib.request.urlopen({!r})", "requests.get({!r})"):
-        package = call.partition(".")[0] + (".request" if "urllib" in call else "")
-        code = f"import {package}; {call.format(f'https://127.0.0.1:{port}/')}"
-        cause = failed("-c", code)
-        assert (cause.name, cause.certainty) == ("program/tls", "likely"), cause
-
-
 def test_pip_without_a_network_is_not_told_to_correct_the_version(port: int):
     index = ("--index-url", f"http://127.0.0.1:{port}/simple", "--retries", "1", "--timeout", "2")
     cause = failed("-m", "pip", "--isolated", "install", *index, "datasets==2.1")
     assert cause.certainty == "likely" and "PIP_INDEX_URL" in cause.fix
     assert "version, or" not in cause.fix and "did not reach an index" in cause.sentence
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "CannotPullContainerError: Error response from daemon: pull access denied: Your "
-        "authorization token has expired. Reauthenticate and try again.",
-        "ClientError: Failed to pull image 111122223333.dkr.ecr.us-east-1.amazonaws.com/x:1: "
-        "denied: Your Authorization Token has expired. Please run 'aws ecr get-login'",
-    ],
-)
-def test_an_expired_login_is_not_blamed_on_image_and_role(text: str):
-    """In the words of docker, which no process here can be made to say."""
-    cause = diagnose(of_text(text))
-    assert (cause.name, cause.certainty) == ("aws/login", "likely")
-    assert "aws ecr get-login-password" in cause.fix and "BatchGetImage" not in cause.fix
