@@ -5,9 +5,11 @@ of and nothing else: the emulator starts, and lists the rest. What is set aside 
 <state>/damaged, under the path that it had.
 """
 
+import errno
 import functools
 import json
 import logging
+import sqlite3
 from collections.abc import Collection
 from pathlib import Path
 
@@ -47,10 +49,18 @@ def check_writable(state: Path) -> None:
             state.chmod(0o700)
         begin(state / "writable", b"x").discard()
     except OSError as failure:
+        fix = "make room there" if full(failure) else "make it writable"
         raise EmulatorError(
-            f"{state} cannot keep the emulator's state: {failure.strerror}; make it writable, or "
-            "name another --state"
+            f"{state} cannot keep the emulator's state: {failure.strerror}; {fix}, or name another "
+            "--state"
         ) from failure
+
+
+def full(failure: BaseException) -> bool:
+    """Whether an operation failed because the disk is full."""
+    if isinstance(failure, sqlite3.OperationalError):
+        return "disk is full" in str(failure)
+    return isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def set_aside(state: Path) -> None:

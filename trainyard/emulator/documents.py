@@ -1,15 +1,10 @@
 """JSON documents on disk."""
 
-import contextlib
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from trainyard.common import whole_file
-
-log = logging.getLogger(__name__)
 
 
 def write_json(path: Path, document: Any) -> None:
@@ -20,12 +15,3 @@ def write_json(path: Path, document: Any) -> None:
 
 def read_json(path: Path) -> Any:
     return json.loads(path.read_bytes())
-
-
-@contextlib.contextmanager
-def log_refusals(what: str) -> Iterator[None]:
-    """Around the record of what has happened already: a disk that refuses it is logged."""
-    try:
-        yield
-    except OSError as refused:
-        log.error("%s is not on disk: %s", what, refused)

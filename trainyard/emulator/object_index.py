@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from trainyard.emulator.ballast import Ballast
+
 INDEX = "index.sqlite"
 PAGE = 1000  # rows read at a time while listing
 NULL = "null"
@@ -77,6 +79,7 @@ class Index:
 
     def __init__(self, path: Path) -> None:
         self.lock = threading.RLock()
+        self._ballast = Ballast(path.with_name("ballast"))
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")  # a commit is on the disk when it returns
@@ -95,9 +98,13 @@ class Index:
             return self._db.execute(sql, values).fetchall()
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All that runs inside is on the disk at the end, or nothing of it is after an error."""
+    def transaction(self, *, freeing: bool = False) -> Iterator[None]:
+        """All that runs inside is on the disk at the end, or nothing of it is after an error.
+
+        ``freeing``: it makes room, and works on a full disk, too.
+        """
         with self.lock:
+            self._ballast.drop() if freeing else self._ballast.take()
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield

@@ -95,7 +95,7 @@ class ObjectStore:
         return bool(self.index.run("SELECT 1 FROM buckets WHERE name = ?", bucket))
 
     def delete_bucket(self, bucket: str) -> None:
-        with self.index.transaction():
+        with self.index.transaction(freeing=True):
             self.need_bucket(bucket)
             for table in ("objects", "versions"):
                 if self.index.run(f"SELECT 1 FROM {table} WHERE bucket = ? LIMIT 1", bucket):
@@ -255,7 +255,7 @@ class ObjectStore:
 
         Without a version, a bucket that keeps versions gets a delete marker.
         """
-        with self._writing() as leave:
+        with self._writing(freeing=True) as leave:
             keeps = self.setting(bucket, VERSIONING)
             old = self.index.current(bucket, key)
             found = old if version is None else self._version(bucket, key, version)
@@ -276,13 +276,13 @@ class ObjectStore:
     # inside
 
     @contextlib.contextmanager
-    def _writing(self, blob: Blob | None = None) -> Iterator[Leave]:
+    def _writing(self, blob: Blob | None = None, *, freeing: bool = False) -> Iterator[Leave]:
         """A transaction that makes ``blob`` an object; what it yields takes whose bytes go."""
         leaving: list[ObjectInfo | None] = []
         moved: list[Path] = []
         with self.index.lock:
             try:
-                with self.index.transaction():
+                with self.index.transaction(freeing=freeing):
                     yield leaving.append
                     for path in (self._path(info.blob) for info in leaving if info and info.blob):
                         with contextlib.suppress(FileNotFoundError):

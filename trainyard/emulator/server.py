@@ -107,10 +107,10 @@ class App:
         request = Request(environ)
         try:
             response = self._answer(request)
-        except Exception:
+        except Exception as cause:
             # the edge of the program: the cause goes to the log, the client gets AWS's form
             log.exception("%s %s failed", request.method, request.path)
-            response = _failed(request)
+            response = _failed(request, damage.full(cause))
         response.headers.setdefault("x-amzn-RequestId", str(uuid.uuid4()))
         return response(environ, start)
 
@@ -237,10 +237,13 @@ def _real_sagemaker(python: Path) -> MakeSageMaker:
     return functools.partial(Real, python=python)
 
 
-def _failed(request: Request) -> Response:
-    """What a client is told of a defect, or of a full disk."""
+def _failed(request: Request, full: bool) -> Response:
+    """What a client is told of a defect, or of a full disk; botocore does not retry the latter."""
     message = "The emulator failed on this request: its log has the traceback."
     error = ApiError("InternalFailure", message, 500)
+    if full:
+        message = "The disk that the emulator keeps its state on is full: delete something."
+        error = ApiError("InsufficientStorage", message, 507)
     s3 = "X-Amz-Target" not in request.headers and SIGNED in request.environ
     s3 = s3 and request.environ[SIGNED].service == "s3"
     return xml.error(error, request.path) if s3 else _error(error)

@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 from trainyard.emulator.documents import read_json, write_json
+from trainyard.emulator.late import Late
 
 
 class Tags:
@@ -12,6 +13,7 @@ class Tags:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.RLock()
+        self._keep = Late(self._write, "the tags without those of what is deleted")
         self._tags: dict[str, dict[str, str]] = read_json(path) if path.exists() else {}
 
     def add(self, request: dict) -> dict:
@@ -36,7 +38,11 @@ class Tags:
         """What is deleted has no tags: one made anew under its name starts without."""
         with self._lock:
             if self._tags.pop(arn, None) is not None:
-                write_json(self._path, self._tags)
+                self._keep()  # its resource is gone, whatever the disk says
+
+    def _write(self) -> None:
+        with self._lock:
+            write_json(self._path, self._tags)
 
 
 def _as_list(tags: dict[str, str]) -> list[dict]:

@@ -1,16 +1,24 @@
-"""What is damaged costs only itself."""
+"""What is damaged costs only itself; a full disk neither hides an end nor forbids a deletion."""
 
+import errno
 import json
+import os
 import shutil
+import subprocess
+import sys
+import textwrap
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainyard.emulator.harness import Cloud, cloud, fail_step, process_step
+from tests.trainyard.emulator.harness import Cloud, cloud, fail_step, process_step, until
+from trainyard.common import whole_file
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damage
+from trainyard.emulator.late import Late
 from trainyard.emulator.references import References
 from trainyard.emulator.server import serve
 
@@ -62,7 +70,7 @@ def test_a_damaged_document_costs_only_itself(
     data = damaged.read_bytes()
     damaged.write_bytes(data[: len(data) // 2])
     with cloud(copy) as aws:
-        assert f"{damaged} cannot be read" in caplog.text and "it is lost" in caplog.text
+        assert f"{damaged} cannot be read" in caplog.text and "is lost" in caplog.text
         kept = copy / damage.FOLDER / damaged.relative_to(copy)
         assert kept.read_bytes() == data[: len(data) // 2]
         gone = {pattern}
@@ -170,3 +178,98 @@ def test_a_damaged_line_of_a_log_is_shown_and_hides_no_other(state: Path, tmp_pa
         asked = {"logGroupName": group, "logStreamName": name, "startFromHead": True}
         messages = [e["message"] for e in aws.logs.get_log_events(**asked)["events"]]
         assert messages[-1] == "good" and "a damaged line" in messages[-2]
+
+
+# a full disk
+
+
+def test_what_has_ended_while_the_disk_was_full_has_ended(tmp_path: Path, monkeypatch):
+    full, write, flag = threading.Event(), whole_file.write, tmp_path / "flag"
+
+    def refusing(path: Path, *parts: str | bytes | memoryview) -> None:
+        if full.is_set():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, *parts)
+
+    monkeypatch.setattr(whole_file, "write", refusing)
+    with cloud(tmp_path / "aws") as aws:
+        wait = f"while [ ! -e {flag} ]; do sleep 0.05; done"
+        aws.create("p", [process_step("work", wait)])
+        arn = aws.start("p")
+        job = until(lambda: aws.sm.list_processing_jobs()["ProcessingJobSummaries"])[0]
+        named = {"ProcessingJobName": job["ProcessingJobName"]}
+        until(lambda: "work" in aws.steps(arn) and aws.processes(named["ProcessingJobName"]))
+        full.set()
+        flag.touch()
+        assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+        assert aws.sm.describe_processing_job(**named)["ProcessingJobStatus"] == "Completed"
+        [path] = (tmp_path / "aws/executions").glob("*/execution.json")
+        assert '"PipelineExecutionStatus": "Executing"' in path.read_text()
+        with pytest.raises(aws.sm.exceptions.ClientError, match="InsufficientStorage.*is full"):
+            aws.start("p")
+        full.clear()
+        until(lambda: '"PipelineExecutionStatus": "Succeeded"' in path.read_text())
+        assert (
+            len(aws.sm.list_pipeline_executions(PipelineName="p")["PipelineExecutionSummaries"])
+            == 1
+        )
+    with cloud(tmp_path / "aws") as again:
+        assert again.sm.describe_processing_job(**named)["ProcessingJobStatus"] == "Completed"
+        assert again.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+
+
+def test_what_is_late_is_written_once_the_disk_takes_it():
+    tries: list[int] = []
+
+    def write() -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    late = Late(write, "it", every=0.01)
+    late()
+    assert late.pending
+    until(lambda: not late.pending)
+    assert len(tries) == 3
+
+
+def test_on_a_full_disk_deletion_works_and_frees(tmp_path: Path):
+    if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no user namespaces here")
+    program = textwrap.dedent(
+        """
+        import sys
+        from pathlib import Path
+        from trainyard.emulator.damage import full
+        from trainyard.emulator.objects import ObjectStore
+
+        store = ObjectStore(Path(sys.argv[1]))
+        store.create_bucket("bkt")
+        count = 0
+        for size in (300_000, 30_000, 1000, 1):
+            while True:
+                try:
+                    store.put_bytes("bkt", f"{count}", b"x" * size)
+                    count += 1
+                except Exception as failure:
+                    assert full(failure), failure
+                    break
+        for number in range(count):
+            store.delete("bkt", f"{number}")
+        assert list(store.list("bkt")) == []
+        store.put_bytes("bkt", "again", b"x" * 300_000)
+        print("freed", count)
+        """
+    )
+    script = tmp_path / "full.py"
+    script.write_text(program)
+    (tmp_path / "disk").mkdir()
+    mount = f"mount -t tmpfs -o size=6m tmpfs {tmp_path}/disk && exec {sys.executable} {script}"
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", f"{mount} {tmp_path}/disk"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ".", "PATH": os.environ["PATH"]},
+    )
+    assert done.stdout.startswith("freed"), done.stderr

@@ -27,9 +27,10 @@ from trainyard.emulator.dag.order import Order
 from trainyard.emulator.dag.retry import Retries
 from trainyard.emulator.dag.scope import ExecutionScope
 from trainyard.emulator.dag.work import Work
-from trainyard.emulator.documents import log_refusals, write_json
+from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.job import DEFECT, KINDS
 from trainyard.emulator.jobs.transfers import ClientFault
+from trainyard.emulator.late import Late
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.regions import Thread
 from trainyard.emulator.steps.runner import Attempt, StepFailed, StepStopped, StepTimedOut
@@ -62,6 +63,7 @@ class Execution:
         self.record = record
         self.lock = threading.Condition(threading.RLock())
         self.directory, self.work = directory, work
+        self.keep = Late(self.save, f"execution {directory.name}")
         self._objects, self._hit, self._observe = objects, hit, observe
         self._running: set[str] = set()
         self._timed_out = False
@@ -139,11 +141,6 @@ class Execution:
         with self.lock:
             self.record["answer"]["LastModifiedTime"] = time.time()
             write_json(self.directory / "execution.json", self.record)
-
-    def keep(self) -> None:
-        """Saves what has happened already, which a disk that refuses it must not undo."""
-        with log_refusals(f"execution {self.directory.name}"):
-            self.save()
 
     # the order of the steps
 

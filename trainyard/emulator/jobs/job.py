@@ -25,11 +25,12 @@ from trainyard.emulator.access import Access, granted
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.cloudwatch.metrics import Metrics
-from trainyard.emulator.documents import log_refusals, write_json
+from trainyard.emulator.documents import write_json
 from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.failure import OFFLINE, reason
 from trainyard.emulator.jobs.needs import told
 from trainyard.emulator.jobs.transfers import ClientFault
+from trainyard.emulator.late import Late
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.regions import Thread, region
@@ -112,6 +113,7 @@ class Job(ABC):
         """URIs that it uploaded to; a step cache looks whether they are still there."""
         self.lock = threading.RLock()
         self.record = self._first_record()
+        self.keep = Late(self.save, f"job {self.name}")
         self._done = threading.Event()
         self._stop = threading.Event()
         self._cluster: Cluster | None = None
@@ -294,11 +296,6 @@ class Job(ABC):
             document = {"kind": self.KIND, "describe": self.record, "outputs": self.outputs}
             write_json(self.directory / "job.json", document)
             self.place.changed(self.KIND, self.record)
-
-    def keep(self) -> None:
-        """Saves what has happened already, which a disk that refuses it must not undo."""
-        with log_refusals(f"job {self.name}"):
-            self.save()
 
     def _finish(self, status: str, failure: str | None = None) -> None:
         with self.lock:

@@ -116,8 +116,13 @@ class Jobs:
         return [*ended, *(_summary(kind, job.describe()) for job in live)]
 
     def _forget(self, job: Job) -> None:
-        """A job that has ended leaves the memory: its log's end, its process, its request."""
+        """A job that has ended leaves the memory: its log's end, its process, its request.
+
+        Not one whose record a full disk has refused: what it says there is older.
+        """
         with self._lock:
+            if job.keep.pending:
+                return
             del self._live[job.name]
             self._ended[job.KIND][job.name] = _summary(job.KIND, job.describe())
 
