@@ -65,23 +65,3 @@ def best_interval(
     for _ in range(STEPS):
         share -= (-share - math.log1p(-share) - cost) * (1 - share) / share
     return max(share * between, least)
-
-
-def young(save: float, between: float) -> float:
-    """√(2 · save · between): Young 1974, the first order of :func:`best_interval`."""
-    return math.sqrt(2 * save * between)
-
-
-def daly(save: float, between: float) -> float:
-    """Daly 2006, equation 37: its third order; ``between`` where a save takes twice that."""
-    if save >= 2 * between:
-        return between
-    ratio = math.sqrt(save / (2 * between))
-    return young(save, between) * (1 + ratio / 3 + ratio**2 / 9) - save
-
-
-def meta_share(interval: float, save: float, restart: float, between: float) -> float:
-    """(1 − (restart + interval/2)/between)/(1 + save/interval): Kokolis et al. 2024
-    (arXiv 2410.21680), a first order in 1/between, which is below 0 where that is short.
-    """
-    return (1 - (restart + interval / 2) / between) / (1 + save / interval)
