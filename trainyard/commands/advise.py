@@ -7,7 +7,7 @@ trainyard advise --machine probe.json …                # this machine: python 
 trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
 trainyard advise --calibrate EXECUTION --setting setting.json     # learn from what a training took
 
-Starts nothing; only --calibrate and --training-plans ask AWS. Exit status 0; 3: no layout fits; 1:
+Starts nothing; only --calibrate asks AWS. Exit status 0; 3: no layout fits; 1:
 an error, in a row, too.
 """
 
@@ -32,7 +32,7 @@ from trainyard.foresight.rows import answer_file
 from trainyard.foresight.rules import ADAPTED_BATCH, TUNED_BATCH
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Shapes
-from trainyard.terminal import pairs, refuse_place
+from trainyard.terminal import pairs
 from trainyard.validate.show import JsonOption
 
 BATCH_TOKENS = 4e6
@@ -83,8 +83,6 @@ def main(
         typer.Option(help="Instead of --instances: what python -m training.probe prints."),
     ] = None,
     as_json: JsonOption = False,
-    plot: asking.PlotOption = None,
-    training_plans: asking.PlansOption = False,
     rows: Annotated[
         Path | None,
         typer.Option(
@@ -106,8 +104,6 @@ def main(
         stated = _setting(setting)
         asking.learn(learn_from, lambda job: stated)
         raise typer.Exit
-    if plot is not None:
-        refuse_place(plot)
     known, read = published(model) if model else None, _shapes(shapes)
     said, layout = _fields(given)
     offers, elsewhere = ([here], []) if here else asking.allowed(instances, region)
@@ -136,7 +132,7 @@ def main(
         **asking.corrected(offers),
     )
     advice = advise(question)
-    asking.tell(advice, as_json, plot, training_plans)
+    asking.tell(advice, as_json)
     raise typer.Exit(0 if advice.ranked else asking.NOTHING_FITS)
 
 

@@ -3,13 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from trainyard.common.errors import RecipeError, TrainyardError
+from trainyard.common.errors import RecipeError
 from trainyard.common.nearest import nearest
 from trainyard.foresight import calibration
 from trainyard.foresight.advice import Advice
@@ -50,13 +49,6 @@ CalibrateOption = Annotated[
         help="Instead: correct what is foreseen by what an execution's trainings took.",
     ),
 ]
-PlansOption = Annotated[
-    bool,
-    typer.Option(
-        "--training-plans", help="Also ask AWS which training plans have the first's machines."
-    ),
-]
-PlotOption = Annotated[Path | None, typer.Option(help="Draw time against cost: png, svg, pdf.")]
 
 _SPACE = TypeAdapter(Space)
 CHOSEN = frozenset(field.name for field in fields(Space)) - {"refuse", "hybrid", "shortest_share"}
@@ -186,34 +178,9 @@ def first_problem(error: ValidationError, known: Sequence[str] | frozenset[str])
     return f"--set {name}={found['input']}: {message}" if name else message
 
 
-def tell(advice: Advice, as_text: bool, plot: Path | None, plans: bool) -> None:
-    """Print the advice, as JSON or for people, and draw it where it is asked for.
-
-    Args:
-        plans: AWS is asked for training plans, too.
-    """
-    if plot is not None:
-        _draw(advice, plot)
-    found = None
-    if plans and advice.ranked:
-        from trainyard.foresight import training_plans  # loads boto3
-
-        found = training_plans.search(advice.ranked[0], advice.question.region)
+def tell(advice: Advice, as_text: bool) -> None:
+    """Print the advice, as JSON or for people."""
     if as_text:
-        told = as_json(advice)
-        if found is not None:
-            told["training_plans"] = training_plans.as_json(found)
-        print(json.dumps(told, indent=1))
-        return
-    console.print(picture(advice), highlight=False, markup=False)
-    if found is not None:
-        for part in training_plans.picture(found):
-            console.print(part, highlight=False, markup=False)
-
-
-def _draw(advice: Advice, place: Path) -> None:
-    try:
-        from trainyard.foresight.pareto import draw
-    except ModuleNotFoundError as missing:
-        raise TrainyardError(f"no {missing.name} here: pip install {missing.name}") from None
-    draw(advice, place)
+        print(json.dumps(as_json(advice), indent=1))
+    else:
+        console.print(picture(advice), highlight=False, markup=False)

@@ -111,13 +111,6 @@ def test_fine_tuning_gets_no_rule_of_pretraining(
     assert status == 1 and "--tokens: is missing" in err
 
 
-def test_the_picture_is_written(advise, tmp_path: Path):
-    place = tmp_path / "cost.png"
-    few = ("--set", "tensor=1", "--set", "pipeline=1")
-    advise(*SMALL, "--instances", "ml.p5.48xlarge", *few, "--plot", str(place))
-    assert place.read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -129,7 +122,6 @@ def test_the_picture_is_written(advise, tmp_path: Path):
         ((*SMALL, "--set", "gpus=8"), "--set gpus: follows from --instances"),
         ((*SMALL, "--instances", "ml.p5.49xlarge"), "nearest valid name: ml.p5"),
         ((*SMALL, "--shapes", "gone.json"), "--shapes gone.json: cannot be read"),
-        ((*SMALL, "--plot", "/no/where.png"), "there is no folder /no"),
         ((*SMALL, "--deadline", "soon"), "--deadline soon: expected a time"),
         ((*SMALL, "--deadline", "9999w"), "--deadline 9999w: expected a time"),
         ((*SMALL, "--budget", "-1"), "--budget -1: expected a number"),
