@@ -239,9 +239,10 @@ def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]
             f"heads of {config.head_width} that are not dim / heads ({config.dim} / "
             f"{config.heads}) are not modelled"
         )
+    if config.experts:
+        raise ForesightError("a model with experts is not modelled")
     known = config.vocabulary or (BYTES if config.tokenizer == "bytes" else None)
     vocab = known or Setting.model_fields["vocab"].default
-    names = ("experts", "active_experts") if config.experts else ()
     assumed = () if known else (f"a vocabulary of {vocab:,}: only tokenizer.json knows it",)
     return {
         "layers": config.layers,
@@ -253,7 +254,6 @@ def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]
         "vocab": vocab,
         "tied": config.tie_embeddings,
         "sequence": config.context_length,
-        **{name: getattr(config, name) for name in names},
     }, assumed
 
 
@@ -302,12 +302,14 @@ def numbers_of(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
         raise ForesightError(
             f"expert_parallel {loop.expert_parallel} is not modelled: what travels between experts"
         )
+    if loop.optimizer == "muon":
+        raise ForesightError("optimizer muon is not modelled")
     precision = precision_of(loop)
     if tuning.freeze:
         raise ForesightError("weights that freeze leaves as they are, are not modelled")
     return {
         "precision": precision,
-        "optimizer": "muon" if loop.optimizer == "muon" else "adamw",
+        "optimizer": "adamw",
         "lora_rank": tuning.adapters.rank if tuning.adapters else 0,
         "deepspeed": loop.strategy == "deepspeed",
     }

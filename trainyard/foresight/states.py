@@ -12,9 +12,8 @@ from trainyard.foresight.setting import Setting
 from trainyard.foresight.stages import Stage
 from trainyard.foresight.units import WIDTH, Unit
 
-MOMENTS = {"adamw": 2.0, "muon": 2.0, "momentum": 1.0, "sgd": 0.0, "none": 0.0}
-"""Numbers that an optimizer keeps for a weight, in the weight's own, or the copy's, type; Muon one
-for the blocks' matrices (Liu et al. 2025, section 2.2: AdamW updates the rest)."""
+MOMENTS = {"adamw": 2.0, "momentum": 1.0, "sgd": 0.0, "none": 0.0}
+"""Numbers that an optimizer keeps for a weight, in the weight's own, or the copy's, type."""
 
 EIGHT_BIT = 2 * (1 + 4 / 256)
 """Bytes of Adam's moments in 8 bits, with a float32 scale for 256 (Dettmers et al. 2022)."""
@@ -62,7 +61,7 @@ def resident(setting: Setting, stage: Stage) -> States:
     alone = full and setting.master and setting.offload != "optimizer"  # no 16 bits beside
     copied = setting.master and width < 4 and not alone
     weights, trained = _weights(setting, stage, 4.0 if alone else float(width))
-    kept = _moments(setting) * (trained - 0.5 * _matrices(setting, stage))
+    kept = _moments(setting) * trained
     optimizer = (kept + trained * 4.0 * copied) / (ranks if sharded else 1)
     gradients = trained * (4.0 if alone else WIDTH[setting.gradients_in])
     if setting.shard in ("gradients", "full"):
@@ -85,14 +84,6 @@ def _moments(setting: Setting) -> float:
         return EIGHT_BIT
     wide = setting.master or setting.precision == "fp32"
     return MOMENTS[setting.optimizer] * (4.0 if wide else 2.0)
-
-
-def _matrices(setting: Setting, stage: Stage) -> float:
-    """Trained parameters on a rank that Muon updates: of the stage's blocks; 0 for the others."""
-    if setting.optimizer != "muon":
-        return 0.0
-    blocks = [pair for pair in stage.units if pair[0].matmul_flops and pair[0] is not stage.head]
-    return sum(on_rank(setting, unit) * count * _trained(unit) for unit, count in blocks)
 
 
 def on_rank(setting: Setting, unit: Unit) -> float:

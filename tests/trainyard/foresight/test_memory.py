@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.foresight import memory, shapes, stages, work
+from trainyard.foresight import memory, shapes, stages
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Kept, Shapes, Unit
 from trainyard.foresight.states import resident
@@ -200,14 +200,3 @@ def test_gradients_that_do_not_stay_are_there_by_the_unit(where: dict[str, Any])
     assert stay.categories["gradients"].p50 * GIB == 2 * 8_030_261_248
     assert leave.categories["gradients"].p50 == 0
     assert leave.categories["gathered"].p50 == pytest.approx(2 * 0.98, abs=0.01)
-
-
-def test_muon_keeps_one_number_of_the_blocks_parameters_and_computes_more():
-    given = LLAMA | {"layers": 16, "hidden": 2048, "heads": 16, "shard": "full", "gpus": 8}
-    adamw, muon = (Setting.model_validate(given | {"optimizer": n}) for n in ("adamw", "muon"))
-    model = shapes.of(adamw)
-    (stage,) = stages.of(adamw, model)
-    ((block, count),) = [pair for pair in stage.units if pair[0].name == "block"]
-    saved = resident(adamw, stage).optimizer - resident(muon, stage).optimizer
-    assert saved == pytest.approx(4 * block.parameters * count / 8)
-    assert work.of(muon).optimizer > work.of(adamw).optimizer
