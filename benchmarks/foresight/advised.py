@@ -10,12 +10,10 @@ from pathlib import Path
 from trainyard.common import whole_file
 from trainyard.foresight.advice import Advice, Candidate, advise
 from trainyard.foresight.asking import allowed
-from trainyard.foresight.interruptions import TABLE
-from trainyard.foresight.machines import machines
-from trainyard.foresight.models import published
+from trainyard.foresight.machines import TABLE, machines
 from trainyard.foresight.question import Offer, Question
 from trainyard.foresight.reasons import simpler, why_not
-from trainyard.foresight.rules import count, rules_of
+from trainyard.foresight.rules import count, published, rules_of
 from trainyard.foresight.screen import cells, detail, heads
 from trainyard.foresight.setting import Setting
 from trainyard.plan.prices import load

@@ -9,8 +9,8 @@ import torch
 from training import probe as probing
 from training.probe import processor, rate, summary
 from trainyard.common.errors import RecipeError
-from trainyard.foresight import probe
 from trainyard.foresight.gpus import GPUS
+from trainyard.foresight.question import probed
 from trainyard.foresight.setting import Setting
 
 SMALL = {
@@ -67,7 +67,7 @@ def test_time_is_what_the_process_uses_and_not_what_it_waits(monkeypatch):
 def test_foresight_reads_what_a_probe_prints(found: dict, tmp_path):
     place = tmp_path / "probe.json"
     place.write_text(json.dumps({"gpu": summary([found, found], 0)}))
-    offer = probe.offer(place)
+    offer = probed(place)
     try:
         assert (offer.usd_hour, offer.machine.gpus) == (0, 2)
         setting = Setting.model_validate({"gpu": "here", "gpus": 2, "layers": 2, "hidden": 64})
@@ -76,5 +76,5 @@ def test_foresight_reads_what_a_probe_prints(found: dict, tmp_path):
         GPUS.pop("here")  # type: ignore[attr-defined]
     place.write_text('{"gpu": {"name": "here"}}')
     with pytest.raises(RecipeError, match=r"gpu.accelerator: Field required; give what python -m"):
-        probe.offer(place)
+        probed(place)
     assert processor()

@@ -22,14 +22,13 @@ import typer
 from pydantic import ValidationError
 
 from trainyard.common.errors import RecipeError
-from trainyard.foresight import asking, probe
+from trainyard.foresight import asking
 from trainyard.foresight import shapes as shapes_of
 from trainyard.foresight.advice import advise
 from trainyard.foresight.amounts import number
-from trainyard.foresight.models import MODELS, Model, published
-from trainyard.foresight.question import Question
+from trainyard.foresight.question import Question, probed
 from trainyard.foresight.rows import answer_file
-from trainyard.foresight.rules import ADAPTED_BATCH, TUNED_BATCH
+from trainyard.foresight.rules import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Shapes
 from trainyard.terminal import pairs
@@ -97,7 +96,7 @@ def main(
     ] = None,
 ) -> None:
     """Advise machines and a layout for a training."""
-    here = None if machine is None else probe.offer(machine)
+    here = None if machine is None else probed(machine)
     if rows is not None:
         raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
     if learn_from is not None:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from trainyard.common.errors import TrainingError
 from trainyard.foresight import transformer
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.units import WIDTH, Kept, Shapes, Unit
+from trainyard.foresight.transformer import WIDTH, Kept, Shapes, Unit
 
 __all__ = ["WIDTH", "Kept", "Shapes", "Unit", "megatron", "of", "read", "widths"]
 

@@ -69,7 +69,7 @@ def test_shapes_that_were_traced_are_advised_as_the_formulas_are(advise, tmp_pat
     from dataclasses import asdict, replace
 
     from trainyard.foresight import shapes
-    from trainyard.foresight.models import published
+    from trainyard.foresight.rules import published
     from trainyard.foresight.setting import Setting
 
     model = Setting(gpu="H100-80", compile=True, **published("llama-2-7b").shape)
@@ -133,7 +133,6 @@ def test_fine_tuning_gets_no_rule_of_pretraining(
         ((*SMALL, "--set", "kv_heads=5"), "kv_heads 5: expected a divisor of heads, 32"),
         ((*SMALL, "--set", "heads=33"), "heads 33: expected a divisor of hidden, 4096"),
         ((*SMALL, "--layers", "1000000000"), "--set layers=1000000000: Input should be less"),
-        ((*SMALL, "--set", "active_experts=2"), "active_experts 2: expected at most experts, 0"),
         ((*SMALL, "--set", "quantization=nf4"), "quantization nf4: expected adapters"),
         (
             (*SMALL, "--set", "lora_rank=8", "--set", "quantization=nf4", "--set", "tensor=2"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.foresight.goodput import best_interval, useful_share
+from trainyard.foresight.runs import best_interval, useful_share
 
 times = st.floats(1e-3, 1e3)
 
