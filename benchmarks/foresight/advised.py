@@ -62,7 +62,7 @@ def page() -> str:
 
 
 def section(case: Case, types: Sequence[str] = TYPES) -> Iterator[str]:
-    """One model: its question, its best layout on each type, and what that is better than."""
+    """One model: its question, its best layout on each type, and what the first is better than."""
     offers, _ = allowed(",".join(types), REGION)
     found = [advise(_question(case, offer)) for offer in offers]
     question = found[0].question
@@ -76,8 +76,7 @@ def section(case: Case, types: Sequence[str] = TYPES) -> Iterator[str]:
     )
     yield f"\n```\n{case.command}\n```\n"
     yield from _table([advice.ranked[0] for advice in found if advice.ranked])
-    for advice in found:
-        yield from _reasons(advice)
+    yield from _reasons(found[0])
     yield from (f"{line}\n" for line in rules_of(question))
 
 
