@@ -6,7 +6,7 @@ python -m pipelines.advise --calibrate EXECUTION|all     # learn from what train
 python -m pipelines.advise --recipe R --trace            # keep the shapes of the workload's model
 
 The global batch, the steps and all that shapes the weights stay as the recipe has them. Starts
-nothing; only --calibrate and --training-plans ask AWS. Exit status 0; 3: no layout fits; 1: an
+nothing; only --calibrate asks AWS. Exit status 0; 3: no layout fits; 1: an
 error.
 """
 
@@ -60,8 +60,6 @@ def main(
         Path | None, typer.Option(metavar="FILE", help="Write the recipe that takes the first.")
     ] = None,
     as_json: JsonOption = False,
-    plot: asking.PlotOption = None,
-    training_plans: asking.PlansOption = False,
     learn_from: asking.CalibrateOption = None,
     trace: Annotated[
         bool,
@@ -77,9 +75,8 @@ def main(
         raise typer.Exit
     if recipe is None:
         raise RecipeError("advise on what? give --recipe FILE")
-    for place in (apply, plot):
-        if place is not None:
-            refuse_place(place)
+    if apply is not None:
+        refuse_place(apply)
     loaded = load(recipe, overrides)
     if trace:
         place = keep(loaded, recipe, data)
@@ -115,7 +112,7 @@ def main(
         **asking.corrected(offers),
     )
     advice = advise(question)
-    asking.tell(advice, as_json, plot, training_plans)
+    asking.tell(advice, as_json)
     if not as_json:
         _remark(advice, loaded, known.assumed)
     if advice.ranked and apply is not None:

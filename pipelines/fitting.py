@@ -7,8 +7,7 @@ from pydantic import ValidationError
 
 from pipelines.foreseeing import ZERO, Ours
 from training.config import TrainConfig
-from trainyard.foresight.memory import Memory
-from trainyard.foresight.remedy import Remedy, remedies
+from trainyard.foresight.memory import Memory, Remedy, remedies
 
 WHEN = {
     "forward": "in the forward pass",

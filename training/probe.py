@@ -2,20 +2,25 @@
 
 python -m training.probe [--ranks 2] [--threads 1] [--out probe.json]
 
-As many ranks as a training would have here (GPUs, else two) measure at the same time: products of
-several sizes and types, attention, memory, what a call costs, an optimizer's step, collectives
-(NCCL, gloo). Half a minute on a processor. There, seconds are CPU seconds: a machine
-that is busy with other things is as fast as an idle one but for what caches and memory share.
+As many ranks as a training would have here (GPUs, else two) measure at the same time, since they
+share cores and memory: products of several sizes and types, additions, all-reduces (NCCL, gloo).
+On a processor, seconds are CPU seconds: a machine that is busy with other things is as fast as an
+idle one but for what caches and memory share.
 """
 
 import json
 import os
+import re
 import socket
 import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import torch
@@ -23,9 +28,26 @@ import torch.distributed as dist
 import typer
 
 from training.cores import cores
-from training.probing import rank as measuring
-from training.probing.summary import processor, summary
+from training.health import measure
 from trainyard.common import whole_file
+
+ROWS = {"cpu": (64, 512, 4096), "cuda": (1024, 4096, 16384)}
+"""Tokens of a product."""
+
+WIDTHS = {"cpu": (64, 256, 1024), "cuda": (1024, 4096, 8192)}
+"""Inner width and columns of a product."""
+
+SIZES = {"cpu": (2**20, 2**22, 2**24), "cuda": (2**22, 2**26, 2**30)}
+"""Bytes of a tensor that is added to another one."""
+
+MESSAGES = {"cpu": (2**18, 2**22, 2**24), "cuda": (2**20, 2**26, 2**30)}
+"""Bytes of an all-reduce's tensor."""
+
+TYPES = (torch.float32, torch.bfloat16)
+SECONDS = 0.02
+"""A block of calls that is measured at once takes so long, about."""
+
+BLOCKS = 5
 
 
 def main(
@@ -75,9 +97,141 @@ def _rank(number: int, world: int, threads: int, port: int) -> dict[str, Any]:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("nccl" if cuda else "gloo", rank=number, world_size=world)
     try:
-        return measuring.measured(device)
+        return measured(device)
     finally:
         dist.destroy_process_group()
+
+
+def measured(device: torch.device) -> dict[str, Any]:
+    """All that a rank measures; seconds of a call, by what it is given.
+
+    All-reduces are there where the process is in a group of several ranks.
+    """
+    found = {"matmul": [*_matmul(device)], "moved": [*_moved(device)]}
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        found["all_reduce"] = [*_all_reduce(device)]
+    return found
+
+
+def _matmul(device: torch.device) -> Iterator[dict[str, Any]]:
+    """A linear layer's product, and both of its backward pass: their mean."""
+    kind = device.type
+    for dtype in TYPES:
+        for rows, inner, columns in product(ROWS[kind], WIDTHS[kind], WIDTHS[kind]):
+            x, weight, y = (
+                torch.randn(shape, device=device).to(dtype)
+                for shape in ((rows, inner), (columns, inner), (rows, columns))
+            )
+            calls = (lambda: x @ weight.T, lambda: y @ weight, lambda: y.T @ x)  # noqa: B023
+            mean = sum(seconds(device, call) for call in calls) / len(calls)
+            sizes = {"rows": rows, "inner": inner, "columns": columns}
+            yield {"dtype": str(dtype).removeprefix("torch."), **sizes, "seconds": mean}
+
+
+def _moved(device: torch.device) -> Iterator[dict[str, Any]]:
+    """One tensor added to another: three times its bytes are read and written."""
+    for size in SIZES[device.type]:
+        a, b = (torch.randn(size // 4, device=device) for _ in range(2))
+        yield {"bytes": 3 * size, "seconds": seconds(device, lambda: a + b)}  # noqa: B023
+
+
+def _all_reduce(device: torch.device) -> Iterator[dict[str, Any]]:
+    """Seconds of a rank: on a processor those that it computes, and not those that it waits."""
+    for size in MESSAGES[device.type]:
+        whole = torch.zeros(size // 4, device=device)
+        dist.barrier()
+        if device.type == "cuda":
+            took = seconds(device, lambda: dist.all_reduce(whole))  # noqa: B023
+        else:  # every rank makes as many calls
+            used(lambda: dist.all_reduce(whole), 2)  # noqa: B023
+            took = min(used(lambda: dist.all_reduce(whole), 8) / 8 for _ in range(BLOCKS))  # noqa: B023
+        yield {"bytes": size, "seconds": took}
+
+
+def seconds(device: torch.device, call: Callable[[], object]) -> float:
+    """Of one call, the median of some blocks of calls, after some that warm up: on a GPU by its own
+    events, on a processor by the CPU time it uses."""
+    if device.type == "cuda":
+
+        def called() -> None:
+            call()
+
+        return measure.timed(device, called, BLOCKS * 4)
+    used(call, 2)
+    times = max(1, min(10_000, round(SECONDS / max(used(call, 1), 1e-7))))
+    return median(used(call, times) / times for _ in range(BLOCKS))
+
+
+def used(call: Callable[[], object], times: int) -> float:
+    """CPU seconds of so many calls, over the process's threads for computation."""
+    began = time.process_time()
+    for _ in range(times):
+        call()
+    return (time.process_time() - began) / torch.get_num_threads()
+
+
+def summary(found: Sequence[Mapping[str, Any]], gpus: int) -> dict[str, Any]:
+    """The device, with the fields of ``trainyard.foresight.gpus.Gpu``, at the slowest rank's rates:
+    a training waits for it.
+
+    ``bf16_tflops`` is the best rate of any product in bfloat16. The device's own peak is not
+    known, so the rate that products reach is all of it.
+    """
+    best = min(
+        max(rate(row) for row in one["matmul"] if row["dtype"] == "bfloat16") for one in found
+    )
+    largest = [max(one["moved"], key=lambda row: row["bytes"]) for one in found]
+    moved = min(row["bytes"] / row["seconds"] for row in largest)
+    return {
+        "name": "here",
+        "accelerator": "",
+        "driver": "",
+        "bf16_tflops": best / 1e12,
+        "fp8_tflops": 0.0,
+        "matmul_tflops": best / 1e12,
+        "matmul_fp8_tflops": 0.0,
+        "memory_gib": _memory(gpus, len(found)),
+        "bandwidth_tb_s": moved / 1e12,
+        "link_gb_s": _link(found) / 1e9,
+        "watts": 0.0,
+        "node_gbps": 0.0,  # to other machines: nothing here measures it
+        "gpus_per_node": len(found),
+        "guessed": ["fp8_tflops", "watts", "node_gbps"],
+    }
+
+
+def rate(row: Mapping[str, Any]) -> float:
+    """Operations a second of a measured product."""
+    return 2 * row["rows"] * row["inner"] * row["columns"] / row["seconds"]
+
+
+def _link(found: Sequence[Mapping[str, Any]]) -> float:
+    """Bytes a second of the largest all-reduce that leave a rank, in a ring; 0 of one rank."""
+    n, rows = len(found), [row for one in found for row in one.get("all_reduce", ())]
+    if not rows:
+        return 0.0
+    size = max(row["bytes"] for row in rows)
+    slowest = max(row["seconds"] for row in rows if row["bytes"] == size)
+    return 2 * (n - 1) / n * size / slowest
+
+
+def _memory(gpus: int, ranks: int) -> float:
+    """GiB of a rank: its GPU's, or its share of the machine's."""
+    if gpus:
+        return float(torch.cuda.get_device_properties(0).total_memory / 2**30)
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return pages * size / ranks / 2**30
+
+
+def processor() -> str:
+    """Its name, and whether it multiplies in bfloat16 by itself: AMX, AVX-512, or not."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:  # not Linux
+        return "unknown"
+    name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    known = [flag for flag in ("amx_bf16", "avx512_bf16") if re.search(rf"\b{flag}\b", text)]
+    return f"{name[1] if name else 'unknown'} ({', '.join(known) or 'no bfloat16 products'})"
 
 
 if __name__ == "__main__":

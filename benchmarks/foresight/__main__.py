@@ -1,6 +1,6 @@
 """How far foreseen step times are from published ones, by rows that the constants have not seen.
 
-python -m benchmarks.foresight [--json] [--plot FILE] [--peers]
+python -m benchmarks.foresight [--json]
 python -m benchmarks.foresight --fit         # write the constants of time anew, from all rows
 """
 
@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.foresight import choosing, drawing, peers, published, whole_runs
+from benchmarks.foresight import choosing, published
 from benchmarks.foresight.fitting import Case, Floats, cases, errors, fit
 from benchmarks.foresight.holding_out import (
     GROUPS,
@@ -98,10 +98,6 @@ def table(title: str, scores: dict[str, Score]) -> Table:
 def main(
     as_json: Annotated[bool, typer.Option("--json", help="Figures as JSON.")] = False,
     refit: Annotated[bool, typer.Option("--fit", help="Write the constants anew.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Errors by source, as SVG.")] = None,
-    with_peers: Annotated[
-        bool, typer.Option("--peers", help="Ask Calculon and llm-analysis, too.")
-    ] = False,
 ) -> None:
     of = cases(published.read())
     if refit:
@@ -109,21 +105,13 @@ def main(
         return
     scores = validated(of)
     choice = choosing.scores(of)
-    runs = whole_runs.predicted()
-    beside = peers.scores(of) if with_peers else {}
-    if plot:
-        drawing.draw(of, held_out(of, GROUPS["model size"]), plot)
     if as_json:
-        whole = {"time": scores, "choice": choice, "whole runs": runs, "peers": beside}
-        print(json.dumps(whole, indent=2, default=asdict))
+        print(json.dumps({"time": scores, "choice": choice}, indent=2, default=asdict))
         return
     console = Console()
     for title, found in scores.items():
         console.print(table(title, found if isinstance(found, dict) else {"all": found}))
     console.print(choosing.table(choice))
-    console.print(whole_runs.table(runs))
-    if beside:
-        console.print(peers.table(beside))
 
 
 if __name__ == "__main__":

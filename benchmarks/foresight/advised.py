@@ -10,12 +10,10 @@ from pathlib import Path
 from trainyard.common import whole_file
 from trainyard.foresight.advice import Advice, Candidate, advise
 from trainyard.foresight.asking import allowed
-from trainyard.foresight.interruptions import TABLE
-from trainyard.foresight.machines import machines
-from trainyard.foresight.models import published
+from trainyard.foresight.machines import TABLE, machines
 from trainyard.foresight.question import Offer, Question
 from trainyard.foresight.reasons import simpler, why_not
-from trainyard.foresight.rules import count, rules_of
+from trainyard.foresight.rules import count, published, rules_of
 from trainyard.foresight.screen import cells, detail, heads
 from trainyard.foresight.setting import Setting
 from trainyard.plan.prices import load
@@ -64,7 +62,7 @@ def page() -> str:
 
 
 def section(case: Case, types: Sequence[str] = TYPES) -> Iterator[str]:
-    """One model: its question, its best layout on each type, and what that is better than."""
+    """One model: its question, its best layout on each type, and what the first is better than."""
     offers, _ = allowed(",".join(types), REGION)
     found = [advise(_question(case, offer)) for offer in offers]
     question = found[0].question
@@ -78,8 +76,7 @@ def section(case: Case, types: Sequence[str] = TYPES) -> Iterator[str]:
     )
     yield f"\n```\n{case.command}\n```\n"
     yield from _table([advice.ranked[0] for advice in found if advice.ranked])
-    for advice in found:
-        yield from _reasons(advice)
+    yield from _reasons(found[0])
     yield from (f"{line}\n" for line in rules_of(question))
 
 

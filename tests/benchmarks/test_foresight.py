@@ -2,13 +2,11 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.foresight import choosing, published, whole_runs
-from benchmarks.foresight import unseen as vtrain
+from benchmarks.foresight import choosing, published
 from benchmarks.foresight.fitting import SPREADS, START, cases, errors, fit
 from benchmarks.foresight.holding_out import GROUPS, held_out, inside, reach, score, shared
 from trainyard.foresight import time
@@ -96,28 +94,6 @@ def test_too_few_groups_reach_everywhere():
     assert reach(off, ["a", "b", "c", "d", "e"] * 6) == pytest.approx(np.log(1.01))
 
 
-def test_a_whole_run_took_longer_than_its_steps():
-    for run in whole_runs.predicted():
-        assert run.foreseen_hours < run.published_hours
-
-
 def test_the_fastest_layout_is_near_the_top():
     found = choosing.scores(OF)
     assert np.mean([choice.lost <= 0.05 for choice in found]) > 0.9
-
-
-def test_rows_that_constants_were_fitted_to_do_not_count_as_unseen(tmp_path: Path):
-    """Four lines of vTrain's file; the repository has the first two."""
-    columns = ",".join(["# GPUs", "global batch", "micro batch", *list(vtrain.FIELDS.values())[4:]])
-    degrees = "tensor parallelism,data parallelism,pipeline parallelism,iteration time (ms)"
-    place = tmp_path / "single.csv"
-    place.write_text(
-        f"\ufeff{columns},{degrees}\n"
-        "4,64,1,1024,16,12,1024,1,4,1,692.663731\n4,16,2,1024,16,12,1024,1,4,1,104.791763\n"
-        "2,16,8,1024,16,24,1024,1,1,2,372.160408\n8,32,4,1024,16,24,1024,2,2,2,219.732754\n",
-        encoding="utf-8",
-    )
-    found = vtrain.read(place)
-    assert [(case.setting.gpus, case.setting.tensor) for case in found] == [(2, 1), (8, 2)]
-    assert found[0].measured == pytest.approx(0.372160408)
-    assert np.abs(errors(found, time.CONSTANTS)).max() < 0.5

@@ -18,7 +18,6 @@ from training.initial import fill
 from training.initial.build import built
 from training.simulation.boundaries import Described, told
 from training.simulation.kernels import cuda_kernels
-from training.simulation.operations import Calls
 from training.simulation.storages import Record, Storages
 from training.simulation.world import standing_for
 from training.strategies import Strategy
@@ -36,13 +35,11 @@ def simulated(
     rank: int,
     world: int,
     stream: Described | None = None,
-    calls: Calls | None = None,
 ) -> Record:
     """Every allocation of ``STEPS`` training steps of ``rank``, the model's own included.
 
     Args:
         stream: what the first pipeline stage's rank has found, for the others; see ``boundaries``.
-        calls: counts what the last step calls. Kernels are a processor's then, and not a GPU's.
 
     Raises:
         TrainingError: the strategy is a library's that touches memory, or has no use for so many
@@ -65,7 +62,7 @@ def simulated(
             # DDP's reducer is no operation of torch's; its buckets are the gradients, seen as one.
             strategy.wrap, strategy.accumulating = lambda model: model, nullcontext
         fake = FakeTensorMode(allow_non_fake_inputs=True)
-        run(strategy, config.micro_batches(world), storages, fake, calls)
+        run(strategy, config.micro_batches(world), storages, fake)
     return storages.record
 
 
@@ -74,18 +71,16 @@ def run(
     micro_batches: int,
     storages: Storages,
     tensors: AbstractContextManager,
-    calls: Calls | None = None,
 ) -> None:
     """Prepare the strategy's model and make ``STEPS`` steps, with no numbers in any tensor.
 
     Args:
         tensors: entered around all that takes memory: FakeTensorMode, or nothing for real memory.
-        calls: as ``simulated`` takes it.
     """
 
     @contextmanager
     def counted() -> Iterator[None]:
-        with tensors, calls or cuda_kernels(), storages:
+        with tensors, cuda_kernels(), storages:
             yield
 
     _prepare(strategy, counted)
@@ -93,8 +88,6 @@ def run(
         for number in range(STEPS):
             size = strategy.config.micro_batch
             storages.record.last = len(storages.record.events)
-            if calls is not None:
-                calls.clear()
             _step(
                 strategy, [sample(strategy, size) for _ in range(micro_batches)], number, storages
             )

@@ -7,7 +7,7 @@ trainyard advise --machine probe.json …                # this machine: python 
 trainyard advise --rows rows.jsonl --json              # a line for a line: docs/foresight.md
 trainyard advise --calibrate EXECUTION --setting setting.json     # learn from what a training took
 
-Starts nothing; only --calibrate and --training-plans ask AWS. Exit status 0; 3: no layout fits; 1:
+Starts nothing; only --calibrate asks AWS. Exit status 0; 3: no layout fits; 1:
 an error, in a row, too.
 """
 
@@ -22,17 +22,16 @@ import typer
 from pydantic import ValidationError
 
 from trainyard.common.errors import RecipeError
-from trainyard.foresight import asking, probe
+from trainyard.foresight import asking
 from trainyard.foresight import shapes as shapes_of
 from trainyard.foresight.advice import advise
 from trainyard.foresight.amounts import number
-from trainyard.foresight.models import MODELS, Model, published
-from trainyard.foresight.question import Question
+from trainyard.foresight.question import Question, probed
 from trainyard.foresight.rows import answer_file
-from trainyard.foresight.rules import ADAPTED_BATCH, TUNED_BATCH
+from trainyard.foresight.rules import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Shapes
-from trainyard.terminal import pairs, refuse_place
+from trainyard.terminal import pairs
 from trainyard.validate.show import JsonOption
 
 BATCH_TOKENS = 4e6
@@ -83,8 +82,6 @@ def main(
         typer.Option(help="Instead of --instances: what python -m training.probe prints."),
     ] = None,
     as_json: JsonOption = False,
-    plot: asking.PlotOption = None,
-    training_plans: asking.PlansOption = False,
     rows: Annotated[
         Path | None,
         typer.Option(
@@ -99,15 +96,13 @@ def main(
     ] = None,
 ) -> None:
     """Advise machines and a layout for a training."""
-    here = None if machine is None else probe.offer(machine)
+    here = None if machine is None else probed(machine)
     if rows is not None:
         raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
     if learn_from is not None:
         stated = _setting(setting)
         asking.learn(learn_from, lambda job: stated)
         raise typer.Exit
-    if plot is not None:
-        refuse_place(plot)
     known, read = published(model) if model else None, _shapes(shapes)
     said, layout = _fields(given)
     offers, elsewhere = ([here], []) if here else asking.allowed(instances, region)
@@ -136,7 +131,7 @@ def main(
         **asking.corrected(offers),
     )
     advice = advise(question)
-    asking.tell(advice, as_json, plot, training_plans)
+    asking.tell(advice, as_json)
     raise typer.Exit(0 if advice.ranked else asking.NOTHING_FITS)
 
 

@@ -1,18 +1,25 @@
 """What advice is asked: what is trained, by when, for how much, on which machines."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from trainyard.common.errors import RecipeError
 from trainyard.foresight import memory, time
 from trainyard.foresight import shapes as shapes_of
+from trainyard.foresight.gpus import Gpu, add
 from trainyard.foresight.layouts import Machine, Space
-from trainyard.foresight.machines import How
+from trainyard.foresight.machines import How, machines
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Shapes
 from trainyard.foresight.time import Time
+from trainyard.machines import MACHINES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,3 +118,53 @@ class Question:
     def ask(self, setting: Setting) -> Memory:
         """What memory says of a layout of this model."""
         return memory.foresee(setting, self.shapes)
+
+
+_GPU = TypeAdapter(Gpu)
+
+
+def probed(place: Path) -> Offer:
+    """The machine of a probe's file, at no price; settings know its device afterwards.
+
+    Raises:
+        RecipeError: the file cannot be read, or is none of a probe's.
+    """
+    try:
+        gpu = read_probe(json.loads(place.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise RecipeError(
+            f"--machine {place}: cannot be read: {error}; give what python -m training.probe prints"
+        ) from None
+    add(gpu)
+    machine = Machine(gpu=gpu.name, gpus=gpu.gpus_per_node, node_gbps=gpu.node_gbps)
+    return Offer(name=gpu.name, machine=machine, usd_hour=0.0, estimated=False)
+
+
+def read_probe(tree: Mapping[str, Any]) -> Gpu:
+    """The device, of the JSON that a probe prints.
+
+    Raises:
+        ValueError: it has no ``gpu``, or a field of it is missing or of another kind.
+    """
+    if "gpu" not in tree:
+        raise ValueError("it has no gpu")
+    try:
+        return _GPU.validate_python(tree["gpu"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"gpu.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def offers(region: str) -> Iterator[Offer]:
+    """All instance types whose device foresight has figures of, and that have a price."""
+    for name, instance in MACHINES.items():
+        if instance.kind == "gpu" and (offer := _offer(name, region)):
+            yield offer
+
+
+def _offer(name: str, region: str) -> Offer | None:
+    one = machines(name, 1, region)
+    if one.gpu is None or one.usd_per_hour is None:
+        return None
+    machine = Machine(gpu=one.gpu.name, gpus=one.gpus_per_node, node_gbps=one.node_gbps)
+    return Offer(name=name, machine=machine, usd_hour=one.usd_per_hour, estimated=one.estimated)

@@ -13,7 +13,7 @@ from trainyard.common.nearest import nearest
 from trainyard.foresight import aliases
 from trainyard.foresight.gpus import GPUS, Gpu
 
-Optimizer = Literal["adamw", "adamw_8bit", "muon", "sgd", "momentum", "none"]
+Optimizer = Literal["adamw", "adamw_8bit", "sgd", "momentum", "none"]
 
 
 class Setting(BaseModel):
@@ -121,7 +121,7 @@ class Setting(BaseModel):
 
     optimizer: Optimizer = "adamw"
     """adamw for all with two states ("adam"), adamw_8bit for bitsandbytes' ("paged_adamw_8bit"),
-    muon for one of the blocks' matrices, shared by all ranks, momentum for those with one
+    momentum for those with one
     ("lion")."""
 
     optimizer_in_backward: bool = False
@@ -137,12 +137,6 @@ class Setting(BaseModel):
 
     quantization: Literal["none", "nf4", "int8"] = "none"
     """Of frozen weights, with lora_rank; also "4bit" and "8bit"."""
-
-    experts: int = Field(default=0, ge=0, le=100_000)
-    """Experts of each feed-forward part; 0 for a dense model."""
-
-    active_experts: int = Field(default=0, ge=0, le=100_000)
-    """Experts that a token passes through."""
 
     @model_validator(mode="before")
     @classmethod
@@ -182,10 +176,6 @@ class Setting(BaseModel):
             raise ValueError(f"heads {heads}: expected a divisor of hidden, {self.hidden}")
         if self.kv_heads and heads % self.kv_heads:
             raise ValueError(f"kv_heads {self.kv_heads}: expected a divisor of heads, {heads}")
-        if self.active_experts > self.experts:
-            raise ValueError(
-                f"active_experts {self.active_experts}: expected at most experts, {self.experts}"
-            )
         if self.lora_rank > self.hidden:
             raise ValueError(
                 f"lora_rank {self.lora_rank}: expected at most hidden, {self.hidden}; 8 to 64 are "

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from trainyard.common.errors import TrainingError
 from trainyard.foresight import transformer
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.units import WIDTH, Kept, Shapes, Unit
+from trainyard.foresight.transformer import WIDTH, Kept, Shapes, Unit
 
 __all__ = ["WIDTH", "Kept", "Shapes", "Unit", "megatron", "of", "read", "widths"]
 
@@ -77,8 +77,6 @@ def of(setting: Setting) -> Shapes:
         setting.compile,
         setting.lora_rank,
         setting.quantization != "none",
-        setting.experts,
-        setting.active_experts,
     )
 
 
@@ -103,8 +101,6 @@ def _of(
     compiled: bool,
     rank: int,
     quantized: bool,
-    experts: int,
-    active: int,
 ) -> Shapes:
     head = hidden // heads
     usual = -(-8 * hidden // 3 // 256) * 256 if gated else 4 * hidden
@@ -126,8 +122,6 @@ def _of(
         compiled=compiled,
         rank=rank,
         quantized=quantized,
-        experts=experts,
-        active=max(active, 1) if experts else 1,
     )
     units = (
         transformer.embedding(widths, vocab, learned),

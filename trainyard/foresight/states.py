@@ -9,12 +9,74 @@ copy alone, and gathers units in 16 bits: 4 + 4 + 8.
 from dataclasses import dataclass
 
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.stages import Stage
-from trainyard.foresight.units import WIDTH, Unit
+from trainyard.foresight.transformer import WIDTH, Shapes, Unit
 
-MOMENTS = {"adamw": 2.0, "muon": 2.0, "momentum": 1.0, "sgd": 0.0, "none": 0.0}
-"""Numbers that an optimizer keeps for a weight, in the weight's own, or the copy's, type; Muon one
-for the blocks' matrices (Liu et al. 2025, section 2.2: AdamW updates the rest)."""
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One pipeline rank's part of a model."""
+
+    number: int
+    units: tuple[tuple[Unit, float], ...]
+    """Each unit, and how many of it."""
+
+    head: Unit | None
+    """The model's last unit, on the last stage."""
+
+    flight: float
+    """Micro-batches whose forward pass has been made, and whose backward pass has not."""
+
+    shared: int
+    """Weights that the head takes from an embedding of another stage: a copy of them."""
+
+
+def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
+    """The stages that may be the fullest: the first, the second for those between, the last."""
+    ranks = setting.pipeline
+    if ranks == 1:
+        units = tuple((unit, float(unit.count)) for unit in model.units)
+        return [Stage(0, units, model.units[-1], 1.0, 0)]
+    first, *inner, last = model.units
+    numbers = [0, 1, ranks - 1] if ranks > 2 else [0, 1]
+    stages = []
+    for number in numbers:
+        ends = [(first, 1.0)] * (number == 0) + [(last, 1.0)] * (number == ranks - 1)
+        share = _share(setting, sum(unit.count for unit in inner), last=number == ranks - 1)
+        blocks = tuple((unit, unit.count * share) for unit in inner)
+        head = last if number == ranks - 1 else None
+        shared = _embedded(model) if head and model.tied else 0
+        stages.append(Stage(number, (*blocks, *ends), head, _flight(setting, number), shared))
+    return stages
+
+
+def _share(setting: Setting, blocks: int, *, last: bool) -> float:
+    """Of the blocks, on a stage. What cannot be shared evenly is rounded up, and the last stage,
+    which has the head, gets what is left."""
+    chunks = setting.pipeline * setting.interleave
+    each = -(-blocks // chunks) * setting.interleave
+    left = blocks - each * (setting.pipeline - 1)
+    if left < 0:
+        return 1 / setting.pipeline
+    return (left if last else each) / blocks
+
+
+def _flight(setting: Setting, number: int) -> float:
+    """1F1B: p − i micro-batches on stage i. Interleaved, a rank has begun 2(p − i − 1) + (v − 1)p
+    + 1 of its parts, of which v make a micro-batch: on the first, 1 + (p − 1)/(pv) times p
+    (Narayanan et al. 2021, section 2.2; Korthikanti et al. 2022, section 4.2.3)."""
+    behind, parts = setting.pipeline - number - 1, setting.interleave
+    if parts == 1:
+        return float(min(behind + 1, setting.accumulation))
+    begun = 2 * behind + (parts - 1) * setting.pipeline + 1
+    return min(begun / parts, float(setting.accumulation))
+
+
+def _embedded(model: Shapes) -> int:
+    return model.units[-1].widest or model.units[0].parameters
+
+
+MOMENTS = {"adamw": 2.0, "momentum": 1.0, "sgd": 0.0, "none": 0.0}
+"""Numbers that an optimizer keeps for a weight, in the weight's own, or the copy's, type."""
 
 EIGHT_BIT = 2 * (1 + 4 / 256)
 """Bytes of Adam's moments in 8 bits, with a float32 scale for 256 (Dettmers et al. 2022)."""
@@ -62,7 +124,7 @@ def resident(setting: Setting, stage: Stage) -> States:
     alone = full and setting.master and setting.offload != "optimizer"  # no 16 bits beside
     copied = setting.master and width < 4 and not alone
     weights, trained = _weights(setting, stage, 4.0 if alone else float(width))
-    kept = _moments(setting) * (trained - 0.5 * _matrices(setting, stage))
+    kept = _moments(setting) * trained
     optimizer = (kept + trained * 4.0 * copied) / (ranks if sharded else 1)
     gradients = trained * (4.0 if alone else WIDTH[setting.gradients_in])
     if setting.shard in ("gradients", "full"):
@@ -85,14 +147,6 @@ def _moments(setting: Setting) -> float:
         return EIGHT_BIT
     wide = setting.master or setting.precision == "fp32"
     return MOMENTS[setting.optimizer] * (4.0 if wide else 2.0)
-
-
-def _matrices(setting: Setting, stage: Stage) -> float:
-    """Trained parameters on a rank that Muon updates: of the stage's blocks; 0 for the others."""
-    if setting.optimizer != "muon":
-        return 0.0
-    blocks = [pair for pair in stage.units if pair[0].matmul_flops and pair[0] is not stage.head]
-    return sum(on_rank(setting, unit) * count * _trained(unit) for unit, count in blocks)
 
 
 def on_rank(setting: Setting, unit: Unit) -> float:

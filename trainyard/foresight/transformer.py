@@ -1,8 +1,111 @@
 """The formulas of a transformer's parts: parameters, work and what is kept, for one token."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from trainyard.foresight.units import Kept, Unit
+from pydantic import ConfigDict
+
+Policy = Literal["none", "selective", "full"]
+
+WIDTH = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
+"""Bytes of an activation by the precision of the products; fp8 casts what is kept in 16 bits."""
+
+STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes for a token that a forward pass leaves for the backward pass."""
+
+    __pydantic_config__: ClassVar = STRICT
+    whole: float
+    """What each tensor-parallel rank has all of, unless they share the sequence, too."""
+
+    split: float
+    """What tensor-parallel ranks share."""
+
+    gathered: float = 0.0
+    """What each has all of, although they share the sequence."""
+
+    def __add__(self, other: "Kept") -> "Kept":
+        gathered = self.gathered + other.gathered
+        return Kept(self.whole + other.whole, self.split + other.split, gathered)
+
+    def on(self, tensor: int, *, sequence_parallel: bool) -> float:
+        """Bytes for a token on each of ``tensor`` ranks."""
+        shared = self.whole / (tensor if sequence_parallel else 1)
+        return shared + self.split / tensor + self.gathered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One part of a model, and how often the model has it; all figures are those of one.
+
+    Work and bytes are those of a token's forward pass.
+    """
+
+    __pydantic_config__: ClassVar = STRICT
+    name: str
+    """``embedding``, ``block``, ``head``, or as the model calls it."""
+
+    parameters: int
+    """All that the unit owns; a head that shares the embedding's weights does not own them."""
+
+    trained: int
+    """Parameters with a gradient: all, or the adapters'."""
+
+    replicated: int
+    """Parameters that every tensor-parallel rank has: norms, and biases after a row-wise split."""
+
+    matmul_flops: float
+    """Of products with weights: 2 for each weight that the token passes."""
+
+    attention_flops: float
+    """Of products of queries, keys and values over the whole sequence, none left out for being
+    causal: 4 × sequence × width of all heads."""
+
+    elementwise_bytes: float
+    """Read and written by all that is not a matrix product."""
+
+    kept: Mapping[Policy, Kept]
+    output_bytes: float
+    """What the next unit is given."""
+
+    count: int = 1
+    widest: int = 0
+    """Weights of its largest matrix, gate and inner product being one; 0 where nobody knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shapes:
+    """A model, from its first unit to its last."""
+
+    __pydantic_config__: ClassVar = STRICT
+    units: tuple[Unit, ...]
+    sequence: int
+    """Tokens of a sample (1 where a sample is no sequence)."""
+
+    logits: int
+    """Numbers for a token that the loss is taken of: the vocabulary's size."""
+
+    tied: bool = False
+    """Whether the last unit also uses the first one's weights."""
+
+    parameters: int = 0
+    trained: int = 0
+    matmul_flops: float = 0.0
+    attention_flops: float = 0.0
+
+    def __post_init__(self) -> None:
+        for total in ("parameters", "trained", "matmul_flops", "attention_flops"):
+            found = sum(getattr(unit, total) * unit.count for unit in self.units)
+            object.__setattr__(self, total, found)
+
+    @property
+    def largest(self) -> Unit:
+        """The unit with the most parameters."""
+        return max(self.units, key=lambda unit: unit.parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +129,6 @@ class Widths:
     compiled: bool
     rank: int
     quantized: bool
-    experts: int
-    active: int
 
     @property
     def linears(self) -> list[tuple[int, int]]:
@@ -37,7 +138,8 @@ class Widths:
             *self.adapted,
             (h, self.keys),
             (self.queries, h),
-            *([(h, f)] * (1 + self.gated) + [(f, h)]) * self.active,
+            *[(h, f)] * (1 + self.gated),
+            (f, h),
         ]
 
     @property
@@ -85,18 +187,16 @@ def block(w: Widths, layers: int) -> Unit:
     norms = 2 * w.hidden * (1 + w.biased)
     after = 2 * w.hidden * w.biased  # biases of what comes out of attention and feed-forward
     inside = (w.queries + 2 * w.keys + w.ffn * (1 + w.gated)) * w.biased
-    active = sum(into * out for into, out in w.linears)
-    idle = (w.experts - w.active) * (2 + w.gated) * w.hidden * w.ffn if w.experts else 0
-    router = w.hidden * w.experts
+    matrices = sum(into * out for into, out in w.linears)
     adapters = w.rank * sum(into + out for into, out in w.adapted)
-    parameters = active + idle + router + norms + after + inside + adapters
+    parameters = matrices + norms + after + inside + adapters
     return Unit(
         name="block",
         count=layers,
         parameters=parameters,
         trained=adapters if w.rank else parameters,
-        replicated=norms + after + router,
-        matmul_flops=2 * (active + router + adapters),
+        replicated=norms + after,
+        matmul_flops=2 * (matrices + adapters),
         attention_flops=4 * w.sequence * w.queries,
         elementwise_bytes=_elementwise(w),
         kept={"none": _kept(w), "selective": _selected(w), "full": Kept(w.bytes * w.hidden, 0)},
@@ -110,7 +210,7 @@ def _elementwise(w: Widths) -> float:
     stream = (2 * 2 + 2 * 3) * w.hidden * w.bytes
     rotated = 0 if w.biased else (w.queries + w.keys) * w.bytes * (2 if w.compiled else 6)
     passes = (3 if w.compiled else 5) if w.gated else 2
-    inner = passes * w.ffn * w.active * w.bytes
+    inner = passes * w.ffn * w.bytes
     dropped = w.dropout * 2 * (2 * w.bytes + 1) * w.hidden
     scores = w.full_attention * w.heads * w.sequence * (2 * w.bytes + w.dropout * (2 * w.bytes + 1))
     return stream + rotated + inner + dropped + scores
@@ -130,12 +230,12 @@ def _kept(w: Widths) -> Kept:
     given = 2 * (4 if w.autocast else w.bytes) * w.hidden + 2 * w.dropout * w.hidden
     normed = 2 * w.bytes * w.hidden
     inner = 2 if w.compiled or not w.gated else 4 - w.megatron
-    fed = inner * w.bytes * w.ffn * w.active
+    fed = inner * w.bytes * w.ffn
     keys = w.keys if w.megatron else w.queries
     attention = w.bytes * (2 * w.queries + 2 * keys)
     whole = given + (0 if w.compiled or w.torch_tensor else normed)
     kept = Kept(whole, attention + fed + _scores(w), normed if w.torch_tensor else 0)
-    return kept + _routed(w) + _adapted(w)
+    return kept + _adapted(w)
 
 
 def _scores(w: Widths) -> float:
@@ -156,15 +256,10 @@ def _selected(w: Widths) -> Kept:
     if w.full_attention:
         return _kept(w) + Kept(0, -_scores(w))
     stream, down = w.bytes * w.hidden, w.bytes * w.hidden * w.gated
-    inner = w.bytes * (2 * w.queries + w.keys + w.ffn * w.active) + 4 * w.heads
+    inner = w.bytes * (2 * w.queries + w.keys + w.ffn) + 4 * w.heads
     if w.torch_tensor:
-        return Kept(3 * stream, inner, down) + _routed(w)
-    return Kept(stream + down, inner) + _routed(w)
-
-
-def _routed(w: Widths) -> Kept:
-    """Of experts: a copy of the input and of the output for each, and the router's scores."""
-    return Kept(2 * w.active * w.bytes * w.hidden + 4 * w.experts if w.experts else 0, 0)
+        return Kept(3 * stream, inner, down)
+    return Kept(stream + down, inner)
 
 
 def _adapted(w: Widths) -> Kept:
@@ -181,5 +276,5 @@ def _adapted(w: Widths) -> Kept:
     if w.quantized:
         return Kept(inside + norms, 0)
     between = 0 if w.compiled else w.bytes * w.hidden  # of the second norm
-    down = 0 if w.compiled and w.gated else w.bytes * w.ffn * w.active
+    down = 0 if w.compiled and w.gated else w.bytes * w.ffn
     return Kept(inside + norms - between, -down)

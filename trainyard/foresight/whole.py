@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from trainyard.foresight.goodput import best_interval
-from trainyard.foresight.interruptions import TABLE, start
-from trainyard.foresight.machines import PATIENCE, How, Machines
-from trainyard.foresight.runs import DRAWS, Market, Outcome, Saving
+from trainyard.foresight.machines import PATIENCE, TABLE, How, Machines, start
+from trainyard.foresight.runs import DRAWS, Market, Outcome, Saving, best_interval
 from trainyard.foresight.runs import foresee as simulate
 from trainyard.foresight.spread import Spread
 

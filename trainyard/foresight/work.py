@@ -16,14 +16,9 @@ from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import WIDTH, Shapes, Unit
 
 OPTIMIZER_BYTES = {
-    **{"adamw": 30.0, "adamw_8bit": 18.0, "muon": 22.0, "momentum": 22.0, "sgd": 14.0, "none": 0.0}
+    **{"adamw": 30.0, "adamw_8bit": 18.0, "momentum": 22.0, "sgd": 14.0, "none": 0.0}
 }
 """Read and written for a parameter in a step: float32 gradient, weight and state, 16-bit copy."""
-
-NEWTON_SCHULZ = 30.0
-"""Operations for a parameter of a matrix, by its shorter side, at most: five iterations, each 4
-for X·Xᵀ and the last product and, of a square one, 2 for the square of X·Xᵀ (Jordan et al. 2024).
-An estimate: no published step of Muon was held against it."""
 
 FLASH_BACKWARD = 2.5
 """Backward over forward: scores are computed again (Dao 2023, section 3.1)."""
@@ -297,7 +292,6 @@ def _update(work: Work, setting: Setting, model: Shapes) -> None:
     moved = trained * OPTIMIZER_BYTES[setting.optimizer]
     if setting.offload == "none":
         work.optimizer = moved / (setting.device.bandwidth_tb_s * 1e12)
-        work.optimizer += _orthogonalise(setting, model)
         return
     width = WIDTH[setting.precision]
     copied = 2 * width * trained
@@ -305,13 +299,3 @@ def _update(work: Work, setting: Setting, model: Shapes) -> None:
         held = model.parameters / (setting.tensor * setting.pipeline * shared)
         copied += 2 * width * held * setting.accumulation
     work.offloaded = copied / traffic.PCIE + moved / (HOST_BYTES / setting.node_size)
-
-
-def _orthogonalise(setting: Setting, model: Shapes) -> float:
-    """Seconds of Muon's iterations: each rank makes some matrices whole, one at least."""
-    if setting.optimizer != "muon":
-        return 0.0
-    block = max(model.units, key=lambda unit: unit.count * unit.matmul_flops)
-    share = max(block.trained * block.count / setting.gpus, block.widest)
-    shorter = block.output_bytes / WIDTH[setting.precision]  # the model's width, of a decoder
-    return NEWTON_SCHULZ * shorter * share / (setting.device.matmul_tflops * 1e12)

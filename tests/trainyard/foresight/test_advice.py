@@ -6,10 +6,9 @@ import pytest
 
 from trainyard.foresight.advice import Candidate, advise, frontier, shown
 from trainyard.foresight.layouts import Space
-from trainyard.foresight.models import published
-from trainyard.foresight.offers import offers
-from trainyard.foresight.question import Question
+from trainyard.foresight.question import Question, offers
 from trainyard.foresight.reasons import misses, simpler, why_not
+from trainyard.foresight.rules import published
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.spread import Spread
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.foresight.goodput import best_interval, daly, meta_share, useful_share, young
+from trainyard.foresight.runs import best_interval, useful_share
 
 times = st.floats(1e-3, 1e3)
 
@@ -28,24 +28,6 @@ def test_the_unit_of_time_does_not_matter(save, restart, between, unit):
         for scale in (1, unit)
     )
     assert next(shares) == pytest.approx(next(shares), rel=1e-9)
-
-
-def test_young_and_daly_come_near_where_saves_are_short():
-    assert best_interval(1, 0, 1e6) == pytest.approx(young(1, 1e6), rel=1e-3)
-    assert best_interval(1, 0, 100) == pytest.approx(daly(1, 100), rel=1e-4)
-    assert best_interval(1, 0, 100) < young(1, 100)
-    assert daly(3, 1) == 1
-    assert best_interval(100, 0, 1) == 1  # never longer than what lies between interruptions
-
-
-def test_metas_form_is_near_for_rare_interruptions_and_not_for_frequent_ones():
-    for between, away in ((2, 0.012), (8, 0.005)):
-        interval = best_interval(1 / 60, 1 / 6, between)
-        exact = useful_share(interval, 1 / 60, 1 / 6, between)
-        assert meta_share(interval, 1 / 60, 1 / 6, between) == pytest.approx(exact, abs=away)
-    interval = best_interval(1 / 60, 1 / 6, 0.5)
-    exact = useful_share(interval, 1 / 60, 1 / 6, 0.5)
-    assert exact - meta_share(interval, 1 / 60, 1 / 6, 0.5) > 0.05
 
 
 def test_an_asynchronous_save_costs_no_time_and_loses_more():

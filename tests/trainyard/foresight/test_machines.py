@@ -1,21 +1,23 @@
 """Instance types as foresight has them: their GPU, price, losses; and what of it is a guess."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from trainyard.common.errors import ForesightError
-from trainyard.foresight import interruptions
-from trainyard.foresight.interruptions import between_failures, between_losses, either, spot_share
-from trainyard.foresight.machines import machines
+from trainyard.foresight.machines import (
+    TABLE,
+    between_failures,
+    between_losses,
+    either,
+    machines,
+    spot_share,
+)
 from trainyard.foresight.spread import Spread
 from trainyard.machines import MACHINES
 from trainyard.plan.prices import load
 
 
 def test_every_figure_has_a_source_with_a_date():
-    table = json.loads(Path(interruptions.__file__).with_suffix(".json").read_text())
+    table = TABLE
     lists = [table["failures"], table["losses"], table["shares"], [*table["waits"].values()]]
     entries = [*sum(lists, []), table["probes"], table["starts"], table["checkpoints"]]
     assert {one["source"] for one in entries} == set(table["sources"])

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.foresight import memory, shapes, stages, work
+from trainyard.foresight import memory, shapes
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.shapes import Kept, Shapes, Unit
-from trainyard.foresight.states import resident
+from trainyard.foresight.states import Stage, resident, stages_of
 
 GIB = 2**30
 GPT: dict[str, Any] = {
@@ -51,7 +51,7 @@ def test_the_first_stage_keeps_what_figure_1_of_korthikanti_shows(
 ):
     """Blocks alone, as the figure has it."""
     setting = gpt(size, sequence_parallel=selective, recompute="selective" if selective else "none")
-    first = stages.of(setting, shapes.of(setting))[0]
+    first = stages_of(setting, shapes.of(setting))[0]
     tokens = setting.micro_batch * setting.sequence
     ((block, count),) = [pair for pair in first.units if pair[0].name == "block"]
     kept = block.kept[setting.recompute].on(8, sequence_parallel=selective)
@@ -64,7 +64,7 @@ def test_states_are_those_of_figure_1(size: str, gib: float):
     setting = gpt(size)
     block = shapes.of(setting).units[1]
     matrices = bare(int(block.matmul_flops) // 2, 1)
-    stage = stages.Stage(0, ((matrices, block.count / setting.pipeline),), None, 1, 0)
+    stage = Stage(0, ((matrices, block.count / setting.pipeline),), None, 1, 0)
     found = resident(setting, stage)
     assert (found.parameters + found.gradients + found.optimizer) / GIB == gib
 
@@ -94,7 +94,7 @@ def test_shared_states_are_those_of_deepspeeds_estimate(offload: str, beside: in
     has 16-bit weights next to the float32 ones, where FSDP has none."""
     given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": "full", "offload": offload}
     setting = Setting.model_validate({"gpu": "A100-80"} | given)
-    states = resident(setting, stages.of(setting, T5_3B)[0])
+    states = resident(setting, stages_of(setting, T5_3B)[0])
     total = states.parameters + states.gradients + states.optimizer + states.gathered.blocks
     total += beside * T5_3B.parameters / 8
     assert total / GIB == pytest.approx(gib, abs=0.01)
@@ -105,7 +105,7 @@ def test_deepspeeds_zero_2_holds_whole_gradients(offload: str, gib: float):
     """t5-3b on 8 GPUs, the same page: 4 bytes a parameter, and 16 shared."""
     given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": "zero2", "offload": offload}
     setting = Setting.model_validate({"gpu": "A100-80", "deepspeed": True} | given)
-    states = resident(setting, stages.of(setting, T5_3B)[0])
+    states = resident(setting, stages_of(setting, T5_3B)[0])
     total = states.parameters + states.gradients + states.optimizer
     assert total / GIB == pytest.approx(gib, abs=0.01)
 
@@ -119,7 +119,7 @@ def test_states_are_those_of_zero(shard: str, expected: float):
     given = {"gpus": 8, "layers": 4, "hidden": 256, "shard": shard, "gradient_dtype": "fp16"}
     setting = Setting.model_validate(LLAMA | {"kv_heads": 0} | given)
     model = shapes.of(setting)
-    states = resident(setting, stages.of(setting, model)[0])
+    states = resident(setting, stages_of(setting, model)[0])
     total = states.parameters + states.gradients + states.optimizer
     assert total / model.parameters == pytest.approx(expected)
 
@@ -132,7 +132,7 @@ def test_stages_share_all_blocks_and_begin_no_more_than_there_is(
     given = {"gpus": 4, "pipeline": 4, "layers": 30, "hidden": 1024, "kv_heads": 0}
     given |= {"accumulation": accumulation, "interleave": interleave}
     setting = Setting.model_validate(LLAMA | given)
-    first, second, last = stages.of(setting, shapes.of(setting))
+    first, second, last = stages_of(setting, shapes.of(setting))
     count = [dict((unit.name, n) for unit, n in stage.units) for stage in (first, second, last)]
     assert count[0]["block"] + 2 * count[1]["block"] + count[2]["block"] == 30
     assert first.flight >= second.flight >= last.flight >= min(1, accumulation)
@@ -200,14 +200,3 @@ def test_gradients_that_do_not_stay_are_there_by_the_unit(where: dict[str, Any])
     assert stay.categories["gradients"].p50 * GIB == 2 * 8_030_261_248
     assert leave.categories["gradients"].p50 == 0
     assert leave.categories["gathered"].p50 == pytest.approx(2 * 0.98, abs=0.01)
-
-
-def test_muon_keeps_one_number_of_the_blocks_parameters_and_computes_more():
-    given = LLAMA | {"layers": 16, "hidden": 2048, "heads": 16, "shard": "full", "gpus": 8}
-    adamw, muon = (Setting.model_validate(given | {"optimizer": n}) for n in ("adamw", "muon"))
-    model = shapes.of(adamw)
-    (stage,) = stages.of(adamw, model)
-    ((block, count),) = [pair for pair in stage.units if pair[0].name == "block"]
-    saved = resident(adamw, stage).optimizer - resident(muon, stage).optimizer
-    assert saved == pytest.approx(4 * block.parameters * count / 8)
-    assert work.of(muon).optimizer > work.of(adamw).optimizer

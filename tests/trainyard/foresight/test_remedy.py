@@ -1,7 +1,6 @@
 """Single changes that make a training fit."""
 
-from trainyard.foresight.memory import foresee
-from trainyard.foresight.remedy import remedies
+from trainyard.foresight.memory import foresee, remedies
 from trainyard.foresight.setting import Setting
 
 SEVEN = Setting(

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainyard.foresight.goodput import best_interval, useful_share
-from trainyard.foresight.runs import MANY, Market, Saving, drawn, foresee
+from trainyard.foresight.runs import (
+    MANY,
+    Market,
+    Saving,
+    best_interval,
+    drawn,
+    foresee,
+    useful_share,
+)
 from trainyard.foresight.spread import Spread
 
 

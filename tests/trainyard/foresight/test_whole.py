@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainyard.foresight.goodput import best_interval
 from trainyard.foresight.machines import How, machines
+from trainyard.foresight.runs import best_interval
 from trainyard.foresight.spread import Spread
 from trainyard.foresight.whole import foresee
 

@@ -48,6 +48,8 @@ def refusal(request: dict, python: Path) -> str | None:
             f"the image is started without a script, so it is AWS's XGBoost algorithm; {python} "
             f"lacks {', '.join(missing)} for it: {python} -m pip install xgboost-cpu"
         )
+    if (count := request["ResourceConfig"].get("InstanceCount", 1)) != 1:
+        return f"ResourceConfig.InstanceCount {count}: XGBoost trains on one instance here"
     given = request.get("HyperParameters", {})
     for name, why in _NOT_DONE.items():
         if given.get(name, "false") != "false":

@@ -139,20 +139,6 @@ def test_early_stopping_keeps_the_best_round(aws: Cloud, tmp_path: Path) -> None
     assert names == {"train:rmse", "validation:rmse", "train:mae", "validation:mae"}
 
 
-@pytest.mark.slow
-def test_two_hosts_train_one_model(aws: Cloud, tmp_path: Path) -> None:
-    source = channel("train", "s3://bkt/parts", S3DataDistributionType="ShardedByS3Key")
-    asked = request(InputDataConfig=[source | {"ContentType": "text/csv"}])
-    asked["ResourceConfig"] |= {"InstanceCount": 2}
-    done = aws.train("pair", "", **asked)
-    assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
-    rounds = [line for host in ("algo-1", "algo-2") for line in aws.log("Training", "pair", host)]
-    assert len([line for line in rounds if "#011" in line]) == 5  # the first alone says them
-    predicted = loaded(model_of(aws, "pair"), tmp_path).predict(xgboost.DMatrix(table(1)[:, 1:]))
-    errors = (predicted - table(1)[:, 0]) ** 2
-    assert max(errors[:60].mean(), errors[60:].mean()) < 0.25 * table(1)[:, 0].var()
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -186,6 +172,10 @@ def test_what_is_not_done_here_is_refused_before_the_job_starts(aws: Cloud) -> N
     for more, expected in (
         ({"InputDataConfig": [recordio]}, "recordio-protobuf is not read here"),
         ({"HyperParameters": {"num_round": "1", "_kfold": "5"}}, "cross validation"),
+        (
+            {"ResourceConfig": request()["ResourceConfig"] | {"InstanceCount": 2}},
+            "one instance here",
+        ),
     ):
         with pytest.raises(botocore.exceptions.ClientError, match=expected):
             aws.sm.create_training_job(TrainingJobName="refused", **request(**more))
@@ -249,37 +239,6 @@ distributed.rabit_run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert said in done.stdout + done.stderr
-
-
-def test_a_distributed_script_runs_by_the_images_own_packages(
-    aws: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where PYTHONPATH is the user's, and where that holds some other ``trainyard``."""
-    train, theirs = tmp_path / "train", tmp_path / "theirs/trainyard"
-    theirs.mkdir(parents=True)
-    (theirs / "__init__.py").touch()
-    train.write_text(f"""#!{sys.executable}
-import json, os
-from sagemaker_containers import entry_point
-from sagemaker_xgboost_container import distributed
-from xgboost import collective
-entry_point._wait_hostname_resolution()
-def fit(told, is_master):
-    print(told, is_master, collective.get_rank(), collective.get_world_size())
-own = json.load(open("/opt/ml/input/config/resourceconfig.json"))["current_host"]
-hosts = json.loads(os.environ["SM_HOSTS"])
-distributed.rabit_run(fit, {{"told": "yes"}}, True, hosts, own, update_rabit_args=True)
-""")
-    train.chmod(0o755)
-    monkeypatch.setattr(training_job, "toolkit", lambda python: train)
-    environment = {"PYTHONPATH": str(theirs.parent), "SM_HOSTS": '["algo-1", "algo-2"]'}
-    program = {"sagemaker_program": "train.py"}
-    asked = request(HyperParameters=program, Environment=environment)
-    asked["ResourceConfig"] |= {"InstanceCount": 2}
-    done = aws.train("rabit", "", **asked)
-    assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
-    said = [aws.log("Training", "rabit", host)[-1] for host in ("algo-1", "algo-2")]
-    assert said == ["yes True 0 2", "yes False 1 2"]
 
 
 def test_a_script_of_an_xgboost_image_may_be_named_as_a_module(

@@ -87,7 +87,7 @@ def _csv_rows(files: list[Path], weighted: bool) -> Rows:
 
 def _csv_table(path: Path, separator: str) -> np.ndarray:
     """float32; NaN where a cell is empty or no number, as XGBoost's parser has it."""
-    how = {"dtype": np.float32, "comments": None, "delimiter": separator}
+    how: dict[str, Any] = {"dtype": np.float32, "comments": None, "delimiter": separator}
     try:
         return np.loadtxt(path, ndmin=2, **how)
     except ValueError:

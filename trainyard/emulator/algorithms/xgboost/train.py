@@ -2,8 +2,8 @@
 
     train.py IMAGE_MAJOR IMAGE_MINOR
 
-Several hosts train one model by XGBoost's own collective, algo-1 its tracker. Not done: Dask on
-several GPUs and cross validation (``_kfold``), which are refused before the job starts.
+Not done: several hosts, Dask on several GPUs and cross validation (``_kfold``), which are refused
+before the job starts.
 """
 
 import json
@@ -19,11 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xgboost
 
 from trainyard.emulator.algorithms.xgboost import metrics
-from trainyard.emulator.algorithms.xgboost.cluster import Cluster, joined
 from trainyard.emulator.algorithms.xgboost.data import Rows, read
 from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED, MODEL, format_of
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
@@ -72,29 +70,24 @@ def run(job: Job) -> None:
     """Raises UserError, AlgorithmError."""
     say("Running XGBoost Sagemaker in algorithm mode")
     values = validate(job.config("hyperparameters"), job.version)
-    resources = job.config("resourceconfig")
-    with joined(resources["hosts"], resources["current_host"], say) as cluster:
-        say("Single node training." if cluster.size == 1 else f"One of {cluster.size} hosts.")
-        matrices = _matrices(job, bool(values.get("csv_weights")), cluster)
-        booster = _train(job, values, matrices, cluster)
-        if cluster.is_master:
-            save(booster, job.base / "model" / MODEL, job.version)
+    say("Single node training.")
+    booster = _train(job, values, _matrices(job, bool(values.get("csv_weights"))))
+    save(booster, job.base / "model" / MODEL, job.version)
 
 
-def _matrices(job: Job, weighted: bool, cluster: Cluster) -> dict[str, xgboost.DMatrix]:
-    """Channel → its matrix; a host without rows takes part with none."""
+def _matrices(job: Job, weighted: bool) -> dict[str, xgboost.DMatrix]:
+    """Channel → its matrix."""
     channels = job.config("inputdataconfig")
     _check_channels(channels)
     form = format_of(channels["train"].get("ContentType")) or ""
-    found: dict[str, Rows | None] = {}
+    found: dict[str, Rows] = {}
     for name in [name for name in ("train", "validation") if name in channels]:
         folder = job.base / "input/data" / name
-        found[name] = read(folder, form, weighted)
-        if not cluster.any(found[name] is not None):
+        if (rows := read(folder, form, weighted)) is None:
             raise UserError(f"No data in {_WORDS[name]} channel path {folder}")
-    width = cluster.largest(max(rows.features.shape[1] for rows in found.values() if rows))
-    none = Rows(np.empty((0, width), np.float32), np.empty(0, np.float32))
-    full = {name: rows.widened(width) if rows else none for name, rows in found.items()}
+        found[name] = rows
+    width = max(rows.features.shape[1] for rows in found.values())
+    full = {name: rows.widened(width) for name, rows in found.items()}
     say(f"Train matrix has {len(full['train'].label)} rows and {width} columns")
     if "validation" in full:
         say(f"Validation matrix has {len(full['validation'].label)} rows")
@@ -115,7 +108,7 @@ def _check_channels(channels: dict) -> None:
 
 
 def _train(
-    job: Job, values: dict[str, Any], matrices: dict[str, xgboost.DMatrix], cluster: Cluster
+    job: Job, values: dict[str, Any], matrices: dict[str, xgboost.DMatrix]
 ) -> xgboost.Booster:
     objective = values.get("objective", "reg:squarederror")
     wanted = _metrics(values)
@@ -133,7 +126,7 @@ def _train(
             num_boost_round=rounds,
             evals=[(matrix, name) for name, matrix in matrices.items()],
             custom_metric=metrics.evaluator(own, objective) if own else None,
-            callbacks=_callbacks(job, values, wanted, "validation" in matrices, cluster, done),
+            callbacks=_callbacks(job, values, wanted, "validation" in matrices, done),
             xgb_model=before,
             verbose_eval=False,
         )
@@ -186,18 +179,16 @@ def _checkpoint(job: Job) -> tuple[str | None, int]:
 
 
 def _callbacks(
-    job: Job, values: dict[str, Any], wanted: list[str], valid: bool, cluster: Cluster, done: int
+    job: Job, values: dict[str, Any], wanted: list[str], valid: bool, done: int
 ) -> list[xgboost.callback.TrainingCallback]:
-    after: list[xgboost.callback.TrainingCallback] = []
-    if cluster.is_master:
-        after.append(Printed(done))
-        if folder := job.config("checkpointconfig").get("LocalPath"):
-            after.append(xgboost.callback.TrainingCheckPoint(folder, CHECKPOINT, interval=1))
-        if values.get("save_model_on_termination") == "true":
-            target = job.base / "model" / MODEL
-            after.append(Saved(lambda booster: save(booster, target, job.version)))
+    after: list[xgboost.callback.TrainingCallback] = [Printed(done)]
+    if folder := job.config("checkpointconfig").get("LocalPath"):
+        after.append(xgboost.callback.TrainingCheckPoint(folder, CHECKPOINT, interval=1))
+    if values.get("save_model_on_termination") == "true":
+        target = job.base / "model" / MODEL
+        after.append(Saved(lambda booster: save(booster, target, job.version)))
     if rounds := values.get("early_stopping_rounds"):
-        after += _early_stopping(job, rounds, _stopped_by(values), valid, cluster)
+        after += _early_stopping(job, rounds, _stopped_by(values), valid)
     return after
 
 
@@ -208,7 +199,7 @@ def _stopped_by(values: dict[str, Any]) -> str | None:
 
 
 def _early_stopping(
-    job: Job, rounds: int, metric: str | None, valid: bool, cluster: Cluster
+    job: Job, rounds: int, metric: str | None, valid: bool
 ) -> list[xgboost.callback.TrainingCallback]:
     """Since 1.3 only with a validation channel and a named metric; then the best round is kept."""
     old = job.version <= PICKLED
@@ -221,7 +212,7 @@ def _early_stopping(
             metric_name=metric,
             data_name="validation" if valid else "train",
             maximize=metric.partition("@")[0] in MAXIMIZED if metric else None,
-            save_best=not old and cluster.is_master,
+            save_best=not old,
         )
     ]
 

@@ -1,13 +1,8 @@
-"""``rabit_run``: a function on all hosts of a job, inside XGBoost's collective between them."""
+"""``rabit_run``: a function on all hosts of a job, of which there is one here."""
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from xgboost import collective
-
-from trainyard.emulator.algorithms.xgboost.cluster import joined
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError
 
 
@@ -17,24 +12,14 @@ def rabit_run(
     include_in_training: bool,
     hosts: Sequence[str],
     current_host: str,
-    first_port: int | None = None,
-    second_port: int | None = None,
-    max_connect_attempts: int | None = None,
-    connect_retry_timeout: int = 3,
     update_rabit_args: bool = False,
+    **ports_and_attempts: int | None,
 ) -> None:
-    """Call ``exec_fun(**args)``; with ``update_rabit_args`` args say which host ``is_master``.
+    """Call ``exec_fun(**args)``; with ``update_rabit_args`` args say that the host ``is_master``.
 
-    Ports and attempts are the emulator's own. Raises UserError where a host has no data: the real
-    one leaves such a host out.
+    Raises UserError for several hosts, and where this one has no data.
     """
-    with joined(list(hosts), current_host, logging.info) as cluster:
-        without = np.array([not include_in_training], np.int64)
-        if cluster.size > 1:
-            without = collective.allreduce(without, collective.Op.SUM)
-        if without[0]:
-            raise UserError(
-                f"rabit_run: {without[0]} of {len(hosts)} hosts have no data to train on, which is "
-                "not done here: give each host a file, or take fewer instances"
-            )
-        exec_fun(**args | ({"is_master": cluster.is_master} if update_rabit_args else {}))
+    if len(hosts) > 1 or not include_in_training:
+        what = f"{len(hosts)} hosts" if len(hosts) > 1 else f"{current_host} has no data"
+        raise UserError(f"rabit_run: {what}: expected one instance, with data; take one")
+    exec_fun(**args | ({"is_master": True} if update_rabit_args else {}))
