@@ -35,8 +35,8 @@ class Layout(BaseModel):
 
     strategy: Strategy = "ddp"
     """How the data-parallel ranks share the work. single: one process. ddp: weights replicated.
-    fsdp: weights, gradients and optimizer state sharded (FSDP2). deepspeed: ZeRO. horovod, smddp,
-    smp: by these libraries, where the container has them."""
+    fsdp: weights, gradients and optimizer state sharded (FSDP2). deepspeed: ZeRO. smddp, smp:
+    by these libraries, where the container has them."""
 
     shard_degree: int = Field(default=0, ge=0)
     """With fsdp and smp: ranks that share one copy of the weights; 0 for all data-parallel ranks.
