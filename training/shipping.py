@@ -51,7 +51,6 @@ STAYING = frozenset(
         "conditions/step.py",
         *("steps/shard/inspect.py", "steps/shard/histograms.py"),  # people look at shards with them
         *("training/scaling.py", "training/try.py", "training/trying/"),  # they start jobs
-        "training/host_reads.py",
         *("training/simulate.py", "training/simulation/"),
     }
 )
@@ -68,7 +67,7 @@ WITHOUT_EFFECT = frozenset(
         *("trackers", "metrics_page"),
         *("restart", "watchdog", "inference", "serving", "scores", "shipping"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
-        *("try", "host_reads", "simulate"),
+        *("try", "simulate"),
     )
 ) | {"training/trying/", "training/simulation/", "training/health/", "training/watching/"}
 """What travels with the training and measures, reports, restarts or serves: no weight depends on
