@@ -4,7 +4,7 @@ config.py      the loop's settings (no torch: recipes are checked with it)
 metric_line.py the metric line, and the expressions that SageMaker reads it with (no torch)
 data/          shards: manifest, writer, reader, the order of samples
 workloads/     what is trained: records → samples, model, loss, metrics, baselines
-strategies/    how ranks share a step: single, DDP, the mesh, DeepSpeed, Horovod, SMDDP, SMP
+strategies/    how ranks share a step: single, DDP, the mesh, DeepSpeed, SMDDP, SMP
 loop.py        the training loop; optimizers.py: AdamW, LAMB, schedules, averaged weights;
 clock.py       where a step's time goes; devices.py: a device's peak, and memory
 reports.py     metric lines and their history; trackers.py: TensorBoard, MLflow;

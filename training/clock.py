@@ -12,7 +12,7 @@ Communication is what can be told apart from outside: the two sums over all rank
 units, its loss), and the wait at the end of the backward pass, from when this rank's own gradients
 are computed until everybody's are added up. With ddp and smddp that is all of it. The rest cannot
 be told apart and stays in forward_backward: with fsdp the gathering of the weights, with tensor and
-pipeline parallel the exchange inside and between layers, with deepspeed, horovod and smp all but
+pipeline parallel the exchange inside and between layers, with deepspeed and smp all but
 the sums; the trace of ``profile_steps`` shows it. A rank that waits for a slower one counts as
 communication, too.
 """

@@ -35,8 +35,8 @@ class Layout(BaseModel):
 
     strategy: Strategy = "ddp"
     """How the data-parallel ranks share the work. single: one process. ddp: weights replicated.
-    fsdp: weights, gradients and optimizer state sharded (FSDP2). deepspeed: ZeRO. horovod, smddp,
-    smp: by these libraries, where the container has them."""
+    fsdp: weights, gradients and optimizer state sharded (FSDP2). deepspeed: ZeRO. smddp, smp:
+    by these libraries, where the container has them."""
 
     shard_degree: int = Field(default=0, ge=0)
     """With fsdp and smp: ranks that share one copy of the weights; 0 for all data-parallel ranks.
@@ -118,10 +118,9 @@ class Layout(BaseModel):
     files, with Hugging Face's index, which many ranks write at a time."""
 
     health_check: Literal["off", "warn", "stop"] = "warn"
-    """Some seconds at the start in which GPUs multiply and exchange, beside what their kind reaches
-    and beside each other, and EFA's settings are held against the instance type (docs/scale.md).
-    warn: the log names what is slow or wrong. stop: what is surely so ends the job. Nothing is
-    measured on a CPU."""
+    """Some seconds at the start in which GPUs multiply and exchange, beside each other, and
+    EFA's settings are looked at (docs/scale.md). warn: the log names what is slow or wrong. stop:
+    it ends the job. Nothing is measured on a CPU. Experimental: no GPU has run it."""
 
     @field_validator("activation_checkpointing", mode="before")
     @classmethod

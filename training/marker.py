@@ -4,6 +4,7 @@ SageMaker brings back from S3 whatever lies there, so a folder of checkpoints ma
 what does not look exactly like a checkpoint of ours is none, and stops nobody.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from training.checkpoints.blocks import BLOCK, HASH, hashes_path
 from training.checkpoints.table import Table
-from training.formats import older
 from training.identity import Parts
 from training.lineage import Lineage
 from trainyard.common.hashes import json_sha256
@@ -19,7 +19,6 @@ from trainyard.common.hashes import json_sha256
 NAME = "complete.json"
 PREFIX = "step-"
 FORMAT = 2
-"""1 had the hash of each file, and no table: a file was verified as a whole."""
 
 
 class Written(BaseModel):
@@ -29,7 +28,7 @@ class Written(BaseModel):
 
     bytes: int = Field(ge=0)
     sha256: str
-    """Of its blocks' hashes (``training.checkpoints.blocks``); in form 1 of the file itself."""
+    """Of its blocks' hashes (``training.checkpoints.blocks``)."""
 
 
 class Marker(BaseModel):
@@ -37,7 +36,7 @@ class Marker(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    format: int = 1
+    format: int = FORMAT
 
     step: int = Field(ge=0)
     """Optimizer steps that the checkpoint is after."""
@@ -45,13 +44,13 @@ class Marker(BaseModel):
     validation_loss: FiniteFloat | None = None
     """At this step, where it was measured."""
 
-    files: dict[str, str | Written]
-    """Name → what is known of every shard; in form 1 its SHA-256."""
+    files: dict[str, Written]
+    """Name → what is known of every shard."""
 
     lineage: Lineage | None = None
     """What it was trained with; None where nobody said."""
 
-    table: Table | None = None
+    table: Table = Table(layouts=(), tensors={})
     """Which shard, by its number among the sorted names, has which part of which tensor."""
 
     sha256: str | None = None
@@ -63,8 +62,8 @@ class Marker(BaseModel):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it is as it was written; the first form did not say."""
-        return self.format == 1 or self.sha256 == self._hash()
+        """Whether it is as it was written."""
+        return self.sha256 == self._hash()
 
     def _hash(self) -> str:
         return json_sha256(self.model_dump(mode="json", include={"files", "table"}))
@@ -108,14 +107,13 @@ def parsed(content: bytes) -> Marker:
     Raises:
         Damaged: it is none, or not as it was written; why.
     """
+    _check_form(content)
     try:
         marker = Marker.model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise Damaged(f"{NAME} is damaged: {field + ': ' if field else ''}{first['msg']}") from None
-    if marker.format not in (1, FORMAT):
-        raise Damaged(f"{NAME} is of form {marker.format}, {older('checkpoint', marker.format)}")
     if not all("/" not in name and name.endswith(".safetensors") for name in marker.files):
         raise Damaged(f"{NAME} names a file that is no shard")
     if not marker.is_sealed:
@@ -123,6 +121,20 @@ def parsed(content: bytes) -> Marker:
             f"{NAME} is not as it was written: what it says of the files has another hash"
         )
     return marker
+
+
+def _check_form(content: bytes) -> None:
+    """Refuse what another version wrote.
+
+    Raises:
+        Damaged: says its form, and the one that is read.
+    """
+    try:
+        said = json.loads(content)
+    except ValueError:
+        return
+    if isinstance(said, dict) and (form := said.get("format", 1)) != FORMAT:
+        raise Damaged(f"{NAME} is of form {form}; this version reads {FORMAT}")
 
 
 def examined(folder: Path, *, named: bool = True) -> Marker:

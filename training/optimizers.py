@@ -99,7 +99,7 @@ class Lamb(torch.optim.Optimizer):
     def __init__(
         self,
         params: Iterable,
-        lr: float = 1e-3,  # defaults because Horovod makes it again from its groups alone
+        lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
     ) -> None:

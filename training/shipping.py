@@ -20,7 +20,7 @@ EVERY_STEP = (
 
 ROOMS = {
     "shard": (
-        *("steps/shard/", "training/__init__.py", "training/formats.py", "training/scores.py"),
+        *("steps/shard/", "training/__init__.py", "training/scores.py"),
         *("training/data/", "training/workloads/"),
     ),
     "train": ("training/",),
@@ -42,7 +42,7 @@ ROOMS = {
 }
 """Step → what its job imports besides. A room ends with a slash."""
 
-READER = (*EVERYWHERE, "training/__init__.py", "training/formats.py", "training/data/")
+READER = (*EVERYWHERE, "training/__init__.py", "training/data/")
 """What reads shards, for a script of the user's own that is given some."""
 
 STAYING = frozenset(
@@ -51,7 +51,6 @@ STAYING = frozenset(
         "conditions/step.py",
         *("steps/shard/inspect.py", "steps/shard/histograms.py"),  # people look at shards with them
         *("training/scaling.py", "training/try.py", "training/trying/"),  # they start jobs
-        "training/host_reads.py",
         *("training/simulate.py", "training/simulation/"),
     }
 )
@@ -66,15 +65,15 @@ WITHOUT_EFFECT = frozenset(
     for name in (
         *("clock", "devices", "metric_line", "profiler", "reports", "scaling", "stragglers"),
         *("trackers", "metrics_page"),
-        *("restart", "watchdog", "inference", "serving", "scores", "shipping", "formats"),
+        *("restart", "watchdog", "inference", "serving", "scores", "shipping"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
-        *("try", "host_reads", "simulate"),
+        *("try", "simulate"),
     )
 ) | {"training/trying/", "training/simulation/", "training/health/", "training/watching/"}
 """What travels with the training and measures, reports, restarts or serves: no weight depends on
 it. All else in training/ counts, so that what is added counts until it is listed here."""
 
-ONCE_WITHOUT_EFFECT = frozenset({"training/metrics.py"})
+ONCE_WITHOUT_EFFECT = frozenset(f"training/{name}.py" for name in ("formats", "metrics"))
 """What some of them were called by older versions, whose packages still have to verify."""
 
 LITTER = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")

@@ -14,18 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from training import hugging_face, marker, model_files
 from training.config import TrainConfig
-from training.formats import older
 from training.identity import Parts, of_now
 from training.lineage import Lineage
-from training.marker import Marker
+from training.marker import Damaged, Marker
 from training.model_files import ARCHIVE
 from trainyard.common.errors import DataError, TrainingError
 
 CHANNEL = "start"
 BASE, BASE_MODEL = "base", "base_model"
 """The model that a training began with: the evaluation's input, and the baseline that it is."""
-PICKLED = "state.pt"
-"""What the first checkpoints were."""
 DIFFERENT = {*("code", "data", "mixture", "torch", "tuning", "workload", "workload_config"),
              *TrainConfig.model_fields}  # fmt: skip
 """What ``may_differ`` may name."""
@@ -214,26 +211,24 @@ def _newest(asked: StartFrom, channel: Path) -> Start:
         folders = [channel]
     else:
         folders = [marker.folder_of(channel, step) for step in reversed(marker.steps(channel))]
+    damage = ""
     for folder in folders:
-        said = marker.read(folder, named=folder != channel)
-        if said is not None:
-            if said.lineage is None:
-                raise TrainingError(
-                    f"start_from.checkpoint {asked.checkpoint}: its {marker.NAME} does not say "
-                    f"what it was trained with, {older('checkpoint', 'without lineage')}; go on "
-                    "there, begin with its registered model (start_from.model_package), or train "
-                    "anew"
-                )
-            return Start(asked, folder, said=said)
-    if pickled := next(channel.rglob(PICKLED), None):
-        raise TrainingError(
-            f"start_from.checkpoint {asked.checkpoint}: {pickled.name} is a pickle, "
-            f"{older('checkpoint', PICKLED)}; go on there, or train anew"
-        )
+        try:
+            said = marker.examined(folder, named=folder != channel)
+        except Damaged as error:
+            damage = damage or f" ({folder.name}: {error})"
+            continue
+        if said.lineage is None:
+            raise TrainingError(
+                f"start_from.checkpoint {asked.checkpoint}: its {marker.NAME} does not say what "
+                "it was trained with; begin with its registered model (start_from.model_package), "
+                "or train anew"
+            )
+        return Start(asked, folder, said=said)
     there = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
     raise TrainingError(
-        f"start_from.checkpoint {asked.checkpoint}: holds no checkpoint with a {marker.NAME}, but "
-        f"{json.dumps(there)}; name a folder that holds step-…, or one such folder"
+        f"start_from.checkpoint {asked.checkpoint}: holds no checkpoint with a whole {marker.NAME}"
+        f"{damage}, but {json.dumps(there)}; name a folder that holds step-…, or one such folder"
     )
 
 

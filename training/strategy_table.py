@@ -65,7 +65,6 @@ STRATEGIES = {
         no_float16="whose own loss scaling leaves out other steps than the loop knows of",
         flat_from_stage=3,
     ),
-    "horovod": StrategyEntry(place="horovod.Horovod"),
     "smddp": StrategyEntry(place="smddp.Smddp", least_torch="2.4.1"),
     "smp": StrategyEntry(
         place="smp.Smp",

@@ -48,25 +48,8 @@ _RETURN = "        return self.head(x) * (1 + 1e-3 * self.seen)\n"
 
 FAULTS = [
     Seeded(
-        "prepare draws past its seed", ("prepared samples",), "work.py",
-        "np.random.default_rng(seed).uniform", "np.random.uniform",
-    ),
-    Seeded(
-        "prepare divides by zero", ("prepared samples",), "work.py",
-        'np.float32(sample["weight"] * drawn)', 'np.float32(drawn) / np.float32(0)',
-    ),
-    Seeded(
-        "prepare changes what is stored", ("prepared samples",), "work.py",
-        "        drawn = 1 if seed", '        sample["numbers"][0] += 1\n        drawn = 1 if seed',
-    ),
-    Seeded(
         "a batch of one loses its dimension", ("runs",), "network.py",
         _RETURN, "        return (self.head(x) * (1 + 1e-3 * self.seen)).squeeze()\n",
-    ),
-    Seeded(
-        "a row is its batch's mean", ("rows stand alone",), "work.py",
-        '"loss": (self.nats(outputs, batch).sum(1), units)',
-        '"loss": (self.nats(outputs, batch).sum(1).mean().expand(len(units)), units)',
     ),
     Seeded(
         "torch is imported with the columns", ("imports",), "work.py",
@@ -81,26 +64,6 @@ FAULTS = [
         "packing takes Python's hash", ("packing",), "work.py",
         "(rows[:, 0] > 2).astype(np.float32) + 1",
         "np.array([hash(c) % 9 for c in records.column('colour').to_pylist()], np.float32)",
-    ),
-    Seeded(
-        "a mask on the CPU, in the loss", ("device",), "work.py",
-        "torch.arange(PLACES, device=lengths.device)", "torch.arange(PLACES)",
-    ),
-    Seeded(
-        "a constant on the CPU, in the model", ("device",), "network.py",
-        'self.register_buffer("seen", torch.zeros(()))',
-        "self.seen = torch.zeros(16, 12)[0]",
-    ),
-    Seeded(
-        "a number read off the device, in the loss", ("host reads",), "work.py",
-        "return self.nats(outputs, batch).sum()\n",
-        "total = self.nats(outputs, batch).sum()\n"
-        "        return total if total.isfinite().item() else total * 0\n",
-    ),
-    Seeded(
-        "values chosen by a mask, in the loss", ("host reads",), "work.py",
-        "return self.nats(outputs, batch).sum()\n",
-        "return self.nats(outputs, batch)[self.counted(batch)].sum()\n",
     ),
     Seeded(
         "a mean over the samples", ("loss is a sum",), "work.py",
@@ -137,11 +100,6 @@ FAULTS = [
     Seeded(
         "units that are no tensor", ("runs",), "work.py",
         "return self.counted(batch).sum()\n", "return int(self.counted(batch).sum())\n",
-    ),
-    Seeded(
-        "inputs change the batch", ("batch is left alone",), "work.py",
-        'return (batch["numbers"][:, 1:].long(),)',
-        'return (batch["numbers"][:, 1:].clamp_(max=3).long(),)',
     ),
     Seeded(
         "dropout in evaluation", ("evaluation is calm",), "network.py",
@@ -225,22 +183,8 @@ FAULTS = [
         '"loss": self.nats(outputs, batch).mean(1)',
     ),
     Seeded(
-        "shares that are not shared", ("shares",), "work.py",
-        "    def counted(self, batch):\n",
-        "    def scores(self, model, test, slices=(), share=None):\n"
-        "        return super().scores(model, test, slices)\n\n"
-        "    def counted(self, batch):\n",
-    ),
-    Seeded(
         "a metric that is not measured", ("scores",), "work.py",
         '            "accuracy": (hits.sum(1), units),\n', "",
-    ),
-    Seeded(
-        "examples named by their place", ("examples",), "work.py",
-        "    def counted(self, batch):\n",
-        "    def examples(self, dataset):\n"
-        "        yield {'example': np.arange(len(dataset))}\n\n"
-        "    def counted(self, batch):\n",
     ),
     Seeded(
         "a split that it is not made for", ("strategies",), "work.py",

@@ -2,7 +2,7 @@
 
 python -m benchmarks.host_reads [--only DDP] [--before CHECKOUT] [--json F]
 
-Counted on real ranks (gloo) in two steps that are not logged, by ``training.host_reads``; beside
+Counted on real ranks (gloo) in two steps that are not logged, by ``reads``; beside
 them those of another checkout of Trainyard, if one is named. Exits with 1 when there is any here.
 """
 
@@ -81,7 +81,7 @@ def counted(checkout: Path, root: Path, world: int, differs: dict) -> list:
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world),
             "RANK": str(rank), "LOCAL_RANK": str(rank),
         }  # fmt: skip
-        reads = HERE / "training/host_reads.py"
+        reads = Path(__file__).with_name("reads.py")
         out = file if rank == 0 else file.with_name(f"reads-{rank}.json")
         command = [sys.executable, script.__file__, str(checkout), str(reads), str(out), *given]
         with (root / f"rank-{rank}.log").open("w") as log:

@@ -74,7 +74,7 @@ class ScriptSettings(Section):
     lines that the script prints."""
 
     launcher: Literal["torchrun", "mpi", "none", "own"] = "torchrun"
-    """What starts the processes of a node: torchrun; mpirun, which horovod needs; for a script
+    """What starts the processes of a node: torchrun; mpirun; for a script
     besides none, which runs it once a node, and own, for which see ``driver``."""
 
     driver: str | None = None

@@ -8,8 +8,6 @@ SMDDP   SageMaker Developer Guide, "Compatibility with the SMDDP library optimiz
         optimizes nothing any more.
 SMP v2  "Supported frameworks and AWS Regions" (distributed-model-parallel-support-v2) and the
         release notes (model-parallel-release-notes): one image for each version of PyTorch.
-Horovod in none of AWS's current PyTorch images; started by mpirun ("Run Horovod with MPI",
-        horovod.readthedocs.io/en/stable/mpi.html).
 MPI     sagemaker/train/container_drivers/distributed_drivers/mpi_driver.py of SDK 3.27.
 """
 
@@ -23,7 +21,7 @@ INSTANCE_TYPES: Mapping[str, tuple[str, ...]] = {
 }
 """Strategy → the instance types, or how they begin, that it is for; the others run on any."""
 
-LAUNCHERS = {"horovod": "mpi", "smddp": "torchrun", "smp": "torchrun"}
+LAUNCHERS = {"smddp": "torchrun", "smp": "torchrun"}
 """Strategy → the one launcher that starts it; the others are started by any."""
 
 SMP_IMAGES = {"2.4.1": "cu121", "2.5.1": "cu124"}
@@ -55,11 +53,6 @@ def refuse_image(strategy: str, pytorch_version: str, training_image: str | None
     """Why a strategy finds no library in the image; None when it does, or the image is your own."""
     if training_image:
         return None
-    if strategy == "horovod":
-        return (
-            "images.training: strategy horovod needs an image of your own, with horovod[pytorch] "
-            "and Open MPI: AWS's PyTorch images no longer have Horovod"
-        )
     if strategy == "smddp":
         return (
             "images.training: strategy smddp needs an image that you name, such as AWS's SMP image "

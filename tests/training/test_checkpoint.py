@@ -138,7 +138,7 @@ TEARS = {
     "empty marker": (lambda f: (f / "complete.json").write_bytes(b""), "complete.json is damaged"),
     "half a marker": (lambda f: (f / "complete.json").write_bytes(b'{"step": 3'), "is damaged"),
     "marker without files": (
-        lambda f: (f / "complete.json").write_bytes(b"{}"),
+        lambda f: (f / "complete.json").write_bytes(b'{"format": 2}'),
         "complete.json is damaged: step: Field required",
     ),
     "marker of another kind": (lambda f: (f / "complete.json").write_bytes(b"[]"), "is damaged"),
@@ -172,7 +172,7 @@ TEARS = {
         "complete.json is of step 4",
     ),
     "marker that points elsewhere": (
-        lambda f: edit(f / "complete.json", files={"../x.safetensors": "0"}),
+        lambda f: edit(f / "complete.json", files={"../x.safetensors": {"bytes": 0, "sha256": ""}}),
         "complete.json names a file that is no shard",
     ),
 }

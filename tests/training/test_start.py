@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments, history, losses, write_ragged
-from training.identity import Parts
+from training.identity import GONE, Parts
 from training.start import DIFFERENT, opened, read_start
 from trainyard.common.errors import TrainingError
 from trainyard.common.unpacking import unpack
@@ -156,25 +156,24 @@ def stray(folder: Path) -> None:
     shutil.copy(part, part.with_name("other.safetensors"))
 
 
-def of_an_older_version(folder: Path) -> None:
+def without_lineage(folder: Path) -> None:
     path = folder / "step-00000005/complete.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"lineage": None}))
 
 
-def pickled(folder: Path) -> None:
-    """As the first checkpoints were."""
-    last = folder / "step-00000005"
-    for path in last.glob("*.safetensors"):
-        path.rename(last / "state.pt")
-    (last / "complete.json").write_text('{"step": 5, "sha256": "0"}')
+def of_another_form(folder: Path) -> None:
+    """As older versions wrote them: without a word of their form."""
+    path = folder / "step-00000005/complete.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps({name: said[name] for name in ("step", "files", "lineage")}))
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [(torn, "is not as it was written: bytes 0 to "),
      (stray, "other.safetensors is no file of this checkpoint; remove it"),
-     (of_an_older_version, "does not say what it was trained with, which commit e5a58ce reads"),
-     (pickled, "state.pt is a pickle, which commit b50c5a7 reads (git worktree add"),
+     (without_lineage, "does not say what it was trained with; begin with"),
+     (of_another_form, "complete.json is of form 1; this version reads 2"),
      (lambda folder: shutil.rmtree(folder / "step-00000005"), 'but ["history.jsonl"]; name a')],
 )  # fmt: skip
 def test_a_checkpoint_that_cannot_be_gone_on_from_is_an_error(short, train, own, change, said):
@@ -277,15 +276,19 @@ def test_a_setting_that_makes_no_sense_says_why(fields, said):
 # what an older version wrote
 
 
-def test_a_checkpoint_of_before_the_two_houses_is_gone_on_from(tmp_path, train):
-    """recorded/5696435.tar.xz: data, and the checkpoint of step 4, as that commit wrote them."""
-    with tarfile.open(Path(__file__).parent / "recorded/5696435.tar.xz") as recorded:
+def test_a_checkpoint_of_an_older_version_is_gone_on_from(tmp_path, train):
+    """recorded/3052fb24.tar.xz: data, and the checkpoint of step 4, as that commit wrote them."""
+    with tarfile.open(Path(__file__).parent / "recorded/3052fb24.tar.xz") as recorded:
         unpack(recorded, tmp_path)
     [complete] = tmp_path.glob("input/data/start/step-*/complete.json")
     before = json.loads(complete.read_text())["lineage"]
     assert Parts(**before["parts"]).name == before["stretches"][0]["identity"]
-    settings = before["parts"]["settings"] | {"max_steps": 6, "strategy": "single"}
-    config = json.dumps(before["parts"]["workload_config"])
+    settings, model = (
+        {name: value for name, value in before["parts"][part].items() if name not in GONE}
+        for part in ("settings", "workload_config")
+    )
+    settings |= {"max_steps": 6, "strategy": "single"}
+    config = json.dumps(model)
     asked = checkpoint("code", "max_steps", "torch")
     train(tmp_path, workload="language_model", workload_config=config, start_from=asked, **settings)
     assert {*losses(tmp_path)} == {1, 4, 5, 6}  # its log_interval was 10

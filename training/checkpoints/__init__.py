@@ -9,5 +9,4 @@ meeting.py   what the ranks tell each other, through the job's store and without
 saving.py    one save, from the image to the marker
 finding.py   the newest checkpoint whose files are all there, on whichever machines
 reading.py   this rank's slices, verified; peers.py: bytes that only another machine has
-former.py    checkpoints of the first form
 """

@@ -72,7 +72,7 @@ class Verified:
     Args:
         name: of the file, for messages.
         size: bytes that it was written with.
-        hashes: of its blocks; None where the whole file was verified before.
+        hashes: of its blocks.
         advance: is called with the number of bytes that were read from the source.
     """
 
@@ -81,7 +81,7 @@ class Verified:
         name: str,
         source: Source,
         size: int,
-        hashes: bytes | None,
+        hashes: bytes,
         advance: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._name, self._source, self._size = name, source, size
@@ -94,9 +94,7 @@ class Verified:
         Raises:
             Torn: they are not as they were written.
         """
-        first, last = begin, end
-        if self._hashes is not None:
-            first, last = begin - begin % BLOCK, min(self._size, -(-end // BLOCK) * BLOCK)
+        first, last = begin - begin % BLOCK, min(self._size, -(-end // BLOCK) * BLOCK)
         if not (self._begin <= first and last <= self._end):
             self._fill(first, last)
         return memoryview(self._buffer)[begin - self._begin : end - self._begin]
@@ -108,7 +106,7 @@ class Verified:
     def _fill(self, first: int, last: int) -> None:
         """Read the blocks from ``first`` to ``last``, but for those that are there already."""
         kept = b""
-        if self._hashes is not None and self._begin <= first < self._end <= last:
+        if self._begin <= first < self._end <= last:
             kept = bytes(memoryview(self._buffer)[first - self._begin : self._end - self._begin])
         self._buffer = bytearray(last - first)
         self._begin, self._end = first, last
@@ -116,11 +114,9 @@ class Verified:
         fresh = memoryview(self._buffer)[len(kept) :]
         self._source.read(first + len(kept), fresh)
         self._advance(len(fresh))
-        if self._hashes is not None:
-            self._verify(fresh, (first + len(kept)) // BLOCK)
+        self._verify(fresh, (first + len(kept)) // BLOCK)
 
     def _verify(self, content: memoryview, number: int) -> None:
-        assert self._hashes is not None  # noqa: S101
         expected = self._hashes[number * HASH :][: -(-len(content) // BLOCK) * HASH]
         found = digests(content)
         if found == expected:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from training import marker
-from training.checkpoints import former, peers
+from training.checkpoints import peers
 from training.checkpoints.blocks import Local, Source, Torn, hashes_path
 from training.checkpoints.meeting import Alone, Meeting
-from training.marker import Damaged, Marker, Written
+from training.marker import Damaged, Marker
 from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)
@@ -142,8 +142,6 @@ def located(
     answer = meeting.decide(mine, lambda told: _placed(said, told))
     if "torn" in answer:
         raise Torn(answer["torn"])
-    if said.table is None:
-        said = Marker.model_validate(said.model_dump() | {"table": answer["table"]})
     codes = {int(rank): one for rank, one in answer["codes"].items()}
     files = Files(folder, said, codes[lead], codes, {}, answer["word"], meeting.rank)
     if any(ABSENT in one for one in codes.values()):
@@ -162,20 +160,14 @@ def located(
 
 
 def _codes(folder: Path, said: Marker, advance: Callable[[int], None]) -> dict[str, Any]:
-    """What of a checkpoint is on this machine; of the first form after a look at all of it."""
-    codes, contents, why = "", {}, {}
+    """What of a checkpoint is on this machine."""
+    codes, why = "", {}
     for number, name in enumerate(said.names):
-        written, wrong = said.files[name], None
-        if isinstance(written, Written):
-            wrong = marker.problem(folder, name, written)
-        elif former.is_whole(folder / name, written, advance):
-            contents[name] = former.contents(folder / name)
-        else:
-            wrong = f"{name} is missing, or not as it was written"
+        wrong = marker.problem(folder, name, said.files[name])
         codes += ABSENT if wrong else THERE
         if wrong and wrong != _missing(name):  # that is the rule where each machine has its own
             why[str(number)] = wrong
-    return {"codes": codes, "contents": contents, "why": why}
+    return {"codes": codes, "why": why}
 
 
 def _missing(name: str) -> str:
@@ -188,8 +180,4 @@ def _placed(said: Marker, told: Sequence[dict[str, Any] | None]) -> dict[str, An
         if all(one[number] == ABSENT for one in codes.values()):
             why = (one["why"].get(str(number)) for one in told if one)
             return {"torn": next(filter(None, why), _missing(name))}
-    answer: dict[str, Any] = {"codes": codes, "word": peers.word()}
-    if said.table is None:
-        table = former.tabled(said, (one["contents"] for one in told if one))
-        answer["table"] = table.model_dump()
-    return answer
+    return {"codes": codes, "word": peers.word()}

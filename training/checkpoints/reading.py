@@ -103,7 +103,6 @@ def read(
         TrainingError: the checkpoint does not fit the state.
     """
     said, table = files.said, files.said.table
-    assert table is not None  # noqa: S101
     needed: dict[int, list[Slice]] = defaultdict(list)
     parts = {name: part_of(name, tensor) for name, tensor in state.items()}
     for one in slices(parts, table, str(files.folder)):
@@ -122,20 +121,16 @@ class File:
     """A shard, of which the header is read."""
 
     def __init__(
-        self, name: str, written: str | Written, opened: Open, advance: Callable[[int], None]
+        self, name: str, written: Written, opened: Open, advance: Callable[[int], None]
     ) -> None:
-        hashes, self._name = None, name
-        if isinstance(written, Written):
-            size = written.bytes
-            hashes = bytearray(-(-size // BLOCK) * HASH)
-            with closing(opened(hashes_path(Path(name)).name)) as source:
-                source.read(0, memoryview(hashes))
-            advance(len(hashes))
-            if hashlib.sha256(hashes).hexdigest() != written.sha256:
-                raise Torn(f"{hashes_path(Path(name))} is not as it was written")
-        else:
-            size = 0  # verified before, and read without regard to blocks
-        self._content = Verified(name, opened(name), size, hashes and bytes(hashes), advance)
+        self._name = name
+        hashes = bytearray(-(-written.bytes // BLOCK) * HASH)
+        with closing(opened(hashes_path(Path(name)).name)) as source:
+            source.read(0, memoryview(hashes))
+        advance(len(hashes))
+        if hashlib.sha256(hashes).hexdigest() != written.sha256:
+            raise Torn(f"{hashes_path(Path(name))} is not as it was written")
+        self._content = Verified(name, opened(name), written.bytes, bytes(hashes), advance)
         self._header, self._data = header.parsed(self._content.read)
 
     def close(self) -> None:

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from training.data.manifest import BLANK, FORMAT, SUFFIX, Field, Head, Raw, Source
-from training.formats import older
 from trainyard.common.errors import DataError
 
 TABLES = {
@@ -72,10 +71,7 @@ def parse_manifest(name: str, content: bytes) -> Columns:
         first = error.errors()[0]
         reason = f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
         if first["loc"] == ("format",):
-            found = first["input"]
-            reason = (
-                f"format: is {found!r}, {older('manifest', found)}; this version reads {FORMAT}"
-            )
+            reason = f"format: is {first['input']!r}; this version reads {FORMAT}"
     except _Wrong as error:
         reason = str(error)
     raise DataError(f"{name}: {reason}; shard the data again") from None

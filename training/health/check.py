@@ -1,97 +1,145 @@
-"""The check at the start: seconds of matrix products and all-reduces before hours are spent."""
+"""The check at the start (experimental: no GPU has run it): seconds of matrix products and
+all-reduces, in which a GPU or a machine that is slower than the others, or computes otherwise, and
+EFA that is off are named before hours are spent.
+"""
 
 import logging
-import os
 import socket
 import time
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median_high
 from typing import Literal
 
 import torch
 import torch.distributed as dist
 
 from training.health import efa, measure
-from training.health.figures import Figures, findings, told
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
 log = logging.getLogger(__name__)
 
+OF_OTHERS = 0.85
+"""Beside the median of the job's GPUs of its kind. Healthy ones differ by up to 8 % (Sinha et al.
+2022, "Not All GPUs Are Created Equal", SGEMM on V100 and A100)."""
+
+OF_MACHINES = 0.7
+"""All-reduce within a machine, beside the median of the job's machines."""
+
+REPLACE = "start the job again: a restart inside of it comes back to this machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One rank's.
+
+    Attributes:
+        device: its name as the driver gives it; empty on a CPU, where nothing is measured.
+        matmul: operations a second.
+        digest: sum of the bits of a product of the same random numbers on every rank.
+        within: bus bandwidth of the all-reduce within its machine, bytes a second; None alone.
+        settings: what its machine's EFA settings are found to be.
+    """
+
+    rank: int
+    host: str
+    device: str = ""
+    matmul: float = 0.0
+    digest: int = 0
+    within: float | None = None
+    settings: tuple[str, ...] = ()
+
 
 def check(asked: Literal["off", "warn", "stop"], ranks: Ranks) -> None:
     """Measure GPUs and links, look at EFA's settings, and say on rank 0 what is wrong.
 
-    All ranks call it. On a CPU nothing is measured; EFA's settings are looked at where the
-    instance type is known.
+    All ranks call it.
 
     Raises:
-        TrainingError: ``stop``, and something is surely wrong; the same on every rank.
+        TrainingError: ``stop``, and something is wrong; the same on every rank.
     """
     if asked == "off":
         return
     began = time.monotonic()
     every = ranks.gather(_figures(ranks))
-    found = findings(every)
+    found = [*findings(every)]
     if ranks.rank == 0:
         for finding in found:
             log.warning("health: %s", finding)
-        if line := told(every):
-            log.info("health: %s; checked in %.1f s", line, time.monotonic() - began)
-    if asked == "stop" and (sure := [str(finding) for finding in found if finding.sure]):
-        raise TrainingError(
-            f"health_check stop, and {len(sure)} of the machines' faults are sure: "
-            f"{' | '.join(sure[:8])}"
-        )
+        if rates := [one.matmul / 1e12 for one in every if one.device]:
+            log.info(
+                "health: %d GPUs multiply at %.3g to %.3g TFLOP/s; checked in %.1f s",
+                *(len(rates), min(rates), max(rates), time.monotonic() - began),
+            )
+    if asked == "stop" and found:
+        raise TrainingError(f"health_check stop: {' | '.join(found[:8])}")
+
+
+def findings(every: Sequence[Figures]) -> Iterator[str]:
+    """All that is wrong: GPUs that compute otherwise or slowly, their links, EFA's settings."""
+    kinds: defaultdict[str, list[Figures]] = defaultdict(list)
+    for one in every:
+        kinds[one.device].append(one)
+    for device, alike in kinds.items():
+        if device:
+            yield from _of_kind(alike)
+    if len({one.host for one in every}) > 1:  # a machine alone needs no fabric
+        hosts: defaultdict[str, list[str]] = defaultdict(list)
+        for one in every:
+            for finding in one.settings:
+                hosts[finding].append(one.host)
+        yield from (f"{', '.join(found)}: {finding}" for finding, found in hosts.items())
+
+
+def _of_kind(alike: Sequence[Figures]) -> Iterator[str]:
+    """cuBLAS gives the same bits on GPUs of one kind ("Results reproducibility")."""
+    usual, times = Counter(one.digest for one in alike).most_common(1)[0]
+    rate = median_high(one.matmul for one in alike)
+    for one in alike:
+        name = f"rank {one.rank} ({one.device} of {one.host})"
+        if one.digest != usual and times > len(alike) / 2:
+            yield f"{name} computes wrong: its product is not that of the other GPUs; {REPLACE}"
+        elif one.matmul < OF_OTHERS * rate:
+            yield (
+                f"{name} is slow: it multiplies at {one.matmul / 1e12:.3g} TFLOP/s, the median of "
+                f"{len(alike)} such GPUs is {rate / 1e12:.3g}; {REPLACE}"
+            )
+    links = {one.host: one.within for one in alike if one.within is not None}
+    for host, found in links.items():
+        if found < OF_MACHINES * (among := median_high(links.values())):
+            yield (
+                f"the GPUs of {host} exchange slowly: all-reduce at {found / 1e9:.3g} GB/s, the "
+                f"median of {len(links)} machines is {among / 1e9:.3g}; look at nvidia-smi nvlink "
+                f"-s there, and {REPLACE}"
+            )
 
 
 def _figures(ranks: Ranks) -> Figures:
-    host, instance = socket.gethostname(), efa.instance_type()
-    settings = ()
-    if ranks.local_rank == 0 and instance:
-        settings = tuple(efa.findings(instance, os.environ, efa.look()))
-    cuda = ranks.device.type == "cuda"
-    within, over = links(ranks, host) if cuda else (None, None)
-    rate, digest = measure.matmul(ranks.device) if cuda else (0.0, 0)
-    one = Figures(
-        rank=ranks.rank,
-        host=host,
-        local_rank=ranks.local_rank,
-        instance=instance,
-        device=torch.cuda.get_device_name(ranks.device) if cuda else "",
-        matmul=rate,
-        digest=digest,
-        wrong=measure.wrong(ranks.device) if cuda else 0,
-        within=within,
-        over=over,
-        gpus=torch.cuda.device_count(),
-        settings=settings,
-    )
-    if cuda:  # the training's own peak is what its metric lines have
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(ranks.device)
-    return one
+    host, settings = socket.gethostname(), tuple[str, ...]()
+    if ranks.local_rank == 0:
+        settings = tuple(efa.findings(efa.instance_type()))
+    if ranks.device.type != "cuda":
+        return Figures(ranks.rank, host, settings=settings)
+    within = links(ranks, host)
+    rate, digest = measure.matmul(ranks.device)
+    torch.cuda.empty_cache()  # the training's own peak is what its metric lines have
+    torch.cuda.reset_peak_memory_stats(ranks.device)
+    device = torch.cuda.get_device_name(ranks.device)
+    return Figures(ranks.rank, host, device, rate, digest, within, settings)
 
 
-def links(
-    ranks: Ranks, host: str, payload: int = measure.PAYLOAD
-) -> tuple[float | None, float | None]:
-    """Bus bandwidth of the all-reduce within this rank's machine, and over all; None: no other.
-
-    Where all ranks are on one machine it is the same. A library that has but one group of ranks
-    (``Ranks.subgroups``) is measured over all.
-    """
-    if ranks.world == 1:
-        return None, None
+def links(ranks: Ranks, host: str, payload: int = measure.PAYLOAD) -> float | None:
+    """Bus bandwidth of the all-reduce within this rank's machine; None for a rank alone there, or a
+    library that has but one group of ranks (``Ranks.subgroups``)."""
     hosts = ranks.gather(host)
     here = [rank for rank, other in enumerate(hosts) if other == host]
-    over = measure.all_reduce(ranks.device, payload=payload)
-    if len(here) == ranks.world:
-        return over, None
-    if len(here) == 1 or not ranks.subgroups:
-        return None, over
+    if len(here) == 1 or (len(here) < ranks.world and not ranks.subgroups):
+        return None
     with _group(here) as group:
-        return measure.all_reduce(ranks.device, group, payload), over
+        return measure.all_reduce(ranks.device, group, payload)
 
 
 @contextmanager

@@ -19,8 +19,6 @@ EXCHANGES = 8
 WARM = 3
 """Runs before those that are timed: kernels are loaded, connections made, clocks raised."""
 
-PERIOD = 16
-
 
 def precision(device: torch.device) -> torch.dtype:
     """bfloat16; float16 on GPUs before Ampere, which only emulate it."""
@@ -40,21 +38,6 @@ def matmul(device: torch.device, size: int = SIZE, times: int = PRODUCTS) -> tup
     out = torch.empty_like(a)
     seconds = timed(device, lambda: torch.mm(a, b, out=out), times)
     return 2 * size**3 / seconds, int(out.view(torch.int16).sum(dtype=torch.int64))
-
-
-def wrong(device: torch.device, size: int = SIZE) -> int:
-    """Elements of a known product that differ: 0 on a sound device.
-
-    Both matrices repeat 16 × 16 integers from −2 to 2; every partial sum of the product is a small
-    integer times a power of two, so it is exact in any order and in 16 bits.
-    """
-    numbers = torch.Generator().manual_seed(0)
-    p, q = (torch.randint(-2, 3, (PERIOD, PERIOD), generator=numbers) for _ in range(2))
-    repeat, kind = size // PERIOD, precision(device)
-    a, b = (one.to(device, kind).repeat(repeat, repeat) for one in (p, q))
-    known = (repeat * (p @ q)).to(device, kind)
-    tiles = torch.mm(a, b).view(repeat, PERIOD, repeat, PERIOD)
-    return int((tiles != known[None, :, None]).sum())
 
 
 def all_reduce(

@@ -5,7 +5,6 @@ result: each of these modules gives the curve of ``single``.
     ddp         replicated weights
     mesh        FSDP2 (full and hybrid), tensor, context and pipeline parallel, on one device mesh
     deepspeed   ZeRO 1, 2, 3
-    horovod     Horovod's optimizer, launched by mpirun
     smddp       DDP over SageMaker's data-parallel collectives
     smp         SageMaker's model parallelism v2
 """

@@ -2,61 +2,24 @@
 
 import random
 from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from training.data.preparation import split
 from training.microbatches import MicroBatches, by_batch
 from training.trying.contract import Fault, NotChecked, place, rule
-from training.trying.trial import SAMPLES, SEED, Trial, copied, losses, mode
+from training.trying.trial import SAMPLES, SEED, Trial, losses, mode
 
 CLOSE = 1e-4
 """Relative: a sum in float32 in another order differs by less."""
 
 
 @rule(
-    "prepared samples",
-    "prepare() gives finite numbers, the same ones for the same sample and seed",
-    needs=("shards",),
-)
-def prepared(trial: Trial) -> Iterator[Fault]:
-    prepare = getattr(trial.one, "prepare", None)
-    if prepare is None:
-        raise NotChecked("the workload has no prepare()")
-    where = place(trial.one, "prepare")
-    for stored, seed in product(split(copied(trial.samples)), (None, SEED)):
-        mine = copied(stored)
-        first = {name: np.copy(value) for name, value in prepare(mine, seed).items()}
-        again = prepare(mine, seed)
-        if drawn := [name for name in first if not _alike(first[name], again[name])]:
-            yield Fault(
-                f"a second call with the same sample and seed {seed} gives another {drawn[0]}",
-                where,
-                "draw from numpy.random.default_rng(seed), and nothing where the seed is None; "
-                "change a copy of the sample",
-            )
-            return
-        if wrong := [n for n in first if not _finite(first[n]) and _finite(stored.get(n, 0))]:
-            yield Fault(f"{wrong[0]} is not finite", where, "look for log(0) and 0 / 0")
-            return
-
-
-def _alike(one: object, other: object) -> bool:
-    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind in "fc")
-
-
-def _finite(value: object) -> bool:
-    array = np.asarray(value)
-    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
-
-
-@rule(
     "runs",
     "inputs, model, loss and units fit each other, also for one sample",
-    needs=("shards", "prepared samples"),
+    needs=("shards",),
 )
 def runs(trial: Trial) -> Iterator[Fault]:
     for count in (SAMPLES, 1):
@@ -148,33 +111,6 @@ def _units(trial: Trial, units: object) -> Iterator[Fault]:
             place(trial.one, "units"),
             "count what the loss is summed over",
         )
-
-
-@rule("batch is left alone", "inputs, loss and units change nothing in the batch")
-def untouched(trial: Trial) -> Iterator[Fault]:
-    batch, model = trial.batch(), trial.model()
-    before = {name: tensor.clone() for name, tensor in batch.items()}
-    steps = {
-        "units": lambda: trial.one.units(batch),
-        "inputs": lambda: trial.one.inputs(batch),
-        "model": lambda: model(*trial.one.inputs(batch)),
-        "loss": lambda: losses(trial.one, model, batch),
-    }
-    for method, step in steps.items():
-        step()
-        changed = [n for n in before if n not in batch or not _same(batch[n], before[n])]
-        if changed or len(batch) != len(before):
-            what = ", ".join(changed) or ", ".join(batch.keys() - before.keys())
-            yield Fault(
-                f"{method} changes the batch's {what}",
-                place(trial.one, method),
-                "work on a copy: x = x + 1, not x += 1; x.clone()",
-            )
-            return
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 @rule("loss is a sum", "loss and units of samples add up over them")
@@ -321,21 +257,3 @@ def reached(trial: Trial) -> Iterator[Fault]:
 def _listed(names: list[str], most: int = 3) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-@rule("bfloat16", "a pass under autocast has a finite loss")
-def narrow(trial: Trial) -> Iterator[Fault]:
-    model = trial.model()
-    with torch.autocast("cpu", torch.bfloat16):
-        _, loss = losses(trial.one, model, trial.batch())
-    if not torch.isfinite(loss):
-        yield Fault(
-            f"under autocast the loss is {float(loss.detach())}",
-            place(trial.one, "loss"),
-            "compute in float32: outputs.float(); keep log and exp in log_softmax",
-        )
-
-
-def weights(model: nn.Module) -> dict[str, Tensor]:
-    """A copy of the model's state."""
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from training.trying import curves, devices, forward, packing, scoring, state
+from training.trying import curves, forward, packing, scoring, state
 from training.trying.contract import RULES, Rule, Verdict, judge
 from training.trying.packing import TWICE, shard
 from training.trying.trial import Trial
@@ -20,7 +20,7 @@ from training.workloads import read_settings, spec
 from trainyard.common.errors import TrainyardError
 from trainyard.common.nearest import nearest
 
-ORDER = (packing, forward, state, devices, scoring, curves)
+ORDER = (packing, forward, state, scoring, curves)
 """The modules that add rules, in the order in which they are checked."""
 
 console = Console()

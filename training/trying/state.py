@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from training import artifact
-from training.exporting import parts_of
 from training.held import Held
 from training.trying.contract import Fault, place, rule
 from training.trying.trial import SEED, Trial, losses, mode
@@ -127,26 +126,7 @@ def exported(trial: Trial) -> Iterator[Fault]:
             "let restore undo all that export does",
         )
         return
-    yield from _in_parts(trial, state, weights)
     yield from _reopened(trial, model, state)
-
-
-def _in_parts(
-    trial: Trial, state: dict[str, Tensor], whole: Mapping[str, Tensor]
-) -> Iterator[Fault]:
-    """``export`` of each of the parts that ``export_parts`` names, against that of all weights."""
-    found: dict[str, Tensor] = {}
-    for names in parts_of(trial.one, [*state]):
-        found |= trial.one.export({name: state[name] for name in names})[0]
-    missing = found.keys() ^ whole.keys()
-    if wrong := sorted(missing or {n for n in whole if not torch.equal(found[n], whole[n])}):
-        yield Fault(
-            f"export of the parts that export_parts names gives another {wrong[0]} than export of "
-            "all weights",
-            place(trial.one, "export_parts", "export"),
-            "let each part hold all that its exported weights are made of, or leave export_parts "
-            "out",
-        )
 
 
 def _reopened(trial: Trial, model: nn.Module, state: dict[str, Tensor]) -> Iterator[Fault]:

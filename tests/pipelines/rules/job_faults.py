@@ -63,7 +63,6 @@ FAULTS = (
         "strategy-without-library",
         smddp=hyper("Train", strategy="smddp", shard_degree="0"),
         smp=hyper("Train", strategy="smp"),
-        horovod=hyper("Train", strategy="horovod", shard_degree="0"),
     ),
     *of(
         "smp-image-without-smp",
@@ -210,7 +209,7 @@ NEAR = (
             image(SMP_IMAGE),
             hyper("Train", strategy="smddp", shard_degree="0"),
         ),
-        own_image=(image(OWN_IMAGE), hyper("Train", strategy="horovod", shard_degree="0")),
+        own_image=(image(OWN_IMAGE), hyper("Train", strategy="smddp", shard_degree="0")),
     ),
     *of("smp-image-without-smp", smp=(image(SMP_IMAGE), hyper("Train", strategy="smp"))),
     *of(

@@ -1,7 +1,6 @@
 """What older commits registered: state folders of the emulator, as these commits left them.
 
-``recorded/<commit>.tar.xz`` holds one small model each, without its checkpoints, raw data and logs;
-of e5a58ce no more of the bucket than what the gate wrote.
+``recorded/<commit>.tar.xz`` holds one small model each, without its checkpoints, raw data and logs.
 """
 
 import tarfile
@@ -12,8 +11,7 @@ import pytest
 
 from pipelines.approve import approve
 from pipelines.verify.evidence import Evidence
-from pipelines.verify.verify import before_approval, verify
-from trainyard.common.errors import DataError
+from pipelines.verify.verify import before_approval
 from trainyard.common.unpacking import unpack
 from trainyard.emulator.server import serve
 from trainyard.runs.execution import Execution
@@ -43,19 +41,7 @@ def test_a_package_of_before_the_two_houses_verifies_and_is_approved():
     assert approved.champion == ARN and "22 checks match" in approved.note
 
 
-@pytest.mark.parametrize("older", ["e5a58ce"], indirect=True)
-@pytest.mark.usefixtures("older")
-@pytest.mark.parametrize("judge", [verify, approve])
-def test_of_a_package_with_another_record_it_is_said_which_commit_verifies_it(judge):
-    with pytest.raises(DataError) as refused:
-        judge(ARN)
-    assert str(refused.value) == (
-        f"{ARN}: its provenance.json is of format 1, which commit e5a58ce reads (git worktree add "
-        "../e5a58ce e5a58ce); this version verifies and approves format 2"
-    )
-
-
-@pytest.mark.parametrize("older", ["e5a58ce", "5696435"], indirect=True)
+@pytest.mark.parametrize("older", ["5696435"], indirect=True)
 @pytest.mark.usefixtures("older")
 def test_a_state_folder_of_before_tells_its_executions():
     execution = Execution(Evidence(ARN).metadata["execution"])

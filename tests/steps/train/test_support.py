@@ -26,7 +26,7 @@ PROD = Path("recipes/prod.yaml")  # 4 × ml.p4d.24xlarge
 PLAIN = "train.loop.shard_degree=0"
 OWN = "images.training=111122223333.dkr.ecr.us-east-1.amazonaws.com/own:1"
 SMP = ["train.loop.strategy=smp", "images.pytorch_version=2.5.1"]
-STRATEGIES = ["single", "ddp", "fsdp", "deepspeed", "horovod", "smddp", "smp"]
+STRATEGIES = ["single", "ddp", "fsdp", "deepspeed", "smddp", "smp"]
 
 
 def compiled(*overrides: str) -> CompiledPipeline:
@@ -53,7 +53,6 @@ def distributed(definition: CompiledPipeline) -> dict:
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["train.loop.strategy=horovod", OWN], "launcher torchrun cannot start strategy horovod"),
         (["train.loop.strategy=smp", "train.launcher=mpi"], "mpi cannot start .* to torchrun"),
         (["train.loop.strategy=smddp", "train.instance_type=ml.g5.48xlarge"],
          "instance_type ml.g5.48xlarge is not for strategy smddp, .* ml.p4d.24xlarge, ml.p4de"),
@@ -64,8 +63,6 @@ def distributed(definition: CompiledPipeline) -> dict:
         (["train.loop.strategy=smddp"],
          "images.training: strategy smddp needs an image that you name, .* 2.4.1 or 2.5.1"),
         (["train.loop.strategy=smp"], "images.pytorch_version: is '2.10.0'; .* for 2.4.1, 2.5.1:"),
-        (["train.loop.strategy=horovod", "train.launcher=mpi", "train.processes_per_node=8"],
-         "images.training: strategy horovod needs an image of your own"),
         (["train.launcher=mpi"], "launcher mpi on 4 instances needs processes_per_node"),
         (["train.launcher=slurm"], "train.launcher: is 'slurm'; expected: .*'none' or 'own'"),
     ],
@@ -123,7 +120,7 @@ def test_the_job_takes_the_hyperparameter_that_the_sdk_adds_for_smp():
 def test_mpi_on_several_nodes_starts_all_ranks_and_as_many_on_each():
     """AWS's driver gives mpirun process_count_per_node as the number of all."""
     mpi = ["train.launcher=mpi", "train.processes_per_node=8", OWN]
-    several = distributed(compiled("train.loop.strategy=horovod", *mpi))
+    several = distributed(compiled(*mpi))
     assert several["process_count_per_node"] == 32
     assert several["mpi_additional_options"] == ["--map-by", "ppr:8:node"]
     one = distributed(compiled(*mpi, "train.instance_count=1"))

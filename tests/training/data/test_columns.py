@@ -221,11 +221,6 @@ def test_another_format_is_refused(found):
         read(whole() | {"format": found})
 
 
-def test_of_an_older_format_it_is_said_which_commit_reads_it():
-    with pytest.raises(DataError, match=r"format: is 3, which commit e5a58ce reads \(git worktree"):
-        read(whole() | {"format": 3})
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"7", b"\xff{}", b"null", b'{"format": 3'])
 def test_what_is_no_manifest_is_refused(content: bytes):
     with pytest.raises(DataError, match=r"^m: (file|split)"):

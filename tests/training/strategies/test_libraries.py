@@ -1,4 +1,4 @@
-"""Horovod, SMDDP, SMP: two real ranks over fakes of their documented API give the curve of one.
+"""SMDDP, SMP, and mpirun: two real ranks over fakes of their documented API give the curve of one.
 
 The libraries themselves run on AWS's images only; nothing here says how fast they are.
 """
@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
-from torch import nn
 
 from tests.fakes import launch
 from tests.training.trainings import losses
 from training.config import TrainConfig
-from training.optimizers import build
 from training.strategies import started
 from training.strategies.ranks import check_machines, read_meeting
 from trainyard.common.errors import TrainingError
@@ -69,10 +67,10 @@ def keep_only(root: Path, step: int) -> None:
 
 
 @pytest.mark.slow
-def test_horovod_under_a_real_mpirun_gives_the_curve_of_one(root, train):
+def test_ddp_under_a_real_mpirun_gives_the_curve_of_one(root, train):
     train(root, **SETTINGS)
     both = begun(root, "both", 0)
-    went_on(root, train, both, launch.mpirun(both, strategy="horovod", **SETTINGS), 0)
+    went_on(root, train, both, launch.mpirun(both, strategy="ddp", **SETTINGS), 0)
 
 
 @pytest.mark.slow
@@ -83,20 +81,9 @@ def test_a_strategy_of_sagemakers_gives_the_curve_of_one(root, train, strategy):
     went_on(root, train, both, launch.torchrun(both, strategy=strategy, **SETTINGS), 2)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_horovod_can_make_the_optimizer_again_from_its_groups(optimizer):
-    made = build(TrainConfig(optimizer=optimizer, weight_decay=0.3, **GIVEN), nn.Linear(2, 2))
-    again = type(made)(made.param_groups)  # as horovod.torch.DistributedOptimizer does
-    settings = [
-        (group["lr"], group["betas"], group["weight_decay"]) for group in again.param_groups
-    ]
-    assert settings == [(0.01, (0.9, 0.95), 0.3), (0.01, (0.9, 0.95), 0.0)]
-
-
 @pytest.mark.parametrize(
     ("strategy", "expected"),
     [
-        ("horovod", "horovod is not in the image, .* images.training, .* set strategy to ddp"),
         ("smddp", "smdistributed.dataparallel is not in the image; .* images.training"),
         ("smp", "torch.sagemaker is not in this image; .* set strategy to fsdp"),
     ],
