@@ -1,5 +1,6 @@
 """The model registry as AWS's API tells it: groups, versions, who is the champion, metrics."""
 
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from botocore.exceptions import ClientError, ParamValidationError
 from trainyard.console.account import Account
 from trainyard.runs.numbers import in_report, of_package
 from trainyard.service import service_errors
+
+_EXECUTION = re.compile(r"arn:[^/]+:pipeline/(?P<pipeline>[^/]+)/execution/(?P<execution>[^/]+)")
 
 UNGROUPED = "-"
 """Stands for the group in addresses of packages that are in none."""
@@ -177,3 +180,13 @@ def decided(package: Mapping[str, Any]) -> tuple[str, Any]:
     user = package.get("LastModifiedBy") or {}
     who = user.get("UserProfileName") or (user.get("IamIdentity") or {}).get("Arn") or ""
     return str(who), package.get("LastModifiedTime")
+
+
+def named(package: Mapping[str, Any]) -> tuple[str, str] | None:
+    """(pipeline, id) of the execution that the package's metadata name."""
+    told = [
+        (package.get("MetadataProperties") or {}).get("GeneratedBy"),
+        *(package.get("CustomerMetadataProperties") or {}).values(),
+    ]
+    found = (_EXECUTION.fullmatch(arn) for arn in told if isinstance(arn, str))
+    return next(((run["pipeline"], run["execution"]) for run in found if run), None)

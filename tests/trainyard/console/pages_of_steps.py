@@ -1,10 +1,5 @@
 """A pipeline whose steps have something to show each: tried twice, cached, failed, with files."""
 
-import gzip
-import io
-import json
-import tarfile
-
 from tests.trainyard.emulator.harness import (
     Cloud,
     compare,
@@ -16,11 +11,6 @@ from tests.trainyard.emulator.harness import (
     until,
 )
 
-PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d494844520000000100000001080600000"
-    "01f15c4890000000d49444154789c63f8cfc0f01f00050001ff56c72b0d0000000049454e44ae426082"
-)
-HOSTILE = "<script>document.title='taken'</script>"
 CACHE = {"Enabled": True, "ExpireAfter": "P30D"}
 RETRY = {
     "ExceptionType": ["SageMaker.JOB_INTERNAL_ERROR"],
@@ -34,27 +24,6 @@ WRITES = (
 )
 FAILS = "python3 -c \"rows = int(open('/opt/ml/processing/raw/x').read())\""
 SECRET = "hunter2-hunter2"
-
-
-def files(cloud: Cloud) -> dict[str, str]:
-    """Objects of every kind that a preview knows: name → URI."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        member = tarfile.TarInfo("model/weights.bin")
-        member.size = 1000
-        archive.addfile(member, io.BytesIO(bytes(1000)))
-    content: dict[str, bytes] = {
-        "picture.png": PNG,
-        "page.html": f"<html>{HOSTILE}</html>".encode(),
-        "drawing.svg": f"<svg xmlns='http://www.w3.org/2000/svg'>{HOSTILE}</svg>".encode(),
-        "rows.jsonl": b'{"x": 1}\n{"x": 2, "y": "' + HOSTILE.encode() + b'"}\n',
-        "lines.txt.gz": gzip.compress(b"hello\n" * 10),
-        "model.tar.gz": packed.getvalue(),
-        "noise.bin": bytes(range(256)),
-        "nothing": b"",
-        "nested.json": json.dumps({"a": [1, {"b": "\u202etxt"}]}).encode(),
-    }
-    return {name: cloud.put(f"kinds/{name}", data) for name, data in content.items()}
 
 
 def steps(lr: str = "0.1") -> list[dict]:

@@ -20,12 +20,9 @@ from trainyard.console.panels import of_step, read_panels
 from trainyard.console.registry import place_of
 from trainyard.console.step.arguments import Told, public, resolved, tables
 from trainyard.console.step.attempts import attempts
-from trainyard.console.step.lookback import lookback
-from trainyard.console.step.phases import phases, shares
 from trainyard.console.step.places import places
 from trainyard.console.step.shown import Shown
 from trainyard.console.step.trials import trials
-from trainyard.console.step.violations import violations
 from trainyard.language.evaluation import told_by
 from trainyard.plan.cost import all_of
 from trainyard.plan.prices import load
@@ -97,9 +94,6 @@ def _head(shown: Shown) -> Mapping[str, Any]:
 def _offered(shown: Shown) -> list[tuple[str, str, Mapping[str, str]]]:
     """(words, action, what it is about) of what can be done with the step now."""
     step = shown.step
-    if step and step.ended is None and (step.metadata.get("Callback") or {}).get("CallbackToken"):
-        answers = (("Answer: it succeeded", "succeed"), ("Answer: it failed", "fail"))
-        return [(words, action, shown.address) for words, action in answers]
     over = step is not None and shown.snapshot.is_ended
     return [("Start again from here", "again", shown.address)] if over else []
 
@@ -151,14 +145,8 @@ def _trials(shown: Shown) -> Mapping[str, Any]:
     return {"trials": trials(shown.here, shown.made.name) if shown.made and is_tuning else None}
 
 
-def _violations(shown: Shown) -> Mapping[str, Any]:
-    step = shown.step
-    found = violations(shown.here, step.metadata, step.status, GOOD) if step else None
-    return {"violations": found}
-
-
 def _time(shown: Shown) -> Mapping[str, Any]:
-    """What it takes and costs, beside what earlier executions and its limits let expect."""
+    """What it took and cost, its earlier attempts included."""
     kind = shown.made.kind if shown.made else ""
     ran = shown.step is not None and not shown.step.source
     job = shown.description if ran and kind in JOBS else {}
@@ -167,25 +155,11 @@ def _time(shown: Shown) -> Mapping[str, Any]:
     last = spent(kind, job, prices, now) if job else None
     of_all = attempts(shown.here, shown.snapshot, shown.step).found if job and shown.step else ()
     before = [spent(kind, one.description, prices, now) for one in of_all[:-1]]
-    found = phases(job, kind)
     return {
         "spent": last,
         "before": before,
         "usd": all_of(one.usd for one in (*before, last)) if last else None,
-        "phases": found,
-        "shares": shares(found, now),
-        "lookback": _lookback(shown),
     }
-
-
-def _lookback(shown: Shown) -> Any:
-    began = shown.snapshot.described.get("CreationTime")
-    return lookback(shown.here, shown.arn, shown.name, began) if began else None
-
-
-def _cache(shown: Shown) -> Mapping[str, Any]:
-    reused = shown.step is None or shown.step.source
-    return {"lookback": None if reused else _lookback(shown)}
 
 
 def _places(shown: Shown) -> Mapping[str, Any]:
@@ -218,8 +192,6 @@ PARTS: Mapping[str, Callable[[Shown], Mapping[str, Any]]] = {
     "time": _time,
     "attempts": _attempts,
     "trials": _trials,
-    "violations": _violations,
-    "cache": _cache,
     "places": _places,
     "arguments": _arguments,
 }

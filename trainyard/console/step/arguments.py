@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from trainyard.common.errors import ServiceError
 from trainyard.console.account import Account, Snapshot
-from trainyard.console.objects.reading import beginning
 from trainyard.console.step.defined import Defined
 from trainyard.console.step.made import describe, made_by
 from trainyard.language import steps as language
 from trainyard.language.evaluation import Start, Unknown, evaluate, read_json, told_by
 from trainyard.language.expressions import ExpressionError, lookup
 from trainyard.runs.execution import Step
+from trainyard.runs.numbers import LARGEST, got
 from trainyard.secrets import find, hidden
 
 HIDDEN = "(hidden)"
@@ -71,12 +73,12 @@ class Told(Start):
 
     def s3_file(self, uri: str, path: str) -> Any:
         try:
-            found = self._here.lately(("step: file", uri), lambda: beginning(self._here, uri))
-        except ServiceError as error:
-            raise ExpressionError(str(error)) from None
-        if found is None or not found.is_whole:
-            raise ExpressionError(f"{uri} is not there, or is too large to be read here")
-        return read_json(found.data, path, uri)
+            found = self._here.lately(("step: file", uri), lambda: got(self._here.s3, uri))
+        except (ClientError, BotoCoreError) as error:
+            raise ExpressionError(f"{uri}: {error}") from None
+        if len(found[1]) > LARGEST:
+            raise ExpressionError(f"{uri} is too large to be read here")
+        return read_json(found[1], path, uri)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

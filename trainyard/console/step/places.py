@@ -2,19 +2,23 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainyard.common.errors import ServiceError
+from botocore.exceptions import BotoCoreError, ClientError
+
 from trainyard.console.account import Account
-from trainyard.console.objects.reading import Listing, listing
 from trainyard.plan.diff import label
 from trainyard.plan.fields import HIDDEN, flat
+from trainyard.plan.listing import listed
 
 MOST = 40
 """Places that are listed; what stands behind them is in the arguments."""
+
+KEYS = 1_000
+"""Objects that are counted at most."""
 
 SECONDS = 10.0
 """For which a listing is good: a job writes all the time, and nobody reads so fast."""
@@ -36,7 +40,9 @@ class Place:
 
     use: Use
     uri: str
-    listing: Listing | None
+    sizes: Sequence[int] | None = None
+    """Bytes of each of the first ``KEYS`` objects; None where they could not be listed."""
+
     error: str = ""
     """Why it could not be listed."""
 
@@ -79,8 +85,11 @@ def _use(path: str) -> Use:
 
 
 def _place(here: Account, name: str, use: Use, uri: str) -> Place:
+    def read() -> list[int]:
+        return [one.get("Size", 0) for one in listed(here.s3, uri, KEYS)]
+
     try:
-        found = here.lately(("step: listing", uri), lambda: listing(here, uri), SECONDS)
-    except ServiceError as error:
-        return Place(name=name, use=use, uri=uri, listing=None, error=str(error))
-    return Place(name=name, use=use, uri=uri, listing=found)
+        sizes = here.lately(("step: listing", uri), read, SECONDS)
+    except (ClientError, BotoCoreError) as error:
+        return Place(name=name, use=use, uri=uri, error=str(error))
+    return Place(name=name, use=use, uri=uri, sizes=sizes)
