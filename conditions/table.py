@@ -2,7 +2,7 @@
 
 From it derive the recipe's fields (``steps.gate.config``), the job's arguments
 (``conditions.arguments``), what the gate has to read, the kinds in gate.json, the words of summary
-and report (``pipelines.showing.wording``) and the picture that shows a check. Without numpy,
+and report (``pipelines.showing.documents``) and the picture that shows a check. Without numpy,
 pydantic and the SDK: every gate reads it, and what shows a verdict does.
 """
 

@@ -239,8 +239,6 @@ def _model(config: LanguageModelConfig) -> tuple[dict[str, Any], tuple[str, ...]
             f"heads of {config.head_width} that are not dim / heads ({config.dim} / "
             f"{config.heads}) are not modelled"
         )
-    if config.experts:
-        raise ForesightError("a model with experts is not modelled")
     known = config.vocabulary or (BYTES if config.tokenizer == "bytes" else None)
     vocab = known or Setting.model_fields["vocab"].default
     assumed = () if known else (f"a vocabulary of {vocab:,}: only tokenizer.json knows it",)

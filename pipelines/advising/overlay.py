@@ -9,8 +9,7 @@ import yaml
 
 from pipelines.advising.engine import fields
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.extending import FIELD
-from pipelines.recipe.reading import load, override
+from pipelines.recipe.reading import FIELD, load, override
 from trainyard.common import whole_file
 from trainyard.foresight.advice import Candidate
 

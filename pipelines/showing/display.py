@@ -7,9 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from conditions.documents import Gate
-from pipelines.showing.documents import is_ours, read_gate
+from pipelines.showing.documents import against, demanded, is_ours, limits, measured, read_gate
 from pipelines.showing.pace import Paces
-from pipelines.showing.wording import against, demanded, limits, measured
 from trainyard.runs.display import Display, Steps
 from trainyard.runs.execution import Execution
 from trainyard.runs.last_metrics import latest, metrics_table, training_metrics

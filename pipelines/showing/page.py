@@ -4,10 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.showing import gate_pictures, training_pictures
-from pipelines.showing.documents import read_evaluation, read_gate, read_metrics, read_training
+from pipelines.showing.documents import (
+    against,
+    demanded,
+    measured,
+    read_evaluation,
+    read_gate,
+    read_metrics,
+    read_training,
+)
 from pipelines.showing.pace import read_pace
-from pipelines.showing.wording import against, demanded, measured
+from pipelines.showing.pictures import GATE_PICTURES, TRAINING_PICTURES, curves
 from trainyard.console.panels import Panel, templates
 from trainyard.runs.pace import figure
 
@@ -21,7 +28,7 @@ def _gate(known: Known) -> str:
     gate, evaluation = known["gate"], known["evaluation"]
     if not gate:
         return ""
-    pictures = {name: draw(gate, evaluation) for name, draw in gate_pictures.PICTURES.items()}
+    pictures = {name: draw(gate, evaluation) for name, draw in GATE_PICTURES.items()}
     return _filled("gate", gate=gate, pictures=pictures)
 
 
@@ -31,9 +38,9 @@ def _evaluation(known: Known) -> str:
 
 
 def _training(known: Known) -> str:
-    drawn = {what: draw(known["training"]) for what, draw in training_pictures.PICTURES.items()}
+    drawn = {what: draw(known["training"]) for what, draw in TRAINING_PICTURES.items()}
     metrics = ", ".join(known["metrics"])
-    drawn[f"{metrics} as the script printed it"] = training_pictures.curves(known["metrics"])
+    drawn[f"{metrics} as the script printed it"] = curves(known["metrics"])
     pictures = {what: picture for what, picture in drawn.items() if picture}
     return _filled("training", pictures=pictures) if pictures else ""
 

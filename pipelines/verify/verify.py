@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pipelines.verify import base, checks, files, recompute, registration, training
+from pipelines.verify import checks, data, recompute, registration, training
 from pipelines.verify.checks import Mismatch, Unchecked
-from pipelines.verify.data import split
 from pipelines.verify.evidence import Absent, Evidence
 from trainyard.common.errors import ServiceError
 
@@ -28,18 +27,18 @@ QUICK: Mapping[str, Check] = {
     "definition": checks.definition,
     "definition's record": checks.origin,
     "demands": checks.demands,
-    "record": files.outputs,
+    "record": data.outputs,
     "registration": registration.request,
     "code": checks.code,
     "training": training.history,
-    "base": base.told,
+    "base": training.begun_with,
 }
 """What costs some small reads; in the order of trust."""
 BYTES: Mapping[str, Check] = {
-    "artifact's bytes": files.artifact,
+    "artifact's bytes": data.artifact,
     "artifact's training": training.artifact,
-    "base's bytes": base.untouched,
-    "scores": files.scores,
+    "base's bytes": training.untouched,
+    "scores": data.scores,
 }
 """Every byte of what would be deployed, and of what the verdict rests on."""
 
@@ -76,9 +75,9 @@ def chosen(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[str, Ch
     """The checks that ``verify`` makes, in their order."""
     if quick:
         return QUICK
-    data = {f"{name} split": split(name, deep=deep) for name in ("train", "test")}
+    splits = {f"{name} split": data.split(name, deep=deep) for name in ("train", "test")}
     local = recompute.checks((checkout or CHECKOUT).resolve(), named=checkout is not None)
-    return {**QUICK, **BYTES, **data, **local}
+    return {**QUICK, **BYTES, **splits, **local}
 
 
 def before_approval(evidence: Evidence, *, deep: bool = False) -> Iterator[Finding]:
@@ -87,8 +86,11 @@ def before_approval(evidence: Evidence, *, deep: bool = False) -> Iterator[Findi
     Of the train split, which nobody reads again, the manifests and every file's name and size;
     ``deep``: every byte too.
     """
-    data = {"test split": split("test", deep=True), "train split": split("train", deep=deep)}
-    return run_checks(evidence, {**QUICK, **BYTES, **data})
+    splits = {
+        "test split": data.split("test", deep=True),
+        "train split": data.split("train", deep=deep),
+    }
+    return run_checks(evidence, {**QUICK, **BYTES, **splits})
 
 
 def run_checks(evidence: Evidence, chosen: Mapping[str, Check]) -> Iterator[Finding]:

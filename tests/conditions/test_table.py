@@ -9,7 +9,7 @@ from conditions.check import at_most
 from conditions.demands import Demands
 from conditions.evidence import Evidence
 from conditions.table import GateCheck, checks, fields
-from pipelines.showing.wording import demanded, limits, measured
+from pipelines.showing.documents import demanded, limits, measured
 from steps.gate.config import GateConfig
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError
@@ -44,7 +44,7 @@ from pathlib import Path
 from conditions.arguments import arguments
 from pipelines.recipe.reading import load
 from pipelines.showing.display import checks_table
-from pipelines.showing import gate_pictures
+from pipelines.showing import pictures
 from pipelines.showing.page import PANELS
 from steps.gate import job
 from trainyard.common.errors import RecipeError
@@ -70,7 +70,7 @@ found = job.judge(job.parse([*told, "--root", str(root)]))
 print(found["verdict"], found["reason"], found["kinds"]["toy"])
 console.print(checks_table(found))
 print(PANELS[0].html({"gate": found, "evaluation": None}))
-print(gate_pictures.PICTURES["budgets"](found, None))
+print(pictures.GATE_PICTURES["budgets"](found, None))
 """
 
 

@@ -3,8 +3,8 @@
 import boto3
 import pytest
 
-from pipelines.verify.channels import _check_channel
 from pipelines.verify.checks import Mismatch
+from pipelines.verify.data import _check_channel
 from pipelines.verify.evidence import Evidence
 from steps.evaluate_script.channels import described
 

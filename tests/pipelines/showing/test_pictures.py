@@ -1,4 +1,4 @@
-"""The gate's pictures: drawn from whatever a gate.json holds."""
+"""The pictures of a run's page."""
 
 import copy
 
@@ -6,12 +6,14 @@ import pytest
 
 from conditions.checks.threshold import against_threshold
 from conditions.verdict import verdict
-from pipelines.showing.drawing import BAD
-from pipelines.showing.gate_pictures import (
+from pipelines.showing.pictures import (
+    BAD,
     FARTHEST,
     _times_demanded,
     budgets_picture,
     champion_picture,
+    inputs,
+    loss_curve,
 )
 from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence
@@ -65,3 +67,14 @@ def test_a_limit_that_is_infinite_is_drawn_as_none(gate):
     for found in (*changed["checks"], *changed["slices"]):
         found["low"] = found["high"] = None
     assert champion_picture(changed) and budgets_picture(changed)
+
+
+def test_a_mixture_has_a_picture_of_its_inputs_and_other_data_have_none():
+    lines = [
+        {"step": 1, "loss": 2.0, "samples.web": 7, "epochs.web": 0.1, "epochs.tiny": 1.5},
+        {"step": 2, "validation_loss": 1.0, "validation_loss.web": 0.5},
+        {"step": 3, "loss": 1.0, "samples.web": 14, "epochs.web": 0.2, "epochs.tiny": 3.0},
+    ]
+    drawn = inputs(lines)
+    assert drawn and drawn != loss_curve(lines)
+    assert inputs([{"step": 1, "loss": 2.0}]) is None

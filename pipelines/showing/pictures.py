@@ -1,20 +1,38 @@
-"""The gate's pictures, each a function from gate.json and evaluation.json to SVG text.
+"""The pictures of a run's page, as SVG text: the gate's, the test split's and the training's."""
 
-The entry of a check in the table says which one shows it. None where there is nothing to draw.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from io import StringIO
 from itertools import cycle
 from typing import Any
 
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from conditions.documents import Gate
 from conditions.table import Picture, checks
-from pipelines.showing.drawing import BAD, GOOD, MODEL, OTHER, picture, picture_of
-from pipelines.showing.wording import entry
+from pipelines.showing.documents import entry
 from steps.evaluate.document import Evaluation
+from trainyard.common.plot_style import STYLE
+
+MODEL, OTHER, GOOD, BAD = "#2563eb", "#94a3b8", "#16a34a", "#dc2626"
+
+
+def picture(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
+    """SVG of a figure of ``size`` inches with one plot."""
+    return picture_of(lambda figure: draw(figure.add_subplot()), size)
+
+
+def picture_of(draw: Callable[[Figure], None], size: tuple[float, float]) -> str:
+    """SVG of a figure of ``size`` inches, without the XML prologue, which HTML has no place for."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure)
+        text = StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :]
+
 
 INTERVAL = 1.96  # standard errors on each side that hold 95 % of a normal distribution
 SLICES = 10
@@ -205,8 +223,96 @@ def _times_demanded(check: dict[str, Any]) -> dict[str, float] | None:
     }
 
 
-PICTURES: dict[Picture, Callable[[Gate, Evaluation | None], str | None]] = {
+GATE_PICTURES: dict[Picture, Callable[[Gate, Evaluation | None], str | None]] = {
     "metrics": metrics_picture,
     "champion": champion_picture,
     "budgets": budgets_picture,
 }
+
+
+History = Sequence[dict[str, float]]
+"""Metric lines of the training job: name → value, each with its ``step``."""
+
+
+def loss_curve(history: History) -> str | None:
+    """Training and validation loss against the optimizer step."""
+    train = _series(history, "loss")
+    validation = _series(history, "validation_loss")
+    if not train:
+        return None
+
+    def draw(axes: Axes) -> None:
+        axes.plot(*zip(*train, strict=True), color=MODEL, label="train")
+        if validation:
+            axes.plot(*zip(*validation, strict=True), "o-", color=BAD, label="validation", ms=4)
+        axes.set(xlabel="optimizer step", ylabel="loss (nats per unit)")
+        axes.legend(frameon=False)
+
+    return picture(draw, (7, 3.4))
+
+
+def throughput(history: History) -> str | None:
+    """Samples per second of all ranks together against the optimizer step."""
+    points = _series(history, "samples_per_second")
+    if not points:
+        return None
+
+    def draw(axes: Axes) -> None:
+        axes.plot(*zip(*points, strict=True), color=MODEL)
+        axes.set(xlabel="optimizer step", ylabel="samples per second, all ranks")
+        axes.set_ylim(bottom=0)
+
+    return picture(draw, (7, 2.6))
+
+
+def curves(metrics: Mapping[str, Sequence[float]]) -> str | None:
+    """Each metric of a script against the line in which it stood, one below the other."""
+    if not metrics:
+        return None
+
+    def draw(figure: Figure) -> None:
+        every = figure.subplots(len(metrics), squeeze=False)[:, 0]
+        for axes, (name, values) in zip(every, metrics.items(), strict=True):
+            axes.plot(range(1, len(values) + 1), values, ".-", color=MODEL, ms=4)
+            axes.set_ylabel(name)
+        every[-1].set_xlabel("times that the script printed it")
+
+    return picture_of(draw, (7, 0.6 + 1.8 * len(metrics)))
+
+
+def inputs(history: History) -> str | None:
+    """Epochs of each input of a mixture, and its own validation loss, against the step."""
+    epochs, losses = _of_inputs(history, "epochs."), _of_inputs(history, "validation_loss.")
+    if not epochs:
+        return None
+
+    def draw(axes: Axes) -> None:
+        right = axes.twinx()
+        for number, (name, points) in enumerate(epochs.items()):
+            axes.plot(*zip(*points, strict=True), color=f"C{number}", label=name)
+            if name in losses:
+                right.plot(*zip(*losses[name], strict=True), "o--", color=f"C{number}", ms=3)
+        axes.set(xlabel="optimizer step", ylabel="epochs of each input (lines)")
+        right.set(ylabel="its validation loss (dashed)")
+        axes.set_ylim(bottom=0)
+        axes.legend(frameon=False)
+
+    return picture(draw, (7, 3.4))
+
+
+def _of_inputs(history: History, prefix: str) -> dict[str, list[tuple[float, float]]]:
+    """Input → (step, value), of the metrics that begin with ``prefix``."""
+    names = {name for line in history for name in line if name.startswith(prefix)}
+    return {name.removeprefix(prefix): _series(history, name) for name in sorted(names)}
+
+
+def _series(history: History, metric: str) -> list[tuple[float, float]]:
+    return [(line["step"], line[metric]) for line in history if metric in line]
+
+
+TRAINING_PICTURES: Mapping[str, Callable[[History], str | None]] = {
+    "loss of training and validation against the optimizer step": loss_curve,
+    "samples per second against the optimizer step": throughput,
+    "epochs of each input, and its validation loss, against the optimizer step": inputs,
+}
+"""Description → picture, in the order in which they stand on the page."""
