@@ -1,0 +1,118 @@
+"""Weigh the house: python -m scripts.weigh [CHECKOUT]. Lines, files, words; what is loaded.
+
+Lines are those of Python files that git tracks; import times are processor time, the least of five.
+"""
+
+import ast
+import collections
+import re
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PRODUCT = ("trainyard", "pipelines", "steps", "training", "conditions")
+OTHERS = ("benchmarks", "tests", "scripts", "examples", "templates")
+LONG = 95  # characters
+SMALL = 60  # lines
+LOADED = {
+    "a rank": "import steps.train.job, training.strategies.ddp, training.workloads; "
+    "from training.workloads import load; load('language_model', {})",
+    "the gate's job": "import steps.gate.job",
+    "validate": "import trainyard.commands.validate",
+    "upsert": "import pipelines.upsert",
+    "definition": "import pipelines.definition",
+}
+
+
+def files(checkout: Path, *rooms: str) -> list[Path]:
+    """The Python files of rooms, as git tracks them."""
+    return tracked(checkout, *(f"{room}/*.py" for room in rooms))
+
+
+def tracked(checkout: Path, *asked: str) -> list[Path]:
+    """The files that git tracks under these patterns."""
+    listed = subprocess.run(["git", "ls-files", *asked], cwd=checkout, capture_output=True,
+                            text=True, check=True)  # fmt: skip
+    return [path for name in listed.stdout.split() if (path := checkout / name).exists()]
+
+
+def lines(paths: list[Path]) -> int:
+    """The number of lines in all files together."""
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def functions(paths: list[Path]) -> list[int]:
+    """The length of every function, in lines, in ascending order."""
+    trees = (ast.walk(ast.parse(path.read_text(encoding="utf-8"))) for path in paths)
+    nodes = (node for tree in trees for node in tree if isinstance(node, ast.FunctionDef))
+    return sorted((node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes)
+
+
+def importers(checkout: Path, paths: list[Path]) -> collections.Counter[str]:
+    """Module of the product → the number of modules that import it."""
+    names = {path: ".".join(path.relative_to(checkout).with_suffix("").parts) for path in paths}
+    known, found = set(names.values()), collections.Counter[str]()
+    for path, name in names.items():
+        imported: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                imported |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+            elif isinstance(node, ast.Import):
+                imported |= {one.name for one in node.names}
+        found.update(imported & known - {name})
+    return found
+
+
+def loaded(checkout: Path, statement: str) -> str:
+    """Processor seconds of a process that runs the statement, and the modules of ours in it."""
+    rooms = "|".join(PRODUCT)
+    count = f"import sys, re; print(len([m for m in sys.modules if re.match(r'({rooms})\\b', m)]))"
+    taken, printed = [], ""
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run([sys.executable, "-c", f"{statement}; {count}"], cwd=checkout,
+                              capture_output=True, text=True, check=False)  # fmt: skip
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        printed = done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+    return f"{min(taken):.2f} s of CPU, {printed} modules"
+
+
+def report(checkout: Path) -> Iterator[str]:
+    """Every line of the report."""
+    for room in (*PRODUCT, *OTHERS):
+        paths = files(checkout, room)
+        yield f"{room:12} {lines(paths):7,} lines {len(paths):5,} files"
+        below = collections.Counter(path.relative_to(checkout).parts[1] for path in paths)
+        for name in sorted(below) if room in PRODUCT else ():
+            inside = [path for path in paths if path.relative_to(checkout).parts[1] == name]
+            if len(inside) > 1:
+                yield f"  {name:18} {lines(inside):7,} {len(inside):5,}"
+    product = files(checkout, *PRODUCT)
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in product]
+    total, lengths = lines(product), functions(product)
+    quantiles = statistics.quantiles(lengths, n=100)
+    share = 1000 * len(product) / total
+    yield f"product {total:,} lines, {len(product):,} files, {share:.1f} a 1,000 lines"
+    half, most, all_but_one = (quantiles[percent - 1] for percent in (50, 90, 99))
+    yield f"functions p50/p90/p99: {half:.0f}/{most:.0f}/{all_but_one:.0f} lines"
+    every = [line for text in texts for line in text]
+    comments = sum(bool(re.match(r"\s*#", line)) for line in every)
+    long = sum(len(line) > LONG for line in every)
+    yield f"lines over {LONG} characters: {100 * long / total:.1f} %; comments: {comments:,}"
+    yield f"files of at most {SMALL} lines: {sum(len(text) <= SMALL for text in texts):,}"
+    single = [name for name, number in importers(checkout, product).items() if number == 1]
+    yield f"modules with one importer: {len(single):,}"
+    bases = collections.Counter(path.name for path in product if path.stem[:2] != "__")
+    yield f"basenames used twice or more: {sum(number > 1 for number in bases.values()):,}"
+    documents = tracked(checkout, "*.md")
+    words = sum(len(path.read_text(encoding="utf-8").split()) for path in documents)
+    yield f"documents: {words:,} words"
+    yield from (f"{what}: {loaded(checkout, statement)}" for what, statement in LOADED.items())
+
+
+if __name__ == "__main__":
+    print(*report(Path(sys.argv[1] if sys.argv[1:] else ".").resolve()), sep="\n")
