@@ -33,7 +33,7 @@ from trainyard.emulator.environment import environment
 from trainyard.emulator.http import Server
 from trainyard.emulator.keys import Keys
 from trainyard.emulator.logs import LogStore
-from trainyard.emulator.moto_app import Moto, query_error, unimplemented
+from trainyard.emulator.moto_app import Moto, identity, identity_wanted, query_error, unimplemented
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.regions import region_of, within
 from trainyard.emulator.runtime.interpreter import OWN, checked
@@ -42,7 +42,6 @@ from trainyard.emulator.s3 import S3, xml
 from trainyard.emulator.s3.body import SIGNED
 from trainyard.emulator.serving.instance import Answer
 from trainyard.emulator.signatures import Refused, Signed, check, check_session
-from trainyard.emulator.sts import identity, identity_wanted
 from trainyard.emulator.worlds import MakeSageMaker, SageMaker, Worlds
 from trainyard.language.statuses import ENDED
 
