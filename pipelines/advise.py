@@ -17,8 +17,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from pipelines.advising import engine, overlay
-from pipelines.advising.trained import keep, trained
+from pipelines.advising.recipes import changes, keep, space, trained, write
 from pipelines.cli import SetOption
 from pipelines.foreseeing import of_description, of_recipe
 from pipelines.recipe.config import Recipe
@@ -107,7 +106,7 @@ def main(
         how=asking.bought(spot=loaded.train.spot or spot, mixture=mixture),
         learning_rate=loop.learning_rate,
         from_trained=loaded.begins_with_model,
-        space=engine.space(loaded, model.precision),
+        space=space(loaded, model.precision),
         shapes=known.shapes,
         **asking.corrected(offers),
     )
@@ -209,13 +208,13 @@ def _apply(
     *,
     said: bool,
 ) -> None:
-    changed = overlay.changes(recipe, first)
+    changed = changes(recipe, first)
     told = [
         f"By python -m pipelines.advise --recipe {path}: foreseen, not measured.",
         f"{first.nodes} × {first.offer.name}, {layout(first.setting)}: {days(first)}; "
         f"{fills(first.memory)}.",
     ]
-    overlay.write(place, path, overrides, changed, told)
+    write(place, path, overrides, changed, told)
     if said:
         console.print(f"written: {place}; python -m pipelines.plan --recipe {place}", markup=False)
 

@@ -9,8 +9,9 @@ import functools
 import re
 
 from botocore.loaders import Loader
-from botocore.model import ServiceModel
 from werkzeug import Request
+
+from trainyard.emulator.rest import Rest
 
 _MACHINES = "machines or containers that run for as long as they are wanted"
 _MAIL = "somebody who delivers mail"
@@ -106,33 +107,15 @@ def operation_of(service: str, request: Request) -> str:
         return target.rpartition(".")[2]
     if action := request.form.get("Action") or request.args.get("Action"):
         return action
-    for name, method, path in _routes(service):
-        if method == request.method and path.fullmatch(request.path.rstrip("/") or "/"):
-            return name
-    return ""
+    found = (rest.find(request)[0] for rest in _speaking(service))
+    return next((operation.name for operation in found if operation), "")
 
 
 @functools.cache
-def _routes(service: str) -> list[tuple[str, str, re.Pattern]]:
-    """(operation, method, path) of a service that speaks REST."""
-    loader = Loader()
-    known = set(loader.list_available_services("service-2"))
-    names = known.intersection(_REST.get(service, (service,)))
-    models = [ServiceModel(loader.load_service_model(name, "service-2")) for name in sorted(names)]
-    operations = [m.operation_model(name) for m in models for name in m.operation_names]
-    return [(o.name, o.http["method"], _pattern(o.http["requestUri"])) for o in operations]
-
-
-def _pattern(uri: str) -> re.Pattern:
-    """``/jobs/{Id}`` and ``/keys/{Key+}`` as what fits them; queries and a last slash are not."""
-    parts = re.split(r"(\{[^}]+\})", uri.partition("?")[0].rstrip("/") or "/")
-    return re.compile("".join(_fits(part) for part in parts))
-
-
-def _fits(part: str) -> str:
-    if part.startswith("{"):
-        return ".+" if part.endswith("+}") else "[^/]+"
-    return re.escape(part)
+def _speaking(service: str) -> list[Rest]:
+    """botocore's services that may speak REST under that signing name."""
+    known = set(Loader().list_available_services("service-2"))
+    return [Rest(name) for name in sorted(known.intersection(_REST.get(service, (service,))))]
 
 
 def _stack(operation: str, request: Request) -> tuple[str, str] | None:

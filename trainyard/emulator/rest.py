@@ -28,14 +28,21 @@ class Rest:
         Raises:
             ApiError: no operation has such a path, or a parameter is missing or of another type.
         """
+        operation, path = self.find(request)
+        if operation is None:
+            message = f"{self._service} has no operation {request.method} {request.path}"
+            raise ApiError("UnknownOperationException", message, 404)
+        found = _parameters(operation, request, path)
+        check(operation, found)
+        return operation.name, found
+
+    def find(self, request: Request) -> tuple[OperationModel | None, dict[str, str]]:
+        """The operation that has the request's method and path, if one has, and what these name."""
         for method, pattern, operation in self._routes:
             match = pattern.fullmatch(request.path.rstrip("/"))
             if match and method == request.method:
-                found = _parameters(operation, request, match.groupdict())
-                _check(operation, found)
-                return operation.name, found
-        message = f"{self._service} has no operation {request.method} {request.path}"
-        raise ApiError("UnknownOperationException", message, 404)
+                return operation, match.groupdict()
+        return None, {}
 
     def write(self, operation: str, answer: dict) -> Response:
         """The answer's members where the model has them: headers, status, payload or JSON."""
@@ -62,6 +69,18 @@ class Rest:
     def _routes(self) -> list[tuple[str, re.Pattern[str], OperationModel]]:
         models = [self._model.operation_model(name) for name in self._model.operation_names]
         return [(model.http["method"], _pattern(model), model) for model in models]
+
+
+def json_object(data: bytes) -> dict:
+    """The body of a request. Raises ``SerializationException`` for one that is no JSON object."""
+    try:
+        found = json.loads(data or b"{}")
+    except (ValueError, RecursionError) as wrong:
+        message = f"The request is not JSON: {wrong}"
+        raise ApiError("SerializationException", message) from None
+    if not isinstance(found, dict):
+        raise ApiError("SerializationException", "The request must be a JSON object.")
+    return found
 
 
 def error(failure: ApiError) -> Response:
@@ -105,14 +124,12 @@ def _parameters(model: OperationModel, request: Request, path: dict[str, str]) -
 def _body(request: Request, shape: Any) -> dict:
     members = shape.members
     wires = {member.serialization.get("name", name): name for name, member in members.items()}
+    body = json_object(request.get_data())
+    known = {wires.get(key, key): value for key, value in body.items()}
     try:
-        body = json.loads(request.get_data() or b"{}")
-        if not isinstance(body, dict):
-            raise ValueError("expected an object")
-        known = {wires.get(key, key): value for key, value in body.items()}
         return {k: _blobs(v, members[k]) if k in members else v for k, v in known.items()}
     except ValueError as wrong:
-        message = f"The request is no JSON object: {wrong}"
+        message = f"The request holds a blob that is not base64: {wrong}"
         raise ApiError("SerializationException", message) from None
 
 
@@ -136,7 +153,8 @@ def _scalar(values: list[str], shape: Shape) -> Any:
     return values[0]
 
 
-def _check(model: OperationModel, parameters: dict) -> None:
+def check(model: OperationModel, parameters: dict) -> None:
+    """Raises ``ValidationException`` for what is missing, unknown or of another type."""
     if model.input_shape is not None:
         report = ParamValidator().validate(parameters, model.input_shape)
         if report.has_errors():

@@ -33,16 +33,16 @@ from trainyard.emulator.environment import environment
 from trainyard.emulator.http import Server
 from trainyard.emulator.keys import Keys
 from trainyard.emulator.logs import LogStore
-from trainyard.emulator.moto_app import Moto, query_error, unimplemented
+from trainyard.emulator.moto_app import Moto, identity, identity_wanted, query_error, unimplemented
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.regions import region_of, within
+from trainyard.emulator.rest import json_object
 from trainyard.emulator.runtime.interpreter import OWN, checked
 from trainyard.emulator.runtime.isolation import refuse
 from trainyard.emulator.s3 import S3, xml
 from trainyard.emulator.s3.body import SIGNED
 from trainyard.emulator.serving.instance import Answer
 from trainyard.emulator.signatures import Refused, Signed, check, check_session
-from trainyard.emulator.sts import identity, identity_wanted
 from trainyard.emulator.worlds import MakeSageMaker, SageMaker, Worlds
 from trainyard.language.statuses import ENDED
 
@@ -277,23 +277,11 @@ def _refuse(request: Request) -> Response | None:
 def _json(request: Request, handle: Callable[[str, dict], dict]) -> Response:
     operation = request.headers["X-Amz-Target"].rpartition(".")[2]
     try:
-        answer = handle(operation, _parameters(request.get_data()))
+        answer = handle(operation, json_object(request.get_data()))
     except ApiError as failure:
         log.debug("%s: %s", operation, failure)
         return _error(failure)
     return Response(json.dumps(answer), content_type="application/x-amz-json-1.1")
-
-
-def _parameters(body: bytes) -> dict:
-    """Raises ``SerializationException`` for a body that is no JSON object."""
-    try:
-        found = json.loads(body or b"{}")
-    except (ValueError, RecursionError) as wrong:
-        message = f"The request is not JSON: {wrong}"
-        raise ApiError("SerializationException", message) from None
-    if not isinstance(found, dict):
-        raise ApiError("SerializationException", "The request must be a JSON object.")
-    return found
 
 
 def _model_error(answer: Answer) -> Response:

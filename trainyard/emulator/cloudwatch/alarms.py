@@ -7,17 +7,54 @@ alarm goes off as soon as its data say so, and is as quiet as on AWS a period la
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.aws import Aws
 from trainyard.emulator.cloudwatch import actions
-from trainyard.emulator.cloudwatch.evaluation import BEYOND, COMPARISONS, MISSING, evaluated
-from trainyard.emulator.cloudwatch.metrics import Metric, Metrics
-from trainyard.emulator.cloudwatch.statistics import computed, known
+from trainyard.emulator.cloudwatch.metrics import Metric, Metrics, computed, known
 from trainyard.emulator.documents import read_json, write_json
 from trainyard.emulator.regions import Thread
+
+BEYOND = 2
+"""How many periods more than EvaluationPeriods are looked at for data: the guide's example has
+five for three."""
+
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "GreaterThanOrEqualToThreshold": lambda value, threshold: value >= threshold,
+    "GreaterThanThreshold": lambda value, threshold: value > threshold,
+    "LessThanThreshold": lambda value, threshold: value < threshold,
+    "LessThanOrEqualToThreshold": lambda value, threshold: value <= threshold,
+}
+MISSING = ("missing", "breaching", "notBreaching", "ignore")
+
+
+def evaluated(
+    breaches: Sequence[bool | None], periods: int, to_alarm: int, missing: str, now: str
+) -> str:
+    """The alarm's state after these data.
+
+    ``breaches``: for each period of the evaluation range, the latest first, whether its data point
+    breaches; None where there is none. ``periods``, ``to_alarm``, ``missing``: EvaluationPeriods,
+    DatapointsToAlarm, TreatMissingData. ``now``: the state so far.
+    """
+    real = [breach for breach in breaches if breach is not None][:periods]
+    filled = periods - len(real)
+    bad = sum(real) + (filled if missing == "breaching" else 0)
+    if missing in ("breaching", "notBreaching") or not filled:
+        return "ALARM" if bad >= to_alarm else "OK"
+    if not real:
+        return "INSUFFICIENT_DATA" if missing == "missing" else now
+    if bad >= to_alarm:
+        return "ALARM"
+    if not all(real):
+        return "OK"
+    if missing == "ignore":
+        return now
+    oldest = max(age for age, breach in enumerate(breaches, start=1) if breach)
+    return "ALARM" if oldest >= to_alarm else now  # not prematurely, on the newest alone
+
 
 TICK = 0.5  # seconds between evaluations
 STATES = tuple(actions.LISTS)

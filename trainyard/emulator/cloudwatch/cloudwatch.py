@@ -25,6 +25,7 @@ from trainyard.emulator.cloudwatch.metrics import Metrics
 from trainyard.emulator.cloudwatch.queries import Queries
 from trainyard.emulator.moto_app import query_error
 from trainyard.emulator.paging import page
+from trainyard.emulator.rest import json_object
 from trainyard.emulator.shapes import report
 
 KEPT_BY_MOTO = ("PutDashboard", "GetDashboard", "ListDashboards", "DeleteDashboards")
@@ -100,11 +101,7 @@ def _body(request: Request) -> dict:
     data = request.get_data()
     if request.headers.get("Content-Encoding") == "gzip":
         data = gzip.decompress(data)
-    try:
-        found = json.loads(data or b"{}")
-    except ValueError as wrong:
-        raise ApiError("SerializationException", f"The request is no JSON: {wrong}") from None
-    return found if isinstance(found, dict) else {}
+    return json_object(data)
 
 
 def _form(model: Any, request: Request) -> dict:

@@ -11,8 +11,7 @@ from botocore.utils import parse_timestamp
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.cloudwatch.alarms import metric_of
-from trainyard.emulator.cloudwatch.metrics import Metric, Metrics, Point
-from trainyard.emulator.cloudwatch.statistics import computed, known
+from trainyard.emulator.cloudwatch.metrics import Metric, Metrics, Point, computed, known
 from trainyard.emulator.paging import page
 
 MOST = 1440  # data points of an answer to GetMetricStatistics: its documentation

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from botocore.loaders import Loader
 from botocore.model import ServiceModel
-from botocore.validate import ParamValidator
 from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError
@@ -22,7 +21,7 @@ from trainyard.emulator.events.rules import Rules
 from trainyard.emulator.events.schedules import Schedules
 from trainyard.emulator.events.targets import Deliverer, Target
 from trainyard.emulator.regions import Thread
-from trainyard.emulator.rest import Rest, error
+from trainyard.emulator.rest import Rest, check, error, json_object
 
 TICK = 0.5  # seconds between looks at the clock
 SERVICES = ("events", "scheduler")
@@ -71,7 +70,9 @@ class Events:
             if operation not in operations:
                 text = f"The emulator does not implement {operation} of EventBridge."
                 raise ApiError("UnknownOperationException", text)
-            found = operations[operation](_parameters(operation, request))
+            parameters = json_object(request.get_data())
+            check(_model().operation_model(operation), parameters)
+            found = operations[operation](parameters)
         except ApiError as failure:
             body = {"__type": failure.code, "message": failure.message}
             return Response(json.dumps(body), failure.status, content_type=_JSON)
@@ -113,18 +114,3 @@ _JSON = "application/x-amz-json-1.1"
 @functools.cache
 def _model() -> ServiceModel:
     return ServiceModel(Loader().load_service_model("events", "service-2"), "events")
-
-
-def _parameters(operation: str, request: Request) -> dict:
-    """Raises ``SerializationException``, ``ValidationException``."""
-    try:
-        found = json.loads(request.get_data() or b"{}")
-    except json.JSONDecodeError as wrong:
-        raise ApiError("SerializationException", f"The request is not JSON: {wrong}") from None
-    if not isinstance(found, dict):
-        raise ApiError("SerializationException", "The request must be a JSON object.")
-    shape = _model().operation_model(operation).input_shape
-    if shape and (report := ParamValidator().validate(found, shape)).has_errors():
-        text = "; ".join(report.generate_report().splitlines())
-        raise ApiError("ValidationException", f"{operation}: {text}")
-    return found

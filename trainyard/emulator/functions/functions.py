@@ -22,8 +22,15 @@ from werkzeug import Request, Response
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.documents import read_json, write_json
-from trainyard.emulator.functions.code import Code, invalid, read_zip, unzip
-from trainyard.emulator.functions.configuration import DEFAULTS, NAME, checked
+from trainyard.emulator.functions.configuration import (
+    DEFAULTS,
+    NAME,
+    Code,
+    checked,
+    invalid,
+    read_zip,
+    unzip,
+)
 from trainyard.emulator.functions.invocation import LARGEST, Invocation, Result
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.paging import page

@@ -7,16 +7,18 @@ For Your Processing Container" in the developer guide.
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from trainyard.emulator import algorithms
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.jobs import analyser, images
+from trainyard.emulator.jobs import images
 from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.continuous import ContinuousUpload
+from trainyard.emulator.jobs.images import repository
 from trainyard.emulator.jobs.job import Job, Place
 from trainyard.emulator.jobs.transfers import (
     ClientFault,
@@ -27,7 +29,37 @@ from trainyard.emulator.jobs.transfers import (
     upload,
 )
 from trainyard.emulator.runtime.cluster import Outcome
+from trainyard.emulator.runtime.interpreter import lacking
 from trainyard.emulator.runtime.node import Node
+
+REPOSITORY = "sagemaker-model-monitor-analyzer"
+_MODULE = "trainyard.quality.job"
+_SCRIPTS = ("record_preprocessor_script", "post_analytics_processor_script")
+
+
+def _is_analysis(spec: Mapping) -> bool:
+    """Whether AppSpecification leaves the work to the image."""
+    return repository(spec["ImageUri"]) == REPOSITORY and not spec.get("ContainerEntrypoint")
+
+
+def _analysis_refusal(environment: Mapping[str, str], python: Path) -> str | None:
+    """Why the analysis cannot be done here; None when it can."""
+    for name in _SCRIPTS:
+        if environment.get(name):
+            return f"Environment.{name}: our analyser runs no scripts of its user's; leave it out"
+    try:
+        form = json.loads(environment.get("dataset_format", "{}"))
+    except json.JSONDecodeError:
+        form = {}  # the job says so, as AWS's would
+    if form and not {"csv", "json"} & set(form):
+        return (
+            f"Environment.dataset_format {json.dumps(form)}: our analyser reads csv, json and JSON "
+            "Lines, and neither Parquet nor captured requests"
+        )
+    if missing := lacking(python, ["numpy"]):
+        return f"{python} lacks {missing[0]} for the analysis: {python} -m pip install numpy"
+    return None
+
 
 ROOT = "/opt/ml/processing"
 
@@ -70,8 +102,8 @@ class ProcessingJob(Job):
             node.make_directories(output["LocalPath"])
         self._write_config(node, hosts)
         spec = self.request["AppSpecification"]
-        if analyser.asked_for(spec):
-            node.command = analyser.command(self.place.python)
+        if _is_analysis(spec):
+            node.command = algorithms.command(self.place.python, _MODULE)
             node.environment["SAGEMAKER_BASE_DIR"] = "/opt/ml"
         else:
             node.command = [*spec["ContainerEntrypoint"], *spec.get("ContainerArguments", [])]
@@ -131,8 +163,8 @@ def _refuse_image(request: dict) -> None:
 
 def _refuse_entrypoint(request: dict, python: Path) -> None:
     spec = request["AppSpecification"]
-    if analyser.asked_for(spec):
-        if why := analyser.refusal(request.get("Environment", {}), python):
+    if _is_analysis(spec):
+        if why := _analysis_refusal(request.get("Environment", {}), python):
             raise _invalid(why)
     elif not spec.get("ContainerEntrypoint"):
         raise _invalid(

@@ -20,13 +20,13 @@ from trainyard.emulator.cloudwatch.sources import training
 from trainyard.emulator.jobs import algorithms, images
 from trainyard.emulator.jobs.checks import Check
 from trainyard.emulator.jobs.continuous import ContinuousUpload
-from trainyard.emulator.jobs.file_systems import file_system
 from trainyard.emulator.jobs.job import Job, Place
 from trainyard.emulator.jobs.metrics import Metrics
 from trainyard.emulator.jobs.transfers import (
     ClientFault,
     archive,
     download,
+    file_system,
     join_key,
     select,
     shard,

@@ -10,15 +10,13 @@ from werkzeug import Request
 from trainyard.emulator.api import ACCOUNT, ApiError
 from trainyard.emulator.objects import ObjectStore, S3Error
 from trainyard.emulator.s3 import xml
-from trainyard.emulator.s3.attributes import Attributes
 from trainyard.emulator.s3.buckets import Buckets
 from trainyard.emulator.s3.model import Level
 from trainyard.emulator.s3.multipart import Uploads
 from trainyard.emulator.s3.objects import Objects
 from trainyard.emulator.s3.parts import Parts
 from trainyard.emulator.s3.routes import find
-from trainyard.emulator.s3.settings import Settings
-from trainyard.emulator.s3.tagging import Tagging
+from trainyard.emulator.s3.settings import Attributes, Settings, Tagging
 from trainyard.emulator.s3.versions import Versions
 from trainyard.emulator.s3.xml import Response
 

@@ -14,8 +14,8 @@ import uuid
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.transfers import join_key, split_uri
 from trainyard.emulator.objects import ObjectStore
+from trainyard.emulator.serving.fleet import Turns
 from trainyard.emulator.serving.instance import Answer
-from trainyard.emulator.serving.turns import Turns
 
 HOLD = 1.0  # seconds that lines are held for a file of several
 log = logging.getLogger(__name__)

@@ -17,9 +17,8 @@ from trainyard.emulator.api import ApiError, make_arn
 from trainyard.emulator.jobs.job import Place
 from trainyard.emulator.regions import Thread
 from trainyard.emulator.serving.deployment import Deployment
-from trainyard.emulator.serving.fleet import Fleet, Variant
+from trainyard.emulator.serving.fleet import Fleet, Turns, Variant
 from trainyard.emulator.serving.instance import Answer
-from trainyard.emulator.serving.turns import Turns
 
 LOOK = 0.1  # seconds between looks at the alarms
 log = logging.getLogger(__name__)

@@ -7,10 +7,184 @@ the output is added as ``SageMakerOutput``; any other input becomes ``SageMakerI
 import csv
 import io
 import json
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO
 
-from trainyard.emulator.transform.json_path import compiled
-from trainyard.emulator.transform.records import LINES, media_type
+Filter = Callable[[Any], Any]
+LIMIT = 63  # characters: botocore's JsonPath
+_PART = re.compile(
+    r"\.?\[\s*(?P<inside>(?:'[^']*'|\"[^\"]*\"|[^\]'\"])*)\s*\]|\.(?P<name>\*|[^.\[\]\s]+)"
+)
+_NAMES = re.compile(r"""(?:'[^']*'|"[^"]*")(?:\s*,\s*(?:'[^']*'|"[^"]*"))*""")
+_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_NUMBER = re.compile(r"-?\d+")
+_SLICE = re.compile(r"(-?\d+)?\s*:\s*(-?\d+)?")
+
+
+class PathError(ValueError):
+    """The path is none, or does not lead anywhere in a record; the message says which."""
+
+
+def compiled(path: str) -> Filter:
+    """What the path takes of a record. Raises :class:`PathError`, as its result does."""
+    if not path.startswith("$") or len(path) > LIMIT:
+        raise PathError(f"{path!r}: expected a JSONPath of at most {LIMIT} characters, '$...'")
+    steps, at = [], 1
+    while at < len(path):
+        match = _PART.match(path, at)
+        if not match:
+            raise PathError(f"{path!r}: {path[at:]!r} is no operator that a filter has")
+        steps.append(_step(path, match))
+        at = match.end()
+
+    def apply(record: Any) -> Any:
+        for step in steps:
+            record = step(record)
+        return record
+
+    return apply
+
+
+def _step(path: str, match: re.Match[str]) -> Filter:
+    inside = match["inside"]
+    if match["name"] == "*" or (inside is not None and inside.strip() == "*"):
+        return _all
+    if match["name"]:
+        return lambda record: _member(record, match["name"])
+    inside = inside.strip()
+    if _NAMES.fullmatch(inside):
+        names = [single or double for single, double in _QUOTED.findall(inside)]
+        return lambda record: _members(record, names)
+    picks = [part.strip() for part in inside.split(",")]
+    if not all(_NUMBER.fullmatch(pick) or _SLICE.fullmatch(pick) for pick in picks):
+        raise PathError(f"{path!r}: [{inside}] is neither names in quotes nor numbers")
+    return lambda record: _elements_json_path(record, picks)
+
+
+def _all(record: Any) -> Any:
+    if isinstance(record, dict):
+        return list(record.values())
+    if isinstance(record, list):
+        return record
+    raise PathError(f"* of {_shown(record)}, which is neither an object nor an array")
+
+
+def _member(record: Any, name: str) -> Any:
+    if not isinstance(record, dict) or name not in record:
+        raise PathError(f"there is no {name!r} in {_shown(record)}")
+    return record[name]
+
+
+def _members(record: Any, names: list[str]) -> Any:
+    if len(names) == 1:
+        return _member(record, names[0])
+    return {name: _member(record, name) for name in names}
+
+
+def _elements_json_path(record: Any, picks: list[str]) -> Any:
+    if not isinstance(record, list):
+        raise PathError(f"[{','.join(picks)}] of {_shown(record)}, which is no array")
+    if len(picks) == 1 and ":" not in picks[0]:
+        return _element(record, picks[0])
+    found: list[Any] = []
+    for pick in picks:
+        if match := _SLICE.fullmatch(pick):
+            low, high = (int(text) if text else None for text in match.groups())
+            found += record[low:high]
+        else:
+            found.append(_element(record, pick))
+    return found
+
+
+def _element(record: list, pick: str) -> Any:
+    try:
+        return record[int(pick)]
+    except IndexError:
+        raise PathError(f"[{pick}] is outside an array of {len(record)}") from None
+
+
+def _shown(record: Any) -> str:
+    text = repr(record)
+    return text if len(text) < 80 else f"{text[:77]}..."
+
+
+LINES = ("text/csv", "application/jsonlines", "application/x-jsonlines", "application/jsonl")
+"""Content types in which each line is a record."""
+
+
+class TooLarge(ValueError):
+    """A record is larger than a request may be."""
+
+
+def media_type(header: str | None) -> str:
+    """``text/csv`` of ``text/csv; label_size=0``."""
+    return (header or "").partition(";")[0].strip().lower()
+
+
+def records(file: BinaryIO, split: str) -> Iterator[bytes]:
+    """The object's records, without the line's end: its lines, or, unsplit, all of it."""
+    if split == "Line":
+        for line in file:
+            yield line.removesuffix(b"\n")
+    else:
+        yield file.read()
+
+
+def batches(found: Iterable[bytes], many: bool, limit: int) -> Iterator[list[bytes]]:
+    """Records for one request each, in their order: one, or as many as ``limit`` bytes hold.
+
+    ``limit`` 0 is none. Raises :class:`TooLarge`.
+    """
+    batch: list[bytes] = []
+    size = 0
+    for number, record in enumerate(found):
+        if limit and len(record) > limit:
+            raise TooLarge(
+                f"record {number} has {len(record)} bytes, more than MaxPayloadInMB allows: {limit}"
+            )
+        if batch and (not many or (limit and size + len(record) > limit)):
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += len(record) + 1
+    if batch:
+        yield batch
+
+
+def parts(answer: bytes, content_type: str, expected: int) -> list[bytes]:
+    """An answer's records: its lines, a JSON array's elements, or the answer as one.
+
+    ``expected``: how many records were asked about. A JSON answer about several is an array with
+    an element for each, or a line for each.
+    """
+    kind = media_type(content_type)
+    if kind == "application/json" and expected > 1:
+        return _elements(answer, expected)
+    if kind in LINES:
+        return answer.removesuffix(b"\n").split(b"\n") if answer else []
+    return [answer.removesuffix(b"\n")]
+
+
+def _elements(answer: bytes, expected: int) -> list[bytes]:
+    try:
+        document = json.loads(answer)
+    except ValueError:
+        return answer.removesuffix(b"\n").split(b"\n")
+    if isinstance(document, dict) and len(document) == 1:
+        [document] = document.values()  # {"predictions": [...]}
+    if isinstance(document, list):
+        return [json.dumps(element).encode() for element in document]
+    return [answer]
+
+
+def counted(answer: bytes, content_type: str, expected: int) -> int | None:
+    """How many records an answer about ``expected`` has; None for a type without a rule."""
+    kind = media_type(content_type)
+    if kind not in LINES and kind != "application/json":
+        return None
+    return len(parts(answer, content_type, expected))
+
 
 WHOLE = "$"
 KINDS = (*LINES, "application/json")

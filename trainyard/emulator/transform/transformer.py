@@ -14,8 +14,14 @@ from trainyard.emulator.jobs.failure import shorten, without_native_frames
 from trainyard.emulator.jobs.transfers import Source, join_key, split_uri
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.serving.instance import Answer, Instance
-from trainyard.emulator.transform.data_processing import DataProcessing
-from trainyard.emulator.transform.records import TooLarge, batches, counted, parts, records
+from trainyard.emulator.transform.data_processing import (
+    DataProcessing,
+    TooLarge,
+    batches,
+    counted,
+    parts,
+    records,
+)
 
 MB = 1 << 20
 STRATEGIES = {"MultiRecord": "MULTI_RECORD", "SingleRecord": "SINGLE_RECORD"}

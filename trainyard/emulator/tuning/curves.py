@@ -9,7 +9,9 @@ apart: print the objective on rank 0 only.
 """
 
 import re
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +74,117 @@ class Emissions:
         self._last = text
         self._seen.add(counters)
         self.values.append(value)
+
+
+ETA = 3
+Curve = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Median:
+    """TrainingJobEarlyStoppingType Auto."""
+
+    minimize: bool
+
+    def verdict(self, curve: Curve, at: int, others: Sequence[Curve]) -> str | None:
+        """Why the job is stopped at its value number ``at``, from 1; None when it goes on.
+
+        ``others``: the curves of the jobs that were started before it.
+        """
+        averages = [statistics.fmean(other[:at]) for other in others if len(other) >= at]
+        if not averages:
+            return None
+        median = statistics.median(averages)
+        if not _worse(curve[at - 1], median, self.minimize):
+            return None
+        return (
+            f"early stopping: value {at} of the objective, {curve[at - 1]:g}, is worse than "
+            f"{median:g}, the median of the earlier jobs' averages so far"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperband:
+    """HyperbandStrategyConfig."""
+
+    minimize: bool
+    least: int
+    most: int
+
+    def verdict(self, curve: Curve, at: int, others: Sequence[Curve]) -> str | None:
+        """As :meth:`Median.verdict`; ``others`` are all other jobs' curves.
+
+        At MaxResource a job is left to end by itself, so that it can save its model; it is stopped
+        when it prints one value more.
+        """
+        if at > self.most:
+            return f"Hyperband: it went on after MaxResource, {self.most} values of the objective"
+        if at not in self.rungs():
+            return None
+        value = curve[at - 1]
+        there = [other[at - 1] for other in others if len(other) >= at]
+        better = sum(_worse(value, other, self.minimize) for other in there)
+        places = max(1, (len(there) + 1) // ETA)
+        if better < places:
+            return None
+        return (
+            f"Hyperband: with {value:g} at {at} values of the objective it is number {better + 1} "
+            f"of {len(there) + 1}, and the best {places} of them go on"
+        )
+
+    def rungs(self) -> list[int]:
+        """The resources at which jobs are compared."""
+        return list(_rungs(self.least, self.most))
+
+
+Rule = Median | Hyperband
+
+
+def _rungs(least: int, most: int) -> Iterator[int]:
+    while least < most:
+        yield least
+        least *= ETA
+
+
+def _worse(value: float, than: float, minimize: bool) -> bool:
+    return value > than if minimize else value < than
+
+
+class Watch:
+    """One for each tuning job; it can be made anew at any time, for the logs hold all."""
+
+    def __init__(self, logs: LogStore) -> None:
+        self._logs = logs
+        self._curves: dict[str, Emissions] = {}
+        self._whole: set[str] = set()
+        """Jobs of which everything has been read."""
+        self._judged: dict[str, int] = {}
+        """Job → how many of its values the rule has seen."""
+        self._told: set[str] = set()
+
+    def read(self, job: str, nodes: int, metric: Mapping[str, Any], ended: bool) -> None:
+        """Reads what a job has printed since the last call; ``ended``: it prints no more."""
+        if job in self._whole:
+            return
+        if job not in self._curves:
+            self._curves[job] = Emissions(self._logs, job, nodes, metric)
+        self._curves[job].read()
+        self._whole |= {job} if ended else set()
+
+    def verdict(self, job: str, rule: Rule, order: Sequence[str]) -> tuple[list[str], str | None]:
+        """What to say in the job's log, and why it is stopped; None when it goes on.
+
+        ``order``: the jobs that are compared, in the order of their start, this one among them.
+        """
+        curve = self._curves[job]
+        earlier = order[: order.index(job)]
+        others = earlier if isinstance(rule, Median) else [name for name in order if name != job]
+        compared = [self._curves[name].values for name in others]
+        seen, count = self._judged.get(job, 0), len(curve.values)
+        self._judged[job] = count
+        reasons = (rule.verdict(curve.values, at, compared) for at in range(seen + 1, count + 1))
+        said = (
+            [TWICE.format(line=curve.repeated)] if curve.repeated and job not in self._told else []
+        )
+        self._told |= {job} if said else set()
+        return said, next((why for why in reasons if why), None)

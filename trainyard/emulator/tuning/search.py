@@ -2,7 +2,7 @@
 
 A strategy is a function of the seed, of the number of the job and of the results so far, which
 are those in the training jobs' records: there is no other state that a kill could lose. Hyperband
-searches like Random and spares what :mod:`trainyard.emulator.tuning.stopping` stops.
+searches like Random and spares what :mod:`trainyard.emulator.tuning.curves` stops.
 
 Bayesian is **a** Bayesian search, not AWS's, which is not published: optuna's tree-structured
 Parzen estimator (TPE). It does not train a combination twice, as far as that goes.

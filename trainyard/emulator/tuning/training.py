@@ -1,10 +1,12 @@
 """The training jobs of a tuning job: what CreateTrainingJob is asked for each."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from trainyard.emulator.tuning.request import objective_of
-from trainyard.emulator.tuning.space import Values
+from trainyard.emulator.tuning.curves import Hyperband, Median, Rule
+from trainyard.emulator.tuning.request import CONFIG, objective_of, ranges_of, resources
+from trainyard.emulator.tuning.space import Space, Values, space_of
 
 OBJECTIVE = "_tuning_objective_metric"
 """The hyperparameter by which the service tells algorithms what they are compared by."""
@@ -79,3 +81,27 @@ def instances(definition: Mapping[str, Any]) -> int:
     """How many nodes each job has."""
     machines = definition.get("ResourceConfig") or _machines(definition)
     return int(machines.get("InstanceCount", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """One of TrainingJobDefinition and TrainingJobDefinitions."""
+
+    document: dict[str, Any]
+    name: str
+    space: Space
+    minimize: bool
+    rule: Rule | None
+
+
+def read(request: Mapping[str, Any], definition: dict[str, Any]) -> Defined:
+    """One definition of a request that has been checked."""
+    config = request[CONFIG]
+    minimize = objective_of(request, definition)["Type"] == "Minimize"
+    rule: Rule | None = None
+    if config["Strategy"] == "Hyperband":
+        rule = Hyperband(minimize, *resources(config, definition))
+    elif config.get("TrainingJobEarlyStoppingType") == "Auto":
+        rule = Median(minimize)
+    space = space_of(ranges_of(request, definition))
+    return Defined(definition, definition.get("DefinitionName", ""), space, minimize, rule)

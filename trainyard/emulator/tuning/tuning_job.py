@@ -22,8 +22,7 @@ from trainyard.emulator.jobs.job import DEFECT, Job
 from trainyard.emulator.jobs.jobs import LOST, Jobs
 from trainyard.emulator.logs import LogStore
 from trainyard.emulator.regions import Thread
-from trainyard.emulator.tuning.completion import converged_at, hopeless, met
-from trainyard.emulator.tuning.defined import Defined, read
+from trainyard.emulator.tuning.curves import Watch
 from trainyard.emulator.tuning.request import (
     CONFIG,
     JOBS,
@@ -31,18 +30,27 @@ from trainyard.emulator.tuning.request import (
     definitions,
     metric_of,
 )
-from trainyard.emulator.tuning.results import Result, counters, not_improving, ranked
+from trainyard.emulator.tuning.results import (
+    Result,
+    converged_at,
+    counters,
+    hopeless,
+    met,
+    not_improving,
+    ranked,
+)
 from trainyard.emulator.tuning.search import LABEL, STRATEGIES, Question, Trial
 from trainyard.emulator.tuning.space import Values, size
 from trainyard.emulator.tuning.training import (
     IDLE,
+    Defined,
     drivers_idle,
     instances,
+    read,
     told,
     training_request,
 )
 from trainyard.emulator.tuning.warm_start import learned
-from trainyard.emulator.tuning.watch import Watch
 from trainyard.language.statuses import JOB_ENDED
 
 INTERVAL = 0.1  # seconds between looks at the training jobs

@@ -12,7 +12,7 @@ from tests.trainyard.emulator.serving.test_endpoints import WHO, config, invoke,
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.serving.deployment import planned
-from trainyard.emulator.serving.turns import Turns
+from trainyard.emulator.serving.fleet import Turns
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.cloudwatch.evaluation import MISSING, evaluated
+from trainyard.emulator.cloudwatch.alarms import MISSING, evaluated
 
 RETAIN, NONE = "the state before", "INSUFFICIENT_DATA"
 THREE_OF_THREE = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.advising import engine
+from pipelines.advising import recipes as engine
 from pipelines.foreseeing import of_recipe
 from pipelines.recipe.reading import load
 from trainyard.foresight.layouts import Count, Machine, fitting

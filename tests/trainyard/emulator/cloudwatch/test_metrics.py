@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.cloudwatch.metrics import Point
-from trainyard.emulator.cloudwatch.statistics import computed, known
+from trainyard.emulator.cloudwatch.metrics import Point, computed, known
 
 NUMBERS = st.lists(st.integers(-50, 50), min_size=1, max_size=30)
 
