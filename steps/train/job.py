@@ -22,8 +22,7 @@ from training.restart import Attempt, refuse_what_failed
 from training.start import CHANNEL, Start, check_differences, check_step, opened, read_start
 from training.strategy_table import refuse_torch
 from training.watching.rule import Plan
-from training.watching.settings import read_watching
-from training.watching.watcher import Watcher
+from training.watching.watcher import Watcher, read_watching
 from training.workloads import read_settings
 from trainyard.common.errors import DataError, LostRankError, TrainingError, TrainyardError
 from trainyard.common.uncollected import uncollected
