@@ -21,7 +21,7 @@ from steps.shard.readers import read
 from steps.shard.readers.batch import plain
 from steps.shard.runs import Keys, RunWriter
 from steps.shard.splits import split_numbers
-from training.data.hashes import mixed
+from training.data.mixing import mixed
 from trainyard.common.errors import DataError
 
 RUN_BYTES = 64 * 10**6
