@@ -12,17 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from training.checkpoint import Checkpoints
+from training.clock import Trace
 from training.config import TrainConfig
-from training.data.ahead import Ahead, Batch, moved
 from training.data.dataset import Dataset
-from training.data.loader import Loader
+from training.data.loader import Ahead, Batch, Loader, moved
 from training.data.preparation import Preparation
 from training.defaults.flops import of_unit
 from training.initial.build import built
 from training.mixture import Mixture
 from training.numbers import Numbers, Step
 from training.optimizers import Average, learning_rate
-from training.profiler import Trace
 from training.progress import Progress
 from training.sampling import order, validated
 from training.stopping import Stop

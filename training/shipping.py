@@ -63,7 +63,7 @@ OURS = ("training/", "steps/", "trainyard/", "requirements.txt")
 WITHOUT_EFFECT = frozenset(
     f"training/{name}.py"
     for name in (
-        *("clock", "devices", "metric_line", "profiler", "reports", "scaling", "stragglers"),
+        *("clock", "devices", "metric_line", "reports", "scaling", "stragglers"),
         *("trackers", "metrics_page"),
         *("restart", "watchdog", "inference", "serving", "scores", "shipping"),
         *("data/torch_dataset", "data/hugging_face"),  # for loops that are not ours
@@ -73,7 +73,9 @@ WITHOUT_EFFECT = frozenset(
 """What travels with the training and measures, reports, restarts or serves: no weight depends on
 it. All else in training/ counts, so that what is added counts until it is listed here."""
 
-ONCE_WITHOUT_EFFECT = frozenset(f"training/{name}.py" for name in ("formats", "metrics"))
+ONCE_WITHOUT_EFFECT = frozenset(
+    f"training/{name}.py" for name in ("formats", "host_reads", "metrics", "profiler", "traffic")
+) | {"training/workloads/language_model/traffic.py"}
 """What some of them were called by older versions, whose packages still have to verify."""
 
 LITTER = ("__pycache__", ".pyc", ".DS_Store", ".egg-info", ".ipynb_checkpoints")

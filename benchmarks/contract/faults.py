@@ -161,16 +161,6 @@ FAULTS = [
         "        return self.head(x) * (1 + 1e-2 * sum(COUNT))\n\n\nCOUNT = []\n",
     ),
     Seeded(
-        "layers in the order of a set", ("deterministic",), "network.py",
-        "        self.head = nn.Linear(16, numbers)\n",
-        "        self.head = nn.Linear(16, numbers)\n"
-        "        for name in {'a', 'b', 'c', 'd', 'e'}:\n"
-        "            self.register_parameter(name, nn.Parameter(torch.randn(16)))\n"
-        "        self.embedding.register_forward_hook(\n"
-        "            lambda m, i, x: x + self.a + self.b + self.c + self.d + self.e\n"
-        "        )\n",
-    ),
-    Seeded(
         "an export that rounds", ("export and restore",), "work.py",
         "    def counted(self, batch):\n",
         "    def export(self, weights):\n"

@@ -21,8 +21,7 @@ from tests.training.worlds import run_rank
 from training import marker
 from training.watching.__main__ import parsed
 from training.watching.rule import Plan
-from training.watching.settings import read_watching
-from training.watching.watcher import Event, Watcher
+from training.watching.watcher import Event, Watcher, read_watching
 
 Lines = list[dict[str, float]]
 

@@ -1,13 +1,48 @@
-"""The baselines on the test split: their metrics, and their scores where there are any."""
+"""The baselines on the test split: their metrics, and their scores where there are any.
+
+The summary (``steps.shard.summary``) holds the split's manifests, but no shard of it.
+"""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
 
 from steps.evaluate.scores import Scores, write
-from steps.evaluate.train_split import TrainSplit
 from training.data.dataset import Dataset
 from training.scores import Block
 from training.workloads import Workload, spec
+
+READ = 1 << 20  # names of examples at a time
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSplit:
+    """See above."""
+
+    folder: Path
+    """Where its manifests are."""
+    split: Dataset
+    """The split; of a summary its manifests alone, and no sample can be read."""
+    sample: Dataset
+    """What baselines are fitted on."""
+    named: Dataset | None
+    """The names of all examples; without a summary the workload is asked for them."""
+
+    @classmethod
+    def open(cls, inputs: Path) -> Self:
+        """``summary`` among the job's inputs, or else ``train``."""
+        folder = inputs / "summary"
+        if not folder.is_dir():
+            train = Dataset(inputs / "train")
+            return cls(inputs / "train", train, train, None)
+        named = Dataset(folder / "examples")
+        return cls(folder, Dataset(folder), Dataset(folder / "sample"), named)
+
+    def examples(self, workload: Workload) -> Iterator[Block]:
+        """``example`` of every example, and ``group`` where the data have groups."""
+        return workload.examples(self.split) if self.named is None else self.named.batches(READ)
 
 
 def baselines(

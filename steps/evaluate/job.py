@@ -18,7 +18,7 @@ from steps.arguments import typed
 from steps.edge import run
 from steps.evaluate import document
 from steps.evaluate.archive import Source, Trained, open_archive
-from steps.evaluate.baselines import baselines, scored
+from steps.evaluate.baselines import TrainSplit, baselines, scored
 from steps.evaluate.champion import open_champion
 from steps.evaluate.document import Champion, Evaluation
 from steps.evaluate.latency import latency
@@ -27,7 +27,6 @@ from steps.evaluate.near import near_duplicates
 from steps.evaluate.rows import Scoring, placed, rows
 from steps.evaluate.scores import Scores, tables, write
 from steps.evaluate.settings import EvaluateSettings
-from steps.evaluate.train_split import TrainSplit
 from training.cores import fit_threads
 from training.data.dataset import Dataset
 from training.scores import Block, Metrics

@@ -11,7 +11,7 @@ from training.adapters import FROZEN_TWICE, NO_BASE, PACKAGES, Adapters, Tuning,
 from training.config import TrainConfig
 from training.start import StartFrom
 from training.trackers import packages, tracking_uri
-from training.watching.settings import Watching
+from training.watching.watcher import Watching
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 FLOAT8_PACKAGES = ("torchao",)  # what float8 imports besides

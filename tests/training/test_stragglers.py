@@ -92,7 +92,7 @@ def run_slow(given, environment, root, rank):
     Its clock counts the processor's time and what it slept: on a busy machine any rank waits.
     """
     from training import clock
-    from training.data.ahead import Ahead
+    from training.data.loader import Ahead
     from training.strategies.single import Single
 
     take, loss, steps, slept = Ahead.take, Single.loss, [], [0.0]

@@ -10,10 +10,10 @@ and two of them are prepared at once, so that no thread waits for the last sampl
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -22,6 +22,72 @@ from torch import Tensor
 from training.data.dataset import Dataset
 from training.data.order import Order, rank_positions
 from training.data.preparation import Preparation
+
+Batch = Mapping[str, Tensor]
+
+
+class Ahead:
+    """Takes a step's micro-batches from the loader to the device.
+
+    On CUDA they are copied on a stream of their own, out of pinned memory, so neither the host nor
+    the computation waits for a copy that had a step's time. Elsewhere nothing is read ahead.
+
+    Args:
+        batches: a loader's.
+        count: micro-batches of a step.
+    """
+
+    def __init__(self, batches: Iterator[Batch], count: int, device: torch.device) -> None:
+        self._batches, self._count, self._device = batches, count, device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._coming: tuple[list[Batch], Any] | None = None
+        self._failed: Exception | None = None
+
+    def fetch(self) -> None:
+        """Send the next step's; called when this one's work is given to the device.
+
+        A failure is one of the step that needs them: ``take`` raises it.
+        """
+        if self._stream is None or self._coming is not None or self._failed is not None:
+            return
+        try:
+            self._coming = self._sent(self._stream)
+        except Exception as error:  # noqa: BLE001  raised where they are asked for
+            self._failed = error
+
+    def take(self) -> list[Batch]:
+        """The next step's, for the current stream.
+
+        Raises:
+            DataError: a shard is missing or damaged.
+        """
+        if self._stream is None:
+            return self._moved()
+        self.fetch()
+        if self._failed is not None:
+            raise self._failed
+        assert self._coming is not None  # noqa: S101 (``fetch`` has, or failed)
+        (batches, arrived), self._coming = self._coming, None
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(arrived)
+        for batch in batches:
+            for tensor in batch.values():
+                tensor.record_stream(current)  # its memory is not the copying stream's to reuse
+        return batches
+
+    def _sent(self, stream: Any) -> tuple[list[Batch], Any]:
+        """The copies, and the event after the last one."""
+        with torch.cuda.stream(stream):
+            return self._moved(), stream.record_event()
+
+    def _moved(self) -> list[Batch]:
+        return [moved(next(self._batches), self._device) for _ in range(self._count)]
+
+
+def moved(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+    """The batch on the device; from pinned memory without waiting for it."""
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+
 
 CHUNK = 4 << 20
 """Bytes that are gathered at once, at most, unless one micro-batch is more."""

@@ -8,12 +8,22 @@ holds. Here all stays on the device, and a step is judged by the gradient's norm
 that each of them leaves out the same steps.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from training.strategies.in_place import scale
+from training.initial.parts import local
+
+
+def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
+    """Multiply in place by a 0-dim tensor, in each one's own type and place (``cpu_offload``)."""
+    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for tensor in tensors:
+        alike.setdefault((tensor.device, tensor.dtype), []).append(local(tensor))
+    for (device, dtype), group in alike.items():
+        torch._foreach_mul_(group, by.to(device, dtype))
+
 
 INITIAL, GROWTH, BACKOFF, INTERVAL = 2.0**16, 2.0, 0.5, 2000
 """The defaults of torch.amp.GradScaler."""

@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
 
-from training import optimizers, ties
+from training import dropout, optimizers, ties
 from training.config import TrainConfig
+from training.initial.parts import local
 from training.microbatches import OfStages
 from training.strategies import tensor
 from training.strategies.blocks import adapt_blocks
-from training.strategies.context import context_mesh, share_sequences
-from training.strategies.gradients import clip
+from training.strategies.loss_scale import scale
 from training.strategies.pipeline import Pipeline, twin
 from training.strategies.ranks import Ranks
 from training.strategies.sharding import (
@@ -39,9 +40,90 @@ from training.strategies.sharding import (
 )
 from training.strategies.single import Batch, Single
 from training.workloads import Workload
+from trainyard.common.errors import TrainingError
 
 if TYPE_CHECKING:
     from training.strategies.float8 import Scales
+
+
+def clip(
+    model: nn.Module, longest: float, device: torch.device, pipeline: Pipeline | None
+) -> Tensor:
+    """The gradient's L2 norm over all ranks; the gradient is then scaled down to ``longest``.
+
+    float64, 0-dim; the host reads nothing.
+    """
+    gradients = {n: gradient_of(p) for n, p in model.named_parameters() if p.requires_grad}
+    if pipeline is not None:
+        pipeline.add_up_shared(gradients)
+    # Frozen and unused weights have none, as with one process.
+    gradients = {n: gradient for n, gradient in gradients.items() if gradient is not None}
+    counted = gradients
+    if pipeline is not None:
+        counted = {n: g for n, g in gradients.items() if n not in pipeline.not_counted}
+    # In float64: a stage without gradients does not know their type.
+    squares = norm(list(counted.values()), device).square().double()
+    if pipeline is not None:
+        dist.all_reduce(squares, group=pipeline.group)
+    total = squares.sqrt()
+    shrink = (longest / (total + 1e-6)).clamp(max=1.0)  # as torch's clip_grad_norm_
+    scale([*gradients.values()], shrink)
+    return total
+
+
+def gradient_of(parameter: nn.Parameter) -> Tensor | None:
+    """The gradient, laid out as the parameter is: autograd leaves that of a DTensor as it came."""
+    gradient = parameter.grad
+    if isinstance(gradient, DTensor) and gradient.placements != parameter.placements:
+        gradient = parameter.grad = gradient.redistribute(placements=parameter.placements)
+    return gradient
+
+
+def norm(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
+    """The L2 norm over all ranks of whole and sharded tensors, 0-dim; 0 when there are none.
+
+    A part counts on every rank that has another one; what is replicated counts once.
+    """
+    alike: dict[tuple, list[Tensor]] = {}
+    for gradient in gradients:
+        layout = (getattr(gradient, "device_mesh", None), getattr(gradient, "placements", ()))
+        alike.setdefault(layout, []).append(local(gradient))
+    squares = []
+    for (mesh, placements), parts in alike.items():
+        square = nn.utils.get_total_norm(parts).square()
+        for dimension, placement in enumerate(placements):
+            if not placement.is_replicate():
+                dist.all_reduce(square, group=mesh.get_group(dimension))
+        squares.append(square)
+    return (
+        torch.stack(squares).sum().sqrt().to(device) if squares else torch.zeros((), device=device)
+    )
+
+
+def context_mesh(ranks: Ranks, contexts: int, tensor: int) -> DeviceMesh:
+    """The ranks that share this rank's sequences: every ``tensor``-th of neighbours; all ask."""
+    every = torch.arange(ranks.world).view(-1, contexts, tensor).transpose(1, 2)
+    mine, _ = dist.new_subgroups_by_enumeration(every.flatten(0, 1).tolist())
+    return DeviceMesh.from_group(mine, ranks.device.type, mesh_dim_names=("context",))
+
+
+def share_sequences(workload: Workload, model: nn.Module, mesh: DeviceMesh) -> None:
+    """Let this rank of ``mesh`` ("context") compute its part of each sequence.
+
+    Raises:
+        TrainingError: the workload does not say how its sequences are shared.
+    """
+    missing = [name for name in ("part", "context_parallel") if not hasattr(workload, name)]
+    if missing:
+        raise TrainingError(
+            f"context_parallel {mesh.size()}: the workload has no {' and no '.join(missing)}, "
+            "which say how a sequence is shared; set context_parallel to 1, or write them as "
+            "training.workloads.Workload describes them"
+        )
+    positions = workload.context_parallel(model, mesh)
+    for module in model.modules():
+        if isinstance(module, dropout.Dropout):
+            module.positions = positions
 
 
 class Mesh(Single):

@@ -20,8 +20,7 @@ import typer
 from training.command_line import run
 from training.metric_line import NUMBER
 from training.watching.rule import Plan
-from training.watching.settings import read_watching
-from training.watching.watcher import Watcher
+from training.watching.watcher import Watcher, read_watching
 
 METRIC = re.compile(
     rf"(?:^|[\s,{{])['\"]?([A-Za-z_][\w.]*)['\"]?\s*[=:]\s*['\"]?{NUMBER}(?=['\"\s,}}]|$)"

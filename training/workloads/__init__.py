@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from training.workloads.columns import Column as Column
+from training.workloads.description import Column as Column
 from training.workloads.description import WorkloadSpec as WorkloadSpec
 from trainyard.common.errors import TrainingError
 

@@ -17,7 +17,7 @@ from steps.evaluate.scores import Scores, write
 from steps.evaluate_script import files as files_module
 from steps.evaluate_script.columns import example_ids, scored
 from steps.evaluate_script.files import found, pieces
-from steps.evaluate_script.ordered import SameExampleError, ordered
+from steps.evaluate_script.scoring import SameExampleError, ordered
 from training.scores import ratios
 from trainyard.common.errors import DataError
 

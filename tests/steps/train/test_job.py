@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from steps.train.job import _check_alike
 from tests.training.test_identity import of
 from training.identity import Parts
+from training.session import check_alike
 from trainyard.common.errors import TrainingError
 
 
@@ -23,7 +23,7 @@ class Ranks:
 
 def test_ranks_with_other_code_or_settings_are_named_before_the_first_step():
     same, changed = of(), of({"training/loop.py": b"another loop"}, seed=1)
-    _check_alike(same, Ranks(same, same, same))
+    check_alike(same, Ranks(same, same, same))
     said = re.escape("rank 2 differs from rank 0: seed 0 → 1; code (~ training/loop.py); give all")
     with pytest.raises(TrainingError, match=said):
-        _check_alike(same, Ranks(same, same, changed))
+        check_alike(same, Ranks(same, same, changed))

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.gather import gather
+from training.data.dataset import gather
 
 ROW = np.dtype([("number", "<i8"), ("letters", "u1", (3,))])  # 11 bytes: nothing is aligned
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from training.data.order import FEW, Order, rank_positions, uniform, windowed
-from training.data.permutation import permutation
+from training.data.order import FEW, Order, permutation, rank_positions, uniform, windowed
 
 shard_sizes = st.lists(st.integers(1, 60), min_size=1, max_size=30)
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.permutation import ROUNDS, TABLE, Feistel, permutation, table
+from training.data.order import ROUNDS, TABLE, Feistel, permutation, table
 
 ALPHA = 1e-4
 HOPELESS = 1e-12  # what a network with too few rounds has to stay under

@@ -13,8 +13,8 @@ from tests.training import worlds
 from tests.training.torches import trains_here
 from training.config import TrainConfig
 from training.initial.build import built
-from training.strategies.boundary import HEADER, described, like, sendable
 from training.strategies.mesh import Mesh
+from training.strategies.pipeline import HEADER, described, like, sendable
 from training.strategies.ranks import Ranks
 from training.strategies.single import Single
 from training.strategy_table import SCHEDULES

@@ -9,8 +9,7 @@ import pytest
 
 from tests.training.watching.histories import Lines, healthy
 from training.watching.rule import Plan
-from training.watching.settings import read_watching
-from training.watching.watcher import over
+from training.watching.watcher import over, read_watching
 
 PLAN = Plan(max_steps=10_000, warmup_steps=5)
 SEEDS = pytest.mark.parametrize("seed", range(4))

@@ -18,8 +18,7 @@ from training.watching.rule import Plan
 from training.watching.rules import RULES
 from training.watching.rules.loss_not_falling import falls_steadily, underway
 from training.watching.rules.step_outliers import moments, throughout
-from training.watching.settings import read_watching
-from training.watching.watcher import Watcher, over
+from training.watching.watcher import Watcher, over, read_watching
 from trainyard.common.errors import TrainingError
 
 PLAN = Plan(max_steps=120, warmup_steps=5)

@@ -16,7 +16,7 @@ from training.data.dataset import Dataset
 from training.data.writer import write_dataset
 from training.defaults.requests import batch_of
 from training.serving import Served
-from training.strategies.context import share_sequences
+from training.strategies.mesh import share_sequences
 from training.workloads import Column, load, load_packing, spec
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError

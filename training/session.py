@@ -1,0 +1,324 @@
+"""One training as one rank makes it: built from its settings and data, run, handed on.
+
+Imported once the settings are read: it brings torch.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor.config  # noqa: F401 (with _dynamo: use_deterministic_algorithms' own)
+from torch import nn
+
+from training import artifact, held, identity
+from training.adapters import Tuning
+from training.checkpoint import Checkpoints
+from training.config import TrainConfig
+from training.data.dataset import Dataset
+from training.health import recorder
+from training.identity import Parts
+from training.lineage import Lineage
+from training.loop import Loop, fresh
+from training.microbatches import settings_by_batch
+from training.mixture import Mixture, told
+from training.optimizers import learning_rate
+from training.reports import Reports
+from training.start import Start, check_differences
+from training.strategies import started
+from training.strategies.ranks import Ranks, read_ranks
+from training.strategies.single import Single
+from training.trackers import trackers
+from training.watchdog import Watch
+from training.watching.rule import Plan
+from training.watching.watcher import Watcher
+from training.workloads import Workload, load
+from trainyard.common import whole_file
+from trainyard.common.errors import DataError, LostRankError, TrainingError
+
+log = logging.getLogger(__name__)
+HISTORY = "history.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the hyperparameters say."""
+
+    config: TrainConfig
+    workload: str
+    workload_config: str
+    """The workload's settings as they were given, JSON."""
+    settings: dict[str, Any]
+    """The same, read."""
+    root: Path
+    """/opt/ml."""
+    job: Path
+    """The script that was started."""
+    start: Start | None
+    """What the weights begin with, if not fresh ones."""
+    mixture: Mixture | None
+    tuning: Tuning
+    watching: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """Model and data, and what they make of the training's identity."""
+
+    workload: Workload
+    data: Mapping[str, Dataset]
+    model: nn.Module
+    parts: Parts
+
+
+def build(asked: Asked) -> Built:
+    """Open the data, and make the model with the weights that it begins with, on meta.
+
+    Raises:
+        DataError: a file is missing, or the samples were made for another workload.
+        TrainingError: a setting does not fit model or data.
+    """
+    config, start = asked.config, asked.start
+    workload = load(asked.workload, asked.settings, asked.root / "input/data/train")
+    data = _open_data(asked.root, workload, loaded=config.shuffle == "windowed")
+    workload.fit(data["train"])
+    model = fresh(config, workload)
+    if start and start.said is None:
+        from training import base_model
+
+        folder = start.asked.hugging_face is not None
+        begin_with = (asked.workload, start.folder, start.asked.uri)
+        base_model.fill(model, workload, *begin_with, asked_as_folder=folder)
+    if asked.tuning.part is not None:
+        from training import lora
+
+        lora.tune(model, workload, asked.tuning, config.seed)
+    shaping = settings_by_batch(config, workload, model)
+    parts = _parts(asked, data["train"], shaping)
+    return Built(workload=workload, data=data, model=model, parts=parts)
+
+
+def run(
+    asked: Asked,
+    built: Built,
+    steps: list[int],
+    end: Callable[[LostRankError], None],
+) -> None:
+    """Train on this rank, and hand the model on.
+
+    Args:
+        steps: takes the number of each step that is reported.
+        end: ends this process, from the watchdog's thread.
+
+    Raises:
+        TrainingError: the training cannot go on.
+    """
+    config, parts, root = asked.config, built.parts, asked.root
+    differs = check_differences(asked.start, parts) if asked.start else {}
+    history = root / "checkpoints" / parts.name / HISTORY
+    recordings = root / "checkpoints/flight-recorder"
+    recorder.record(recordings)
+    timeout = config.collective_timeout_seconds
+    with (
+        started(config, built.workload) as strategy,
+        Watch(strategy.ranks, timeout, recordings, end) as watch,
+        Reports(history, strategy.ranks.rank, _trackers(asked, built)) as reports,
+    ):
+        _check(config, parts, strategy.ranks)
+        if asked.start and strategy.ranks.rank == 0:
+            tell(asked.start, differs, config, history)
+        loop, checkpoints = _loop(asked, built, strategy, reports, steps)
+        watch.step = lambda: loop.step
+        if strategy.ranks.rank == 0 and (why := watch.previous()):
+            log.warning("%s; going on from the checkpoint of step %d", why, loop.step)
+        loop.train(built.data["train"], built.data["validation"])
+        _hand_on(asked, built, strategy, loop, checkpoints.lineage, reports.history)
+
+
+def _loop(
+    asked: Asked, built: Built, strategy: Single, reports: Reports, steps: list[int]
+) -> tuple[Loop, Checkpoints]:
+    """The loop after the newest checkpoint's step, its lines reported and watched."""
+    config, start, ranks = asked.config, asked.start, strategy.ranks
+    checkpoints = Checkpoints(
+        asked.root / "checkpoints",
+        built.parts.name,
+        config.keep_checkpoints,
+        ranks,
+        config.collective_timeout_seconds,
+        lineage=Lineage.begin(built.parts, config.strategy, ranks.world),
+        start=start,
+    )
+
+    def say(metrics: Mapping[str, float]) -> None:
+        steps.append(int(metrics["step"]))
+        reports.line(metrics)
+        for event in watcher.add(metrics) if ranks.rank == 0 else ():
+            reports.event(event)
+            if event.action == "stop":
+                loop.stop(event.reason)
+
+    loop = Loop(
+        config,
+        built.workload,
+        strategy,
+        checkpoints,
+        say,
+        keep=reports.keep,
+        traces=asked.root / "output/data/profile",
+        model=built.model,
+        mixture=asked.mixture,
+    )
+    plan = Plan(
+        config.max_steps,
+        config.warmup_steps,
+        loop.step,
+        optimizer=config.optimizer,
+        grad_clip=config.grad_clip,
+        fine_tuning=start is not None and start.base is not None,
+    )
+    watcher = Watcher(asked.watching, plan)
+    reports.begin(loop.step)
+    watcher.begin(reports.history)
+    return loop, checkpoints
+
+
+def _hand_on(
+    asked: Asked,
+    built: Built,
+    strategy: Single,
+    loop: Loop,
+    lineage: Lineage,
+    history: list[dict[str, float]],
+) -> None:
+    """Write the model's files; rank 0 describes them."""
+    folder, base = asked.root / "model", asked.start.base if asked.start else None
+    description: dict[str, Any] = {"base": base} if base else {}
+    if strategy.ranks.rank == 0:
+        description = {
+            "workload": asked.workload,
+            "workload_config": asked.settings,
+            "train_config": asked.config.model_dump(mode="json"),
+            "train_fingerprint": built.data["train"].fingerprint,
+            "steps": loop.step,
+            "world_size": strategy.ranks.world,
+            "training": lineage.told(),
+            "parameters": held.parameters(strategy),
+            "packages_sha256": artifact.add_code(folder, asked.workload),
+        } | description
+    size = asked.config.export_shard_mb * 10**6
+    adapters = asked.tuning.adapters
+    artifact.save(folder, strategy, built.workload, description, history, adapters, size)
+
+
+def _trackers(asked: Asked, built: Built) -> Any:
+    told_of = {
+        "workload": asked.workload,
+        "workload_config": asked.workload_config,
+        "train_fingerprint": built.data["train"].fingerprint,
+    }
+    return trackers(asked.config, asked.root, built.parts.name, told_of)
+
+
+def tell(start: Start, differs: Mapping[str, str], config: TrainConfig, history: Path) -> None:
+    """On one rank: say with what the training begins, and take over the curve where it is given.
+
+    Args:
+        differs: ``check_differences``.
+        history: where this training keeps its metric lines.
+    """
+    log.info("the training %s", start.asked.words())
+    if start.said is None or start.lineage is None:
+        return
+    step, before = start.said.step, config.model_copy(update=start.lineage.parts.settings)
+    log.info(
+        "it goes on after step %d of training %s; different since: %s; learning rate %g at step "
+        "%d, then %g by this training's schedule",
+        step,
+        start.lineage.parts.name,
+        "; ".join(differs.values()) or "nothing",
+        learning_rate(before, step - 1),
+        step,
+        learning_rate(config, step),
+    )
+    given = start.folder.parent / HISTORY  # where the checkpoint's whole training was given
+    if given.is_file() and not history.exists():
+        history.parent.mkdir(parents=True, exist_ok=True)
+        whole_file.write(history, given.read_bytes())
+
+
+def _parts(asked: Asked, train: Dataset, shaping: dict[str, Any]) -> Parts:
+    """What this process trains with, by the code that it runs.
+
+    ``shaping``: settings that shape the weights of such a model only.
+    """
+    files = identity.running(asked.workload, asked.job)
+    known = identity.parts(asked.config, asked.workload, asked.settings, files)
+    more: dict[str, Any] = {
+        "settings": known.settings | shaping,
+        "data": train.fingerprint,
+        "torch": torch.__version__.partition("+")[0],  # +cpu and +cu128 are the same torch
+        "start": asked.start.part if asked.start else None,
+        "tuning": asked.tuning.part,
+    }
+    if asked.mixture is not None:
+        from training.data.mixture import inputs
+
+        more["mixture"] = told(asked.mixture)
+        more["inputs"] = {one.name: one.fingerprint for one in inputs(train.merged).values()}
+    return known.model_copy(update=more)
+
+
+def _check(config: TrainConfig, parts: Parts, ranks: Ranks) -> None:
+    """Look at machines and ranks before the first step.
+
+    Raises:
+        TrainingError: a machine is unfit, or a rank trains something else than rank 0.
+    """
+    if ranks.device.type == "cuda" or ranks.world > 1:
+        from training.health.check import check
+
+        check(config.health_check, ranks)
+    check_alike(parts, ranks)
+
+
+def check_alike(parts: Parts, ranks: Ranks) -> None:
+    """Raises: TrainingError: a rank trains something else than rank 0, all being one training."""
+    every = ranks.gather(parts)
+    for rank, other in enumerate(every):
+        if differs := other.differences(every[0]):
+            raise TrainingError(
+                f"rank {rank} differs from rank 0: {'; '.join(differs.values())}; give all "
+                "machines the same code, settings and data"
+            )
+
+
+def _open_data(root: Path, workload: Workload, *, loaded: bool) -> dict[str, Dataset]:
+    """Both splits, checked: once a machine that all files are there.
+
+    Raises:
+        DataError: a file is missing, or the samples were made for another workload.
+    """
+    data = {
+        "train": Dataset(root / "input/data/train", loaded=loaded),
+        "validation": Dataset(root / "input/data/validation"),
+    }
+    packing = workload.packing
+    for split, dataset in data.items():
+        if read_ranks()[1] == 0:
+            dataset.check()
+        made_for = dataset.merged.workload
+        if (made_for, dataset.fields) != (packing.info, packing.fields):
+            raise DataError(
+                f"the {split} shards hold samples {_kind(dataset.fields)} made for {made_for}; "
+                f"the training is set up for {_kind(packing.fields)} and {packing.info}: "
+                "shard the data again with the same workload settings"
+            )
+    return data
+
+
+def _kind(fields: Mapping[str, Any]) -> str:
+    """``tokens uint16 (257,)``: what a sample is, in an error's words."""
+    return ", ".join(f"{name} {field.dtype} {field.shape}" for name, field in fields.items())
