@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from trainyard.console.account import Account, Snapshot
-from trainyard.console.step.made import Made, describe, made_by
+from trainyard.console.step.shown import Made, describe, made_by
 from trainyard.language.statuses import JOB_ENDED
 from trainyard.runs.execution import Step
 from trainyard.service import service_errors
