@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from botocore.exceptions import ClientError
 from flask import current_app
 
 from trainyard.common.errors import ServiceError
@@ -55,8 +54,6 @@ class Index:
         """By ARN."""
         self._pipelines: dict[str, Pipeline] = {}
         """By ARN."""
-        self._tags: dict[str, str] = {}
-        """Pipeline's ARN → its tags, as text."""
         self._parameters: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._lock = threading.RLock()
         self._filling: threading.Thread | None = None
@@ -94,10 +91,6 @@ class Index:
         """Names of all pipelines, sorted."""
         with self._lock:
             return sorted(pipeline.name for pipeline in self._pipelines.values())
-
-    def tags(self, arn: str) -> str:
-        """The tags of an execution's pipeline, as text: ``team=search``, one a line."""
-        return self._tags.get(_pipeline_of(arn), "")
 
     # what is new
 
@@ -174,7 +167,6 @@ class Index:
                         self._keep(record)
                     if self._account.ended.wait(pause):
                         return
-            self._read_tags(pause)
         except ServiceError as error:
             log.warning("%s", error)
             self._tell(str(error))
@@ -188,19 +180,6 @@ class Index:
             self.is_complete = True
         self._filling = None
         self.version += 1
-
-    def _read_tags(self, pause: float) -> None:
-        """A search finds runs by their pipeline's tags; who may not list them goes without."""
-        for arn in list(self._pipelines):
-            try:
-                answer = self._account.sagemaker.list_tags(ResourceArn=arn)
-            except ClientError as error:
-                log.warning("%s: tags are not searched: %s", arn, error)
-                return
-            tags = answer.get("Tags", ())
-            self._tags[arn] = "\n".join(f"{tag['Key']}={tag['Value']}" for tag in tags)
-            if self._account.ended.wait(pause):
-                return
 
     def _tell(self, trouble: str) -> None:
         self.trouble = trouble
