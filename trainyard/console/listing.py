@@ -10,8 +10,7 @@ from typing import Any
 
 from werkzeug.datastructures import MultiDict
 
-from trainyard.console.index import Index
-from trainyard.console.run_record import Run
+from trainyard.console.index import Index, Run
 
 ROWS = (50, 100, 200, 500)
 """Runs a page may have; the first where nothing is asked."""

@@ -6,8 +6,7 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud, fail_step, process_step, until, wait_for
 from trainyard.console.account import Account
-from trainyard.console.index import Index
-from trainyard.console.run_record import Run, recorded
+from trainyard.console.index import Index, Run, recorded
 
 PARAMETERS = [{"Name": "Rate", "Type": "Float", "DefaultValue": 0.1}]
 

@@ -6,9 +6,8 @@ import pytest
 from werkzeug.datastructures import MultiDict
 
 from trainyard.console.account import Account
-from trainyard.console.index import Index
+from trainyard.console.index import Index, Run
 from trainyard.console.listing import asked, listing
-from trainyard.console.run_record import Run
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/{}/execution/{}"
 
