@@ -10,9 +10,8 @@ from conditions.documents import Gate
 from pipelines.showing.documents import is_ours, read_gate
 from pipelines.showing.pace import Paces
 from pipelines.showing.wording import against, demanded, limits, measured
-from trainyard.runs.display import Display, Steps
+from trainyard.runs.display import Display, Steps, latest, metrics_table, training_metrics
 from trainyard.runs.execution import Execution
-from trainyard.runs.last_metrics import latest, metrics_table, training_metrics
 
 
 def gate_table(execution: Execution, steps: Steps) -> Table | None:

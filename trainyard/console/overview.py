@@ -15,8 +15,7 @@ from trainyard.console.registry import place_of
 from trainyard.console.timeline import Timeline, timeline
 from trainyard.plan.prices import Prices
 from trainyard.runs.execution import CHECKS, Step
-from trainyard.runs.phases import had_machines
-from trainyard.runs.spent import CHARGED, Spent, spent
+from trainyard.runs.spent import CHARGED, Spent, had_machines, spent
 from trainyard.runs.summary import model_package
 from trainyard.runs.table import duration
 from trainyard.runs.why.diagnosis import Cause

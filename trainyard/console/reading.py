@@ -14,7 +14,7 @@ from trainyard.console.overview import Known, Overview, overview
 from trainyard.console.panels import Panels, read_panels
 from trainyard.plan.prices import Prices, load
 from trainyard.runs.execution import Step
-from trainyard.runs.phases import had_machines
+from trainyard.runs.spent import had_machines
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.reading import cause_of
 

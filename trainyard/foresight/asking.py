@@ -25,7 +25,7 @@ from trainyard.plan.prices import load
 from trainyard.terminal import console
 
 if TYPE_CHECKING:
-    from trainyard.runs.measuring import SettingOf
+    from trainyard.runs.calibrating import SettingOf
 
 NOTHING_FITS = 3
 USUAL = "ml.p4d.24xlarge,ml.p5.48xlarge,ml.p5en.48xlarge"
