@@ -12,7 +12,7 @@ ASKED = {
     "newest": "/runs",
     "page 100": "/runs?page=100",
     "one status": "/runs?status=Failed",
-    "a parameter": "/runs?p.LearningRate=%3D0.003&p.Epochs=%3E10",
+    "a parameter": "/runs?p.LearningRate=%3D0.003&p.Epochs=%3D10",
     "sorted by a parameter": "/runs?sort=-p.Epochs",
     "sorted by duration": "/runs?sort=-duration",
     "searched": "/runs?q=vision+day%3D20",

@@ -39,7 +39,6 @@ def measure(folder: Path, megabytes: float, rounds: int) -> Section:
             "around a line in the middle": middle,
             "search: a line in the middle": f"{page}&q=step%3D{lines // 2}+",
             "search: what is nowhere": f"{page}&q=nowhere+to+be+found",
-            "search: errors, of which there are none": f"{page}&level=error",
         }
         before = {"console": started.megabytes, "emulator": served.megabytes}
         for name, path in asked.items():

@@ -27,8 +27,6 @@ differ from the last one's, which the cache would answer."""
 TRAINS = 15.0
 """Seconds for which the last run has trained when it is looked at."""
 
-SETTLES = 3.0
-"""Seconds for which the list of runs reads what the runs in view cost."""
 
 PATIENCE = 600.0
 """Seconds until it trains, at most."""
@@ -59,7 +57,7 @@ def main(
                 _save(page, folder / "console_run.png")
                 page.goto(f"{visitor.root}/runs")
                 page.locator("td.Executing").first.wait_for()
-                page.wait_for_timeout(SETTLES * 1000)
+
                 _save(page, folder / "console_runs.png")
 
 

@@ -9,9 +9,8 @@ from rich.text import Text
 from conditions.documents import Gate
 from pipelines.showing.documents import against, demanded, is_ours, limits, measured, read_gate
 from pipelines.showing.pace import Paces
-from trainyard.runs.display import Display, Steps
+from trainyard.runs.display import Display, Steps, latest, metrics_table, training_metrics
 from trainyard.runs.execution import Execution
-from trainyard.runs.last_metrics import latest, metrics_table, training_metrics
 
 
 def gate_table(execution: Execution, steps: Steps) -> Table | None:

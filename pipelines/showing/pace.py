@@ -10,9 +10,8 @@ from pipelines.showing.documents import is_ours
 from training.layout import Layout
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import calibration
-from trainyard.runs.display import Steps
+from trainyard.runs.display import Steps, latest
 from trainyard.runs.execution import Execution
-from trainyard.runs.last_metrics import latest
 from trainyard.runs.pace import STEP, Expected, Pace, Seconds, earlier
 from trainyard.validate.rules.jobs import PROCESSES
 

@@ -5,14 +5,24 @@ so that they follow dark mode. Whoever can't see a chart has its description and
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from markupsafe import Markup
 
-from trainyard.console.scales import Point, Scale, around, is_shown, thinned
 from trainyard.console.wording import figure, plain
+
+Point = tuple[float, float]
+
+FARTHEST = 1e150
+"""What is farther from zero is shown as infinite: differences of such values overflow."""
+
+COLUMN = 2.0
+"""Pixels across that a line needs not tell apart."""
+
+NARROWEST = 1e-9
+"""A span is at least so large a part of the value that it is around: floats end soon after."""
 
 Item = TypeVar("Item")
 Series = tuple[str, Sequence[Point]]
@@ -37,6 +47,27 @@ CELLS = 60
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """Values from ``low`` to ``high`` on pixels from ``start`` to ``stop``."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value."""
+        share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.stop - self.start)
+
+    def ticks(self, most: int) -> list[tuple[float, str]]:
+        """At most so many round values (1, 2 or 5 times a power of ten) and their texts."""
+        step = _step((self.high - self.low) / most)
+        first, last = math.ceil(self.low / step - 1e-6), math.floor(self.high / step + 1e-6)
+        return [(k * step, _short(k * step, step)) for k in range(first, last + 1)]
+
+
+@dataclass(frozen=True, slots=True)
 class _Plot:
     """What is common to one chart's parts."""
 
@@ -55,7 +86,6 @@ def line_chart(
     *,
     x: str = "step",
     y: str = "",
-    log: bool = False,
     size: tuple[int, int] = (480, 220),
 ) -> Markup:
     """A figure with one line for each series, a legend if there are several, and a table.
@@ -63,62 +93,23 @@ def line_chart(
     Args:
         key: what the ids in it begin with: alone on its page, and the same whenever it is made.
         x: name of what is across, with its unit; ``y``: of what is up.
-        log: whether the values are up on a logarithmic scale; those ≤ 0 are marked as gaps then.
         size: pixels across and up; it becomes smaller where there is less room.
     """
     placed = [(name, [point for point in points if is_shown(point[0])]) for name, points in series]
-    has_place = (lambda v: is_shown(v) and v > 0) if log else is_shown
-    plot = _plot(placed, has_place, x, log, size)
-    drawn = [_line(plot, i, points, has_place) for i, (_, points) in enumerate(placed)]
-    body = [*_grid(plot), *drawn, *_marks(plot, placed, has_place), *_dots(plot, placed, has_place)]
+    plot = _plot(placed, x, size)
+    drawn = [_line(plot, i, points) for i, (_, points) in enumerate(placed)]
+    body = [*_grid(plot), *drawn, *_marks(plot, placed), *_dots(plot, placed)]
     return _figure(key, title, placed, plot, y, size, body)
 
 
-def stacked_chart(
-    key: str,
-    title: str,
-    series: Sequence[Series],
-    *,
-    x: str = "step",
-    y: str = "",
-    size: tuple[int, int] = (480, 220),
-) -> Markup:
-    """A figure with one band for each series, each on top of those before it, from zero.
-
-    The series have the same x; where one of them has no value, the whole stack has a gap.
-    """
-    tops = _stacked(series)
-    up = [point[1] for _, points in tops for point in points]
-    across = [point[0] for _, points in tops[:1] for point in points]
-    width, height = size
-    plot = _Plot(
-        x,
-        around(across, LEFT, width - RIGHT, room=0),
-        around([0.0, *up], height - BOTTOM, TOP, room=0),
-    )
-    floor = [(at, 0.0) for at in across]
-    bands = []
-    for i, (_, points) in enumerate(tops):
-        bands.append(_band(plot, i, floor, points))
-        floor = list(points)
-    body = [*bands, *_grid(plot), *_numbers(plot, tops)]
-    return _figure(key, title, series, plot, y, size, body, bands=True)
-
-
-def _plot(
-    series: Sequence[Series],
-    has_place: Callable[[float], bool],
-    x: str,
-    log: bool,
-    size: tuple[int, int],
-) -> _Plot:
+def _plot(series: Sequence[Series], x: str, size: tuple[int, int]) -> _Plot:
     across = [point[0] for _, points in series for point in points]
-    up = [point[1] for _, points in series for point in points if has_place(point[1])]
+    up = [point[1] for _, points in series for point in points if is_shown(point[1])]
     width, height = size
     return _Plot(
         x,
         around(across, LEFT, width - RIGHT, room=0.01),
-        around(up, height - BOTTOM, TOP, is_log=log),
+        around(up, height - BOTTOM, TOP),
     )
 
 
@@ -137,19 +128,19 @@ def _grid(plot: _Plot) -> Iterator[Markup]:
         ).format(plot.across(value), bottom, bottom + 17, text)
 
 
-def _line(plot: _Plot, i: int, points: Sequence[Point], has_place: Callable[[float], bool]) -> str:
+def _line(plot: _Plot, i: int, points: Sequence[Point]) -> str:
     """The series as a path, which begins anew after each gap; a point between gaps is a dot."""
     parts = []
-    for run in _runs(points, has_place):
+    for run in _runs(points):
         spots = [plot.at(point) for point in thinned(run, plot.across)]
         parts.append(f"M{spots[0]}" + ("h.1" if len(spots) == 1 else "L" + " ".join(spots[1:])))
     return Markup('<path class="line {}" d="{}"/>').format(_class(i), "".join(parts))
 
 
-def _runs(points: Sequence[Point], has_place: Callable[[float], bool]) -> Iterator[Sequence[Point]]:
+def _runs(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
     run: list[Point] = []
     for point in points:
-        if has_place(point[1]):
+        if is_shown(point[1]):
             run.append(point)
         elif run:
             yield run
@@ -158,15 +149,13 @@ def _runs(points: Sequence[Point], has_place: Callable[[float], bool]) -> Iterat
         yield run
 
 
-def _marks(
-    plot: _Plot, series: Sequence[Series], has_place: Callable[[float], bool]
-) -> Iterator[Markup]:
+def _marks(plot: _Plot, series: Sequence[Series]) -> Iterator[Markup]:
     """What has no place: a triangle at the top for +inf, at the foot for -inf, a cross for NaN."""
     lost = [
         (i, name, point)
         for i, (name, points) in enumerate(series)
         for point in points
-        if not has_place(point[1])
+        if not is_shown(point[1])
     ]
     for i, name, (x, y) in _some(lost, MARKS):
         at, low, high = plot.across(x), plot.up.start - 4, plot.up.stop + 4
@@ -180,13 +169,11 @@ def _marks(
         )
 
 
-def _dots(
-    plot: _Plot, series: Sequence[Series], has_place: Callable[[float], bool]
-) -> Iterator[Markup]:
+def _dots(plot: _Plot, series: Sequence[Series]) -> Iterator[Markup]:
     """Points that say their value; they are seen where there are so few that they can be."""
     each = DOTS // max(1, len(series))
     for i, (name, points) in enumerate(series):
-        placed = [point for point in points if has_place(point[1])]
+        placed = [point for point in points if is_shown(point[1])]
         seen = "" if len(placed) <= each // 2 else " unseen"
         for point in _some(placed, each):
             yield Markup('<circle class="dot {}{}" cx="{}" cy="{}" r="{}">').format(
@@ -198,43 +185,6 @@ def _said(plot: _Plot, name: str, point: Point) -> str:
     return f"{plain(name)}: {figure(float(point[1]))} at {plot.x} {figure(float(point[0]))}"
 
 
-def _stacked(series: Sequence[Series]) -> list[Series]:
-    """Each series with those before it added, at the points where all have a finite value."""
-    if not series:
-        return []
-    whole = [
-        column
-        for column in zip(*(points for _, points in series), strict=True)
-        if all(is_shown(value) for point in column for value in point)
-    ]
-    tops: list[Series] = []
-    sums = [0.0] * len(whole)
-    for i, (name, _) in enumerate(series):
-        sums = [so_far + max(0.0, column[i][1]) for so_far, column in zip(sums, whole, strict=True)]
-        tops.append((name, [(column[0][0], y) for column, y in zip(whole, sums, strict=True)]))
-    return tops
-
-
-def _band(plot: _Plot, i: int, floor: Sequence[Point], top: Sequence[Point]) -> Markup:
-    forth = [plot.at(point) for point in thinned(top, plot.across)]
-    back = [plot.at(point) for point in thinned(floor, plot.across)][::-1]
-    return Markup('<path class="band {}" d="M{}Z"/>').format(_class(i), " ".join(forth + back))
-
-
-def _numbers(plot: _Plot, tops: Sequence[Series]) -> Iterator[Markup]:
-    """Each band's number in the legend, at its right end, where there is room for it."""
-    floor = 0.0
-    for i, (_, points) in enumerate(tops):
-        if not points:
-            return
-        top = points[-1][1]
-        if plot.up(floor) - plot.up(top) >= 13:
-            yield Markup(
-                '<text class="number" x="{:.0f}" y="{:.1f}" text-anchor="end">{}</text>'
-            ).format(plot.across.stop - 4, (plot.up(floor) + plot.up(top)) / 2 + 4, i + 1)
-        floor = top
-
-
 def _figure(
     key: str,
     title: str,
@@ -243,7 +193,6 @@ def _figure(
     y: str,
     size: tuple[int, int],
     body: Sequence[str],
-    bands: bool = False,
 ) -> Markup:
     width, height = size
     svg = Markup(
@@ -257,23 +206,18 @@ def _figure(
         **{"right": width - RIGHT, "bottom": height - 3},
     )
     caption = Markup("<strong>{}</strong>{}").format(plain(title), f" ({y})" if y else "")
-    legend = _legend(series, bands) if len(series) > 1 else ""
+    legend = _legend(series) if len(series) > 1 else ""
     return Markup('<figure class="chart"><figcaption>{}</figcaption>{}{}{}</figure>').format(
         caption, svg, legend, _table(key, title, series, plot.x)
     )
 
 
-def _legend(series: Sequence[Series], bands: bool) -> Markup:
+def _legend(series: Sequence[Series]) -> Markup:
     items = Markup("").join(
         Markup(
             '<li><svg class="key" viewBox="0 0 28 10" width="28" height="10" aria-hidden="true">'
-            '<path class="{} {}" d="{}"/></svg>{}</li>'
-        ).format(
-            "band" if bands else "line",
-            _class(i),
-            "M0 0H28V10H0Z" if bands else "M0 5H28",
-            f"{i + 1} {plain(name)}" if bands else plain(name),
-        )
+            '<path class="line {}" d="M0 5H28"/></svg>{}</li>'
+        ).format(_class(i), plain(name))
         for i, (name, _) in enumerate(series)
     )
     return Markup('<ul class="legend">{}</ul>').format(items)
@@ -337,3 +281,62 @@ def _some(items: Sequence[Item], most: int) -> Iterator[Item]:
 
 def _class(i: int) -> str:
     return f"c{i % COLOURS} d{i % DASHES}"
+
+
+def is_shown(value: float) -> bool:
+    """Whether a value has a place on an axis: NaN and the infinite have none."""
+    return abs(value) <= FARTHEST
+
+
+def around(values: Sequence[float], start: float, stop: float, room: float = 0.04) -> Scale:
+    """A scale that has all of ``values``, with a little room at both ends.
+
+    ``values``: each one ``is_shown``. Without any it is from 0 to 1.
+    """
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    least = max(abs(low), abs(high)) * NARROWEST
+    if high - low <= least:
+        more = max(least, abs(high) * 0.05) or 1.0
+        low, high = low - more, high + more
+    wide = (high - low) * room
+    return Scale(low - wide, high + wide, start, stop)
+
+
+def thinned(points: Sequence[Point], across: Scale) -> Iterator[Point]:
+    """Of the points that share ``COLUMN`` pixels the first, the lowest, the highest and the last.
+
+    A line through them covers the same pixels, about, as one through all: no spike is lost.
+    """
+    column: list[Point] = []
+    at: int | None = None
+    for point in points:
+        if (pixels := int(across(point[0]) / COLUMN)) != at:
+            yield from _corners(column)
+            column, at = [], pixels
+        column.append(point)
+    yield from _corners(column)
+
+
+def _corners(column: list[Point]) -> list[Point]:
+    if len(column) <= 4:
+        return column
+    heights = [point[1] for point in column]
+    low, high = heights.index(min(heights)), heights.index(max(heights))
+    return [column[i] for i in sorted({0, low, high, len(column) - 1})]
+
+
+def _step(rough: float) -> float:
+    """The next 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(n * power for n in (1, 2, 5, 10) if n * power >= rough * 0.999999)
+
+
+def _short(value: float, step: float) -> str:
+    """A tick's text, with as many digits as tell it from the next one."""
+    if not value or abs(value) < step / 2:
+        return "0"
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    if abs(value) < 1e6 and digits <= 5:
+        return f"{value:,.{digits}f}"
+    more = max(0, math.floor(math.log10(abs(value))) - math.floor(math.log10(step) + 1e-9))
+    return f"{value:.{min(more, 12)}e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")

@@ -7,18 +7,106 @@ not: every few seconds they are asked for what was started, and for what runs.
 """
 
 import logging
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
-from botocore.exceptions import ClientError
 from flask import current_app
 
 from trainyard.common.errors import ServiceError
 from trainyard.console.account import AWS, Account
-from trainyard.console.run_record import Run, recorded, seconds
+from trainyard.language.statuses import ENDED
 from trainyard.service import service_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An execution of a pipeline. Times are seconds since 1970."""
+
+    pipeline: str
+    id: str
+    name: str
+    """Its display name; its id where it has none."""
+    status: str
+    started: float
+    changed: float
+    """When it was last modified: of what has ended, its end."""
+    description: str
+    reason: str
+    """Of its failure."""
+    names: tuple[str, ...]
+    """Of its parameters."""
+    values: tuple[str, ...]
+    """Of its parameters, one for each of ``names``."""
+
+    @property
+    def key(self) -> str:
+        """``pipeline/id``, as the console's addresses name it."""
+        return f"{self.pipeline}/{self.id}"
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self.status in ENDED
+
+    @property
+    def began(self) -> datetime:
+        """When it was started."""
+        return datetime.fromtimestamp(self.started, UTC)
+
+    @property
+    def ended(self) -> datetime | None:
+        """When it ended; None while it runs."""
+        return datetime.fromtimestamp(self.changed, UTC) if self.is_ended else None
+
+    def seconds(self, now: float) -> float:
+        """How long it took, or has taken until ``now``."""
+        return (self.changed if self.is_ended else now) - self.started
+
+    def parameter(self, name: str) -> str | None:
+        """The parameter's value; None where the run has none of that name."""
+        return self.values[self.names.index(name)] if name in self.names else None
+
+    def shows_as(self, other: "Run | None") -> bool:
+        """Whether a list shows both alike: what runs is modified often, and nobody sees it."""
+        if other is None or (self.is_ended and self.changed != other.changed):
+            return False
+        return all(
+            getattr(self, field) == getattr(other, field)
+            for field in self.__slots__
+            if field != "changed"
+        )
+
+
+def recorded(pipeline: str, found: Mapping[str, Any]) -> Run:
+    """A run of Search's PipelineExecution, or of DescribePipelineExecution's answer.
+
+    Any member but the ARN may be absent. Texts that many runs share are kept once.
+    """
+    id = found["PipelineExecutionArn"].rpartition("/")[2]
+    given = found.get("PipelineParameters") or ()
+    started = seconds(found.get("CreationTime"))
+    return Run(
+        pipeline=sys.intern(pipeline),
+        id=id,
+        name=found.get("PipelineExecutionDisplayName") or id,
+        status=sys.intern(found.get("PipelineExecutionStatus") or "Unknown"),
+        started=started,
+        changed=seconds(found.get("LastModifiedTime")) or started,
+        description=sys.intern(found.get("PipelineExecutionDescription") or ""),
+        reason=sys.intern(found.get("FailureReason") or ""),
+        names=tuple(sys.intern(one["Name"]) for one in given),
+        values=tuple(sys.intern(one.get("Value") or "") for one in given),
+    )
+
+
+def seconds(when: datetime | None) -> float:
+    """Seconds since 1970; 0 for None."""
+    return when.timestamp() if when else 0.0
+
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +143,6 @@ class Index:
         """By ARN."""
         self._pipelines: dict[str, Pipeline] = {}
         """By ARN."""
-        self._tags: dict[str, str] = {}
-        """Pipeline's ARN → its tags, as text."""
         self._parameters: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._lock = threading.RLock()
         self._filling: threading.Thread | None = None
@@ -94,10 +180,6 @@ class Index:
         """Names of all pipelines, sorted."""
         with self._lock:
             return sorted(pipeline.name for pipeline in self._pipelines.values())
-
-    def tags(self, arn: str) -> str:
-        """The tags of an execution's pipeline, as text: ``team=search``, one a line."""
-        return self._tags.get(_pipeline_of(arn), "")
 
     # what is new
 
@@ -174,7 +256,6 @@ class Index:
                         self._keep(record)
                     if self._account.ended.wait(pause):
                         return
-            self._read_tags(pause)
         except ServiceError as error:
             log.warning("%s", error)
             self._tell(str(error))
@@ -188,19 +269,6 @@ class Index:
             self.is_complete = True
         self._filling = None
         self.version += 1
-
-    def _read_tags(self, pause: float) -> None:
-        """A search finds runs by their pipeline's tags; who may not list them goes without."""
-        for arn in list(self._pipelines):
-            try:
-                answer = self._account.sagemaker.list_tags(ResourceArn=arn)
-            except ClientError as error:
-                log.warning("%s: tags are not searched: %s", arn, error)
-                return
-            tags = answer.get("Tags", ())
-            self._tags[arn] = "\n".join(f"{tag['Key']}={tag['Value']}" for tag in tags)
-            if self._account.ended.wait(pause):
-                return
 
     def _tell(self, trouble: str) -> None:
         self.trouble = trouble

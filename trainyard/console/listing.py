@@ -1,7 +1,6 @@
 """What of all runs a page of the list shows: as its address asks."""
 
 import math
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,8 +10,7 @@ from typing import Any
 
 from werkzeug.datastructures import MultiDict
 
-from trainyard.console.index import Index
-from trainyard.console.run_record import Run
+from trainyard.console.index import Index, Run
 
 ROWS = (50, 100, 200, 500)
 """Runs a page may have; the first where nothing is asked."""
@@ -20,18 +18,11 @@ ROWS = (50, 100, 200, 500)
 PARAMETER = "p."
 """What the names of columns and filters that are parameters begin with."""
 
-COLUMNS = ("pipeline", "status", "started", "duration", "cost")
-"""Shown where no columns are asked for, beside the run's name and the parameters that differ."""
-
-MORE = ("id", "description", "reason")
-"""Shown where they are asked for."""
+COLUMNS = ("pipeline", "status", "started", "duration")
+"""Shown beside the run's name and the parameters that differ."""
 
 MOST = 8
-"""Parameters that are shown where no columns are asked for."""
-
-_CONDITION = re.compile(r"(!=|>=|<=|=|>|<)?\s*(.*)", re.DOTALL)
-Cost = Callable[[str, Run], float | None]
-"""USD of the run with that ARN so far, as far as it is known."""
+"""Parameters that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +36,9 @@ class Query:
     since: float = -math.inf
     until: float = math.inf
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """Parameter → ``=1``, ``!=1``, ``>0.1``, …, or a text that its value has."""
+    """Parameter → ``=1``, or a text that its value has."""
     sort: str = "-started"
     """A column; with a hyphen before it, the highest first."""
-    columns: tuple[str, ...] = ()
-    """None: those that differ."""
     page: int = 1
     rows: int = ROWS[0]
     faults: tuple[str, ...] = ()
@@ -78,9 +67,6 @@ def asked(args: MultiDict[str, str]) -> Query:
         for name, value in args.items()
         if name.startswith(PARAMETER) and value.strip()
     }
-    for name, condition in conditions.items():
-        if condition[0] in "<>" and _number(_CONDITION.sub(r"\2", condition)) is None:
-            faults.append(f"{name}: {condition} compares with something that is no number")
     rows = _whole(args, "rows", faults)
     return Query(
         words=tuple(args.get("q", "").casefold().split()),
@@ -90,7 +76,6 @@ def asked(args: MultiDict[str, str]) -> Query:
         until=_moment(args, "until", math.inf, faults),
         conditions=conditions,
         sort=args.get("sort") or "-started",
-        columns=tuple(dict.fromkeys(args.getlist("col"))),
         page=max(1, _whole(args, "page", faults) or 1),
         rows=min(max(1, rows or ROWS[0]), ROWS[-1]),
         faults=tuple(faults),
@@ -115,11 +100,11 @@ def _moment(args: Mapping[str, str], name: str, otherwise: float, faults: list[s
         return otherwise
 
 
-def listing(index: Index, query: Query, cost: Cost) -> Listing:
+def listing(index: Index, query: Query) -> Listing:
     """The page of the runs that the query asks for; the last one where it asks for a later."""
-    found = [(arn, run) for arn, run in index.runs() if _is_asked(index, query, arn, run)]
+    found = [(arn, run) for arn, run in index.runs() if _is_asked(query, arn, run)]
     parameters = _parameters(run for _, run in found)
-    _sort(found, query.sort, cost)
+    _sort(found, query.sort)
     pages = max(1, math.ceil(len(found) / query.rows))
     page = min(query.page, pages)
     return Listing(
@@ -127,7 +112,7 @@ def listing(index: Index, query: Query, cost: Cost) -> Listing:
         found=len(found),
         page=page,
         pages=pages,
-        columns=query.columns or _default(parameters),
+        columns=_default(parameters),
         parameters=list(parameters),
     )
 
@@ -158,19 +143,19 @@ def _parameters(runs: Iterable[Run]) -> dict[str, int]:
     return {name: len(found[name]) for name, _ in often.most_common()}
 
 
-def _is_asked(index: Index, query: Query, arn: str, run: Run) -> bool:
+def _is_asked(query: Query, arn: str, run: Run) -> bool:
     return (
         (not query.pipeline or run.pipeline == query.pipeline)
         and (not query.statuses or run.status in query.statuses)
         and query.since <= run.started <= query.until
         and all(_holds(run.parameter(name), said) for name, said in query.conditions.items())
-        and (not query.words or _has(text_of(arn, run, index.tags(arn)), query.words))
+        and (not query.words or _has(text_of(arn, run), query.words))
     )
 
 
-def text_of(arn: str, run: Run, tags: str) -> str:
+def text_of(arn: str, run: Run) -> str:
     """All by which a run is searched, in lower case."""
-    found = (arn, run.pipeline, run.name, run.status, run.description, run.reason, tags)
+    found = (arn, run.pipeline, run.name, run.status, run.description, run.reason)
     given = (f"{name}={value}" for name, value in zip(run.names, run.values, strict=True))
     return "\n".join((*found, *given)).casefold()
 
@@ -180,28 +165,14 @@ def _has(text: str, words: Iterable[str]) -> bool:
 
 
 def _holds(value: str | None, condition: str) -> bool:
-    """Whether a parameter's value is what was asked; numbers compare as numbers."""
-    match = _CONDITION.fullmatch(condition)
-    assert match is not None  # it matches any text
-    sign, wanted = match[1], match[2]
+    """Whether a parameter's value has that text, or with ``=`` is it; numbers compare as such."""
     if value is None:
-        return sign == "!="
-    if sign is None:
-        return wanted.casefold() in value.casefold()
+        return False
+    if not condition.startswith("="):
+        return condition.casefold() in value.casefold()
+    wanted = condition[1:].strip()
     one, other = _number(value), _number(wanted)
-    if one is not None and other is not None:
-        return _COMPARISONS[sign](one, other)
-    return sign in ("=", "!=") and _COMPARISONS[sign](value, wanted)
-
-
-_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "=": lambda one, other: one == other,
-    "!=": lambda one, other: one != other,
-    ">": lambda one, other: one > other,
-    "<": lambda one, other: one < other,
-    ">=": lambda one, other: one >= other,
-    "<=": lambda one, other: one <= other,
-}
+    return value == wanted if one is None or other is None else one == other
 
 
 def _number(text: str) -> float | None:
@@ -212,10 +183,10 @@ def _number(text: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _sort(found: list[tuple[str, Run]], by: str, cost: Cost) -> None:
+def _sort(found: list[tuple[str, Run]], by: str) -> None:
     """In place; what has no value of the column comes last, whichever the direction."""
     column, descending = by.removeprefix("-"), by.startswith("-")
-    value = _value(column, cost)
+    value = _value(column)
     found.sort(key=lambda one: one[1].started, reverse=True)  # where the column is the same
     having = [(known, one) for one in found if (known := value(*one)) is not None]
     lacking = [one for one in found if value(*one) is None]
@@ -223,21 +194,16 @@ def _sort(found: list[tuple[str, Run]], by: str, cost: Cost) -> None:
     found[:] = [one for _, one in having] + lacking
 
 
-def _value(column: str, cost: Cost) -> Callable[[str, Run], Any]:
+def _value(column: str) -> Callable[[str, Run], Any]:
     """What a column sorts by; numbers come before texts."""
     now = time.time()
-    if column == "cost":
-        return cost
     if column.startswith(PARAMETER):
         return lambda arn, run: _comparable(run.parameter(column.removeprefix(PARAMETER)))
     return {
         "duration": lambda arn, run: run.seconds(now),
         "pipeline": lambda arn, run: run.pipeline.casefold(),
         "name": lambda arn, run: run.name.casefold(),
-        "id": lambda arn, run: run.id,
         "status": lambda arn, run: run.status,
-        "description": lambda arn, run: run.description.casefold() or None,
-        "reason": lambda arn, run: run.reason.casefold() or None,
     }.get(column, lambda arn, run: run.started)
 
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from statistics import median
 from typing import Any, ClassVar
 
 from markupsafe import Markup
@@ -14,12 +13,9 @@ from trainyard.console.flow import WORDS, Flow, Node, flow, links
 from trainyard.console.graph import Graph, graph
 from trainyard.console.registry import place_of
 from trainyard.console.timeline import Timeline, timeline
-from trainyard.plan.cost import all_of
 from trainyard.plan.prices import Prices
-from trainyard.plan.usual import Usual
 from trainyard.runs.execution import CHECKS, Step
-from trainyard.runs.phases import had_machines
-from trainyard.runs.spent import Spent, spent
+from trainyard.runs.spent import CHARGED, Spent, had_machines, spent
 from trainyard.runs.summary import model_package
 from trainyard.runs.table import duration
 from trainyard.runs.why.diagnosis import Cause
@@ -42,9 +38,6 @@ class Known:
     jobs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Step → what Describe…Job answers of its job."""
 
-    usual: Mapping[str, Usual] = field(default_factory=dict)
-    """Step → what it usually takes and costs."""
-
     prices: Prices | None = None
     causes: Sequence[Cause] = ()
     panels: Sequence[Markup] = ()
@@ -61,9 +54,6 @@ class Cost:
 
     a_second: float = 0.0
     """What that grows by while nothing changes."""
-
-    foreseen: float | None = None
-    """At its end, where each step that is to come takes as long as in the median before."""
 
     unknown: tuple[str, ...] = ()
     """Steps that cost something, and nobody here knows how much."""
@@ -164,16 +154,6 @@ class Overview:
                 return bar.machines - bar.start
         return None
 
-    def before(self, name: str) -> str:
-        """What earlier executions took for the step: ``4.2 s (4.0 s – 5.1 s, 5 runs)``."""
-        found = self.known.usual.get(name)
-        if found is None or not found.before:
-            return ""
-        low, middle, high = (duration(f(found.before)) for f in (min, median, max))
-        if len(found.before) == 1:
-            return f"{middle} (1 run)"
-        return f"{middle} ({low} – {high}, {len(found.before)} runs)"
-
     @staticmethod
     def time_of(node: Node) -> Markup:
         """The time of a step, inside of an SVG's text; what runs counts on."""
@@ -220,7 +200,7 @@ def overview(
         timeline=shown,
         graph=graph(bound, links(path), path),
         spent=told,
-        cost=_cost(bound, known, told),
+        cost=_cost(told),
         at=at,
     )
 
@@ -232,33 +212,14 @@ def _spent(step: Step, known: Known, at: datetime) -> Spent | None:
         return free
     if step.job and step.name in known.jobs and known.prices:
         return spent(step.job[0], known.jobs[step.name], known.prices, at)
-    usual = known.usual.get(step.name)
-    return free if usual and usual.usd_an_hour == 0 else None
+    return None if step.job or CHARGED & set(step.metadata) else free
 
 
-def _cost(bound: Flow, known: Known, spent: Mapping[str, Spent | None]) -> Cost:
-    ends = [_at_end(node, known.usual.get(n), spent.get(n)) for n, node in bound.nodes.items()]
-    goes_on = any(
-        node.status == "NotStarted" or (node.step and node.step.ended is None)
-        for node in bound.nodes.values()
-    )
+def _cost(spent: Mapping[str, Spent | None]) -> Cost:
     told = [one for one in spent.values() if one]
     return Cost(
         so_far=sum(one.usd or 0.0 for one in told),
         a_second=sum(one.usd_a_second or 0.0 for one in told),
-        foreseen=all_of(ends) if goes_on else None,
         unknown=tuple(n for n, one in spent.items() if one is None or one.usd is None),
         estimated=any(one.estimated for one in told),
     )
-
-
-def _at_end(node: Node, usual: Usual | None, spent: Spent | None) -> float | None:
-    """USD of a step when it will have ended; None where nobody can tell."""
-    so_far = spent.usd if spent else None
-    if node.step and node.step.ended:
-        return so_far
-    if node.status in ("NotTaken", "NotRun"):
-        return 0.0
-    if usual is None or usual.usd is None:
-        return None
-    return max(so_far or 0.0, usual.usd)

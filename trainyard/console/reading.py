@@ -1,6 +1,6 @@
 """What the page of a run shows is read here, each thing once for as long as it stays the same."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
@@ -12,19 +12,11 @@ from trainyard.common.errors import ServiceError
 from trainyard.console.account import A_DAY, Account, Snapshot
 from trainyard.console.overview import Known, Overview, overview
 from trainyard.console.panels import Panels, read_panels
-from trainyard.language.parameters import values
-from trainyard.plan.fields import steps as steps_of
-from trainyard.plan.history import History, Run
 from trainyard.plan.prices import Prices, load
-from trainyard.plan.usual import Usual, usual
 from trainyard.runs.execution import Step
-from trainyard.runs.phases import had_machines
+from trainyard.runs.spent import had_machines
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.reading import cause_of
-from trainyard.service import service_errors
-
-LOOK_BACK = 5
-"""Earlier executions that a step's time is compared with, at least, where there are as many."""
 
 EXPLAINED = 5
 """Failed steps whose cause is looked for; the others have theirs on their own pages."""
@@ -37,12 +29,12 @@ def stamp(account: Account, pipeline: str, execution: str) -> Hashable:
     running = [step for step in snapshot.steps if step.job and step.ended is None]
     there = tuple(had_machines(account.job(step)) for step in running)
     failed = [("cause", arn, step.name) for step in _failed(snapshot)]
-    beside = account.beside.stamp(("earlier", arn), ("panels", arn), *failed)
+    beside = account.beside.stamp(("panels", arn), *failed)
     return snapshot.version, there, beside
 
 
 def read(account: Account, pipeline: str, execution: str, panels: Panels) -> Overview:
-    """Read what the page shows; earlier runs, causes and panels may come a moment later.
+    """Read what the page shows; causes and panels may come a moment later.
 
     Raises:
         ServiceError: there is no such execution, or AWS cannot be reached.
@@ -73,7 +65,6 @@ class _Reading:
             document=document,
             parameters=parameters,
             jobs=self._try({}, _jobs, self._account, self._snapshot),
-            usual=self._try({}, self._usual, document, parameters),
             prices=self._prices,
             causes=[
                 found
@@ -101,30 +92,10 @@ class _Reading:
         key = ("cause", self._one.arn, step.name)
         return self._account.beside.get(key, (step.started, step.attempts), find, None)
 
-    def _usual(
-        self, document: Mapping[str, Any], parameters: Mapping[str, str]
-    ) -> dict[str, Usual]:
-        if "Steps" not in document:
-            return {}
-        earlier = self._try((), self._earlier)
-        return usual(steps_of(document), values(document, parameters), self._prices, earlier)
-
     @property
     def _prices(self) -> Prices:
         region = self._one.arn.split(":")[3]
         return self._account.lately(("prices", region), lambda: load(region), A_DAY)
-
-    def _earlier(self) -> Sequence[Run]:
-        when = self._snapshot.described.get("CreationTime")
-
-        def find() -> Sequence[Run]:
-            with service_errors(f"reading earlier runs of {self._pipeline}"):
-                history = History(self._account.sagemaker, self._pipeline, before=when)
-                while len(history.runs) <= LOOK_BACK and history.more():
-                    pass
-            return [run for run in history.runs if run.arn != self._one.arn]
-
-        return self._account.beside.get(("earlier", self._one.arn), when, find, ())
 
     def _panels(self, panels: Panels) -> tuple[Markup, ...]:
         steps = {step.name: step for step in self._snapshot.steps}

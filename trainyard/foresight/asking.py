@@ -140,7 +140,7 @@ def _spread(spread: Spread) -> Mapping[str, float | None]:
 
 
 if TYPE_CHECKING:
-    from trainyard.runs.measuring import SettingOf
+    from trainyard.runs.calibrating import SettingOf
 
 NOTHING_FITS = 3
 USUAL = "ml.p4d.24xlarge,ml.p5.48xlarge,ml.p5en.48xlarge"

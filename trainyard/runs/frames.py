@@ -13,16 +13,136 @@ from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from trainyard.common.errors import ServiceError
+from trainyard.common.errors import ServiceError, TrainyardError
 from trainyard.language.parameters import declared, parse
 from trainyard.language.statuses import ENDED
 from trainyard.language.steps import named
 from trainyard.plan.prices import Prices, load
-from trainyard.runs.columns import COUNT, FLAG, NUMBER, TEXT, TIME, TYPED, installed, table
-from trainyard.runs.listing import executions, pipelines, records
 from trainyard.runs.made import Made
 from trainyard.runs.spent import CHARGED, spent
-from trainyard.service import client
+from trainyard.service import client, service_errors
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+TEXT, NUMBER, COUNT, FLAG = "string", "float64", "Int64", "boolean"
+TIME = "datetime64[ns, UTC]"
+
+TYPED = {"String": TEXT, "Integer": COUNT, "Float": NUMBER, "Boolean": FLAG}
+"""Type of a pipeline's parameter → dtype."""
+
+
+def installed() -> Any:
+    """The module pandas, which is loaded by who makes a frame alone.
+
+    Raises:
+        TrainyardError: it is not installed.
+    """
+    try:
+        import pandas
+    except ModuleNotFoundError as missing:
+        raise TrainyardError(f"no {missing.name} here: pip install {missing.name}") from None
+    return pandas
+
+
+def table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> "DataFrame":
+    """A frame of those columns; a row lacks what it has no key for.
+
+    Raises:
+        TrainyardError: pandas is not installed.
+    """
+    pandas = installed()
+    found = list(rows)
+    data = {name: _column([row.get(name) for row in found], of) for name, of in columns.items()}
+    frame: DataFrame = pandas.DataFrame(data)
+    return frame
+
+
+def _column(values: list[Any], dtype: str) -> "Series":
+    pandas = installed()
+    column: Series = pandas.Series(values, dtype="object" if dtype == TIME else dtype)
+    if dtype == TIME:  # each in the local time zone of its day
+        column = pandas.to_datetime(column, utc=True).dt.as_unit("ns")
+    return column
+
+
+PAGE = 100
+"""The most that Search and the List operations answer at once (botocore: MaxResults)."""
+
+RESOURCE = "PipelineExecution"
+
+
+def pipelines(sagemaker: Any, name: str | None = None) -> list[dict[str, Any]]:
+    """DescribePipeline's answers of all pipelines, or of that one.
+
+    Raises:
+        ServiceError: there is none of that name, or AWS refuses.
+    """
+    with service_errors(f"reading pipeline {name}" if name else "listing the pipelines"):
+        pages = sagemaker.get_paginator("list_pipelines").paginate() if name is None else ()
+        listed = [one for page in pages for one in page.get("PipelineSummaries", ())]
+        names = [name] if name else [one["PipelineName"] for one in listed if "PipelineName" in one]
+        return [{"PipelineName": each, **_pipeline(sagemaker, each)} for each in names]
+
+
+def _pipeline(sagemaker: Any, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = sagemaker.describe_pipeline(PipelineName=name)
+    return found
+
+
+def executions(sagemaker: Any, pipeline: str) -> list[dict[str, Any]]:
+    """ListPipelineExecutions' summaries that have an ARN, the newest first.
+
+    Raises:
+        ServiceError: there is no such pipeline, or AWS refuses.
+    """
+    with service_errors(f"listing the executions of {pipeline}"):
+        pages = sagemaker.get_paginator("list_pipeline_executions").paginate(
+            PipelineName=pipeline, SortOrder="Descending", PaginationConfig={"PageSize": PAGE}
+        )
+        found = [one for page in pages for one in page.get("PipelineExecutionSummaries", ())]
+    return [one for one in found if one.get("PipelineExecutionArn")]
+
+
+def records(
+    sagemaker: Any, told: list[dict[str, Any]], arn: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """Search's record of each execution in ``told``, or what Describe answers in its place.
+
+    Args:
+        told: ListPipelineExecutions' summaries.
+        arn: of their pipeline, if they are of one.
+
+    Raises:
+        ServiceError: AWS refuses.
+    """
+    with service_errors("reading the executions"):
+        known = {one.get("PipelineExecutionArn"): one for one in _searched(sagemaker, arn)}
+        for summary in told:
+            record = known.get(summary["PipelineExecutionArn"])
+            status = summary.get("PipelineExecutionStatus")
+            if record is None or record.get("PipelineExecutionStatus") != status:
+                record = _described(sagemaker, summary["PipelineExecutionArn"])
+            yield {**summary, **record}
+
+
+def _searched(sagemaker: Any, arn: str | None) -> Iterator[Mapping[str, Any]]:
+    request: dict[str, Any] = {"Resource": RESOURCE, "MaxResults": PAGE}
+    if arn:
+        only = {"Name": "PipelineArn", "Operator": "Equals", "Value": arn}
+        request["SearchExpression"] = {"Filters": [only]}
+    for page in sagemaker.get_paginator("search").paginate(**request):
+        yield from (found.get(RESOURCE) or {} for found in page.get("Results", ()))
+
+
+def _described(sagemaker: Any, arn: str) -> dict[str, Any]:
+    pages = sagemaker.get_paginator("list_pipeline_parameters_for_execution").paginate(
+        PipelineExecutionArn=arn
+    )
+    given = [one for page in pages for one in page.get("PipelineParameters", ())]
+    found: dict[str, Any] = sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
+    return {**found, "PipelineParameters": given}
+
 
 if TYPE_CHECKING:
     from pandas import DataFrame

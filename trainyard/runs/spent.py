@@ -9,6 +9,24 @@ from trainyard.language.statuses import JOB_ENDED
 from trainyard.language.step_types import STEP_TYPES, Job
 from trainyard.plan.prices import HOURS_A_MONTH, Kind, Prices
 
+WAITS = ("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack")
+"""Values of SecondaryStatus before a training job has its machines (botocore: SecondaryStatus)."""
+
+STARTS = ("TrainingStartTime", "ProcessingStartTime", "TransformStartTime")
+"""Members of Describe…Job's answer that say when the job began on its machines."""
+
+
+def had_machines(job: Mapping[str, Any]) -> datetime | None:
+    """When the job's machines began with it; None while they have not, or where nobody knows.
+
+    ``job`` is what DescribeTrainingJob, DescribeProcessingJob or DescribeTransformJob answers.
+    """
+    for entry in job.get("SecondaryStatusTransitions", ()):
+        if entry.get("Status") not in WAITS and "StartTime" in entry:
+            return entry["StartTime"]
+    return next((job[member] for member in STARTS if job.get(member)), None)
+
+
 JOBS: Mapping[str, Job] = {kind.job.api: kind.job for kind in STEP_TYPES.values() if kind.job}
 """``TrainingJob`` → what there is to know of such jobs."""
 

@@ -12,9 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from trainyard.language.statuses import ENDED
-from trainyard.runs.display import Display
+from trainyard.runs.display import Display, latest
 from trainyard.runs.execution import Execution, Step
-from trainyard.runs.last_metrics import latest
 from trainyard.runs.summary import print_summary
 from trainyard.runs.table import duration, status_text, steps_table
 from trainyard.terminal import console

@@ -11,8 +11,7 @@ from tests.trainyard.emulator.standin import make_client
 from tests.trainyard.emulator.test_callbacks import callback_step
 from trainyard.common.errors import GateError, ServiceError
 from trainyard.console.account import Account
-from trainyard.console.actions.action import Call
-from trainyard.console.actions.denied import missing
+from trainyard.console.actions.action import Call, missing
 from trainyard.console.app import create
 from trainyard.console.application import Application, Owner
 

@@ -6,8 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from trainyard.console.charts import COLOURS, DASHES, line_chart, stacked_chart
-from trainyard.console.scales import Scale, around, thinned
+from trainyard.console.charts import COLOURS, DASHES, Scale, around, line_chart, thinned
 
 HOSTILE = "</title><script>alert(1)</script>\x1b[31m\u202e"
 
@@ -61,19 +60,6 @@ def test_any_values_have_an_axis_with_some_ticks_that_differ(values: list[float]
     assert len({text for _, text in ticks}) == len(ticks)
 
 
-@pytest.mark.parametrize("values", [[1.0], [1e-9, 1e9], [0.02, 3.0], [5.0, 6.0]])
-def test_a_logarithmic_axis_has_ticks_too(values: list[float]):
-    ticks = around(values, 200, 10, is_log=True).ticks(5)
-    assert 1 <= len(ticks) <= 8
-    assert len({text for _, text in ticks}) == len(ticks)
-
-
-def test_what_is_not_positive_is_a_gap_on_a_logarithmic_scale():
-    chart = line_chart("k", "t", [("a", [(0, 1.0), (1, 0.0), (2, 100.0)])], log=True)
-    assert paths(chart, "line")[0].count("M") == 2
-    assert 'class="lost' in chart
-
-
 def test_names_are_text_and_each_series_has_its_own_look():
     series = [(f"{HOSTILE}{i}", [(0, i), (1, i + 1)]) for i in range(50)]
     chart = line_chart("k", HOSTILE, series, x="<x>", y="<y>")
@@ -85,17 +71,5 @@ def test_names_are_text_and_each_series_has_its_own_look():
     assert len(chart) < 200_000
 
 
-def test_bands_are_on_top_of_each_other():
-    data = [(0, 1.0), (1, 1.0), (2, 1.0)]
-    compute = [(0, 3.0), (1, math.nan), (2, 1.0)]
-    chart = stacked_chart("k", "t", [("data", data), ("compute", compute)])
-    drawn(chart)
-    lower, upper = paths(chart, "band")
-    tops = [[float(y) for y in re.findall(r",([\d.]+)", one)] for one in (lower, upper)]
-    assert min(tops[1]) < min(tops[0])
-    assert lower.count(",") == 4  # the point where one has no value is left out of all
-
-
 def test_a_chart_without_points_is_still_one():
     assert "has no value" in line_chart("k", "t", [("a", []), ("b", [(0, math.nan)])])
-    drawn(stacked_chart("k", "t", []))

@@ -6,8 +6,7 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud, fail_step, process_step, until, wait_for
 from trainyard.console.account import Account
-from trainyard.console.index import Index
-from trainyard.console.run_record import Run, recorded
+from trainyard.console.index import Index, Run, recorded
 
 PARAMETERS = [{"Name": "Rate", "Type": "Float", "DefaultValue": 0.1}]
 
@@ -15,10 +14,6 @@ PARAMETERS = [{"Name": "Rate", "Type": "Float", "DefaultValue": 0.1}]
 @pytest.fixture(scope="module")
 def account(cloud: Cloud) -> Account:
     cloud.create("old", [fail_step("Stop", "no")], Parameters=PARAMETERS)
-    cloud.sm.add_tags(
-        ResourceArn=cloud.sm.describe_pipeline(PipelineName="old")["PipelineArn"],
-        Tags=[{"Key": "team", "Value": "search"}],
-    )
     for rate in ("0.1", "0.2", "0.3"):
         cloud.ended(cloud.start("old", {"Rate": rate}))
     return Account()
@@ -32,13 +27,12 @@ def read(index: Index) -> dict[str, Run]:
     return dict(index.runs())
 
 
-def test_what_there_is_is_read_with_parameters_reasons_and_tags(account: Account):
+def test_what_there_is_is_read_with_parameters_and_reasons(account: Account):
     index = Index(account)
     found = read(index)
     assert sorted(run.parameter("Rate") for run in found.values()) == ["0.1", "0.2", "0.3"]
     assert {run.status for run in found.values()} == {"Failed"}
     assert all(run.reason for run in found.values())
-    assert {index.tags(arn) for arn in found} == {"team=search"}
     assert (index.pipelines(), index.total) == (["old"], 3)
 
 

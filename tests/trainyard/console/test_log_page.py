@@ -88,13 +88,15 @@ def test_what_a_log_says_is_text_and_of_one_piece(client, written: str):
 
 
 def test_a_search_says_how_far_it_looked(client, written: str):
-    html = client.get(f"{written}&q=LOSS%3D0.5").text
+    html = client.get(f"{written}&q=loss%3D0.5").text
     assert text(html) == ["step=1 loss=0.5000"] and "to the end" in html
     html = client.get(f"{written}&q=step").text
-    assert len(text(html)) == 200 or "go on from there" in html
-    assert text(client.get(f"{written}&level=error").text)[0].startswith("ValueError")
-    warned = text(client.get(f"{written}&level=warning").text)
-    assert [one.partition(":")[0] for one in warned] == ["ValueError", "UserWarning"]
+    assert len(text(html)) == 200
+    seen = text(html)
+    while more := re.search(r'href="([^"]+)" rel="next">go on', html):
+        html = client.get(more[1].replace("&amp;", "&")).text
+        seen += text(html)
+    assert len(seen) == len(set(seen)) > 2_900
     nothing = client.get(f"{written}&q=%22%5C%20nowhere").text
     assert text(nothing) == [] and "0 lines" in nothing
 
@@ -148,7 +150,7 @@ def test_a_person_follows_a_log_and_finds_a_line(page, cloud: Cloud, console: st
     assert faults(page) == []
     page.get_by_label("search").fill("line 7")
     visit(page.get_by_label("search"), "Enter")
-    page.get_by_text("looked through").wait_for()
+    page.get_by_text("lines with").wait_for()
     with page.context.expect_page() as opened:
         page.locator(".l > a").first.click(modifiers=["Control"])
     tab = opened.value

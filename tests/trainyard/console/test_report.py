@@ -14,8 +14,8 @@ from trainyard.console import report
 from trainyard.console.account import Account, Snapshot
 from trainyard.console.overview import Known, overview
 from trainyard.console.panels import METRICS, Panel, read_panels
+from trainyard.runs.display import metrics_table
 from trainyard.runs.execution import Step
-from trainyard.runs.last_metrics import metrics_table
 from trainyard.terminal import console
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,8 +9,8 @@ from training.metric_line import METRICS
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.calibration import Measured
 from trainyard.foresight.setting import Setting
+from trainyard.runs.calibrating import measured
 from trainyard.runs.execution import Step
-from trainyard.runs.measuring import measured
 
 SETTING = Setting(gpu="H100-80", gpus=8, layers=32, hidden=4096)
 LINES = [

@@ -1,12 +1,18 @@
 """A proposal: what an action would do, on what it rests, and how it is carried out."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+from uuid import uuid4
 
 from botocore import xform_name
+from flask import current_app
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from werkzeug.exceptions import Forbidden
 
 from trainyard.console.account import Account
+from trainyard.permissions.statements import Statement, policy
 from trainyard.service import service_errors
 
 
@@ -140,3 +146,109 @@ def action(name: str) -> Callable[[Propose], Propose]:
 def known_actions() -> Mapping[str, Propose]:
     """Every action by its name, of the modules that are imported."""
     return _ACTIONS
+
+
+LASTS = 12 * 3600
+"""Seconds after which a form is refused: nobody remembers what it showed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a form has shown."""
+
+    action: str
+    about: Mapping[str, str]
+    state: Mapping[str, str]
+    typed: Mapping[str, str]
+    once: str
+    """Differs from that of every other form; two clicks on one have the same."""
+
+    caller: str
+    """Who would have done it."""
+
+
+def new_token(
+    action: str,
+    about: Mapping[str, str],
+    state: Mapping[str, str],
+    typed: Mapping[str, str],
+    caller: str,
+) -> str:
+    """The token of a form that shows this."""
+    seen = Seen(
+        action=action, about=about, state=state, typed=typed, once=str(uuid4()), caller=caller
+    )
+    return _signer().dumps(asdict(seen))
+
+
+def read_token(token: str, action: str, about: Mapping[str, str]) -> Seen:
+    """What the form with that token has shown.
+
+    Raises:
+        Forbidden: it is no form of this console, is too old, or is for something else.
+    """
+    try:
+        seen = Seen(**_signer().loads(token, max_age=LASTS))
+    except BadSignature:
+        raise Forbidden("This form is not, or no longer, one of this console's.") from None
+    if (seen.action, seen.about) != (action, dict(about)):
+        raise Forbidden("This form is for something else.")
+    return seen
+
+
+def moved_since(seen: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """(what, how it was shown, how it is now) of all that has changed."""
+    return [
+        (name, seen.get(name, ""), now.get(name, ""))
+        for name in dict.fromkeys((*seen, *now))
+        if seen.get(name) != now.get(name)
+    ]
+
+
+def _signer() -> URLSafeTimedSerializer:
+    assert current_app.secret_key  # app.create sets it
+    return URLSafeTimedSerializer(current_app.secret_key, salt="actions")
+
+
+_DENIED = re.compile(r"AccessDenied|UnauthorizedOperation|is not authorized to perform")
+_WHAT = re.compile(
+    r"is not authorized to perform: (?P<action>[\w-]+:\w+)"
+    r"(?: on resource: \"?(?P<resource>arn:[^\s\"]+|\*))?"
+)
+_EXPLICIT = re.compile(r"with an explicit deny(?: in an? (?P<where>[\w -]+?policy))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """What is missing."""
+
+    policy: dict
+    """A policy document with the statement."""
+
+    explicit: str
+    """Which kind of policy denies it expressly, so that no statement helps; empty otherwise."""
+
+
+def missing(said: str, calls: Sequence[Call]) -> Denied | None:
+    """The statement that AWS's message asks for, or else what the calls need; None for a refusal
+    that is not for want of a permission."""
+    if not _DENIED.search(said):
+        return None
+    found = _WHAT.search(said)
+    explicit = _EXPLICIT.search(said)
+    if found:
+        statement = Statement(
+            sid="Console", actions=(found["action"],), resources=(found["resource"] or "*",)
+        )
+        needed = [statement]
+    else:
+        needed = [
+            Statement(
+                sid=f"Console{call.operation}",
+                actions=(f"sagemaker:{call.operation}",),
+                resources=call.resources,
+            )
+            for call in calls
+        ]
+    where = (explicit["where"] or "policy") if explicit else ""
+    return Denied(policy(needed), where)

@@ -1,4 +1,4 @@
-"""Start again from a step of a run, or retry a run that failed or was stopped."""
+"""Start again from a step of a run, retry a run, or stop one."""
 
 from collections.abc import Mapping
 
@@ -19,6 +19,7 @@ from trainyard.console.actions.starting import (
     wrong_values,
 )
 from trainyard.console.application import owner
+from trainyard.language.statuses import ENDED
 from trainyard.runs.again import plan
 
 RETRIED = ("Failed", "Stopped")
@@ -117,4 +118,48 @@ def retry(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) 
         impossible=""
         if found.status in RETRIED
         else f"It is {found.status}; only what is Failed or Stopped can be retried.",
+    )
+
+
+@action("stop")
+def stop(account: Account, about: Mapping[str, str], typed: Mapping[str, str]) -> Proposal:
+    """StopPipelineExecution."""
+    pipeline, execution = about["pipeline"], about["execution"]
+    found = account.snapshot(pipeline, execution)
+    arn = account.arn(pipeline, execution)
+    running = [step for step in found.steps if step.status not in ENDED]
+    waits = [step.title for step in running if "Callback" in step.metadata]
+    does = [
+        "Steps that run are stopped, and no other begins. What is done stays, with its outputs; "
+        "a retry of the run goes on from there."
+    ]
+    if waits:
+        does.append(
+            f"{', '.join(waits)} waits for an answer: the run stays Stopping until it is answered."
+        )
+    return Proposal(
+        title=f"Stop {pipeline} {execution}",
+        button="Stop",
+        does=does,
+        state={"status": found.status},
+        calls=[
+            Call(
+                operation="StopPipelineExecution",
+                arguments={"PipelineExecutionArn": arn, "ClientRequestToken": ONCE},
+                resources=(arn,),
+            )
+        ],
+        back=url_for("run.run", pipeline=pipeline, execution=execution),
+        tables=[
+            Table(
+                title="Steps that run now",
+                head=["step", "status"],
+                rows=[(step.title, step.status) for step in running],
+            )
+        ]
+        if running
+        else [],
+        impossible=f"It is {found.status}: there is nothing to stop."
+        if found.is_ended or found.status == "Stopping"
+        else "",
     )

@@ -1,6 +1,7 @@
 """The metrics of a training job as a table, with the best beside the last, and as curves."""
 
-from collections.abc import Hashable, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -8,11 +9,11 @@ from flask import render_template
 from markupsafe import Markup
 
 from trainyard.console.account import Account
-from trainyard.console.charts import Series, line_chart, stacked_chart
-from trainyard.console.curves.groups import Group, base, groups
-from trainyard.console.curves.reading import Metrics, read
-from trainyard.console.curves.samples import Sample, Samples
+from trainyard.console.charts import Series, line_chart
+from trainyard.console.curves.reading import Metrics, Samples, read
 from trainyard.runs.execution import Step
+from trainyard.runs.metric_lines import STEPS
+from trainyard.runs.series import Sample
 from trainyard.runs.table import duration
 
 MOST = 24
@@ -22,6 +23,10 @@ RANKED = 4
 """Plots with a curve of each rank, at most."""
 
 SIZE = (460, 200)
+
+_PHASE = re.compile(
+    r"^(train|training|validation|valid|val|eval|test)[:_\-./ ]+(?=.)", re.IGNORECASE
+)
 
 
 def stamp(account: Account, step: Step) -> Hashable:
@@ -48,10 +53,9 @@ def curves(account: Account, step: Step) -> Markup:
     if not names and not found.slow:
         return Markup()
     drawn = groups(names)[:MOST]
-    plots = [_plot(found, i, group) for i, group in enumerate(drawn)]
+    plots = [_plot(found, i, *group) for i, group in enumerate(drawn)]
     by_rank = list(found.by_rank.items())[:RANKED]
-    first = next((i for i, group in enumerate(drawn) if group.whole), len(drawn) - 1) + 1
-    plots[first:first] = [_ranks(found, i, name, of) for i, (name, of) in enumerate(by_rank)]
+    plots += [_ranks(found, i, name, of) for i, (name, of) in enumerate(by_rank)]
     rows = [(name, found.samples[name]) for name in names]
     until = None if found.until is None else datetime.fromtimestamp(found.until / 1000, UTC)
     html = render_template(
@@ -67,27 +71,30 @@ def _job(step: Step) -> str:
     return step.job[1] if step.job and step.job[0] == "TrainingJob" else ""
 
 
-def _plot(metrics: Metrics, i: int, group: Group) -> Markup:
-    key = f"curve-{i}"
-    if group.whole:
-        x, series = _parts(metrics, group)
-        return stacked_chart(key, group.title, series, x=x, y="seconds", size=SIZE)
-    x, series = lines(metrics, group.names)
-    return line_chart(key, group.title, series, x=x, size=SIZE)
+def groups(names: Iterable[str]) -> list[tuple[str, list[str]]]:
+    """(title, metrics) of each plot, losses first: ``train:loss`` and ``validation:loss`` share
+    one, as do ``loss`` and ``eval_loss``."""
+    plots: dict[str, list[str]] = {}
+    for name in names:
+        base = _PHASE.sub("", name)
+        if base.lower() not in STEPS:
+            plots.setdefault(base.lower(), []).append(name)
+    found = [
+        (some[0] if len(some) == 1 else _PHASE.sub("", some[0]), some) for some in plots.values()
+    ]
+    return sorted(found, key=lambda one: "loss" not in one[0].lower())
 
 
-def lines(metrics: Metrics, names: Sequence[str]) -> tuple[str, list[Series]]:
-    """The name of what is across, and the curves of these metrics.
-
-    Across is what the job counts where every value stands beside it, and else the time.
-    """
-    every = [(name, metrics.samples[name].all) for name in names]
-    return _across(metrics, every)
+def _plot(metrics: Metrics, i: int, title: str, names: Sequence[str]) -> Markup:
+    x, series = _across(metrics, [(name, metrics.samples[name].all) for name in names])
+    return line_chart(f"curve-{i}", title, series, x=x, size=SIZE)
 
 
 def _across(
     metrics: Metrics, every: Sequence[tuple[str, list[Sample]]]
 ) -> tuple[str, list[Series]]:
+    """The name of what is across, and the curves: what the job counts where every value stands
+    beside it, and else the time."""
     samples = [one for _, some in every for one in some]
     if metrics.counter and all(one.step is not None for one in samples):
         return metrics.counter, [
@@ -106,23 +113,6 @@ def _unit(seconds: float) -> tuple[str, int]:
     if seconds < 300:
         return "seconds", 1
     return ("minutes", 60) if seconds < 4 * 3600 else ("hours", 3600)
-
-
-def _parts(metrics: Metrics, group: Group) -> tuple[str, list[Series]]:
-    """The parts at the moments that all of them have, and what is left of the whole."""
-    known = {
-        name: {(one.at, one.step or 0.0): one for one in metrics.samples[name].all}
-        for name in (group.whole, *group.names)
-    }
-    moments = sorted(set.intersection(*(set(one) for one in known.values())))
-    every = [(base(name), [known[name][at] for at in moments]) for name in group.names]
-    rest = [
-        known[group.whole][at]._replace(
-            value=max(0.0, known[group.whole][at].value - sum(some[i].value for _, some in every))
-        )
-        for i, at in enumerate(moments)
-    ]
-    return _across(metrics, [*every, ("the rest of a step", rest)])
 
 
 def _ranks(metrics: Metrics, i: int, name: str, ranks: Mapping[int, Samples]) -> Markup:

@@ -23,6 +23,9 @@ CUT = 2_000
 PAGES = 40
 """Requests for one page of the console, at most: CloudWatch may answer with empty pages."""
 
+LONGEST = 200
+"""Characters that are looked for; a pattern of CloudWatch's has 1,024 at most."""
+
 _ID = re.compile(r"(\d{1,15})-([0-9a-f]{8})")
 _ERROR = re.compile(
     r"(?<![\w-])(?:error|critical|fatal)(?![\w-]|\s*[=:]\s*[-+.\d])|\b\w+(?-i:Error|Exception)\b"
@@ -129,6 +132,34 @@ def event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
         if Line.of(one).id == line:
             return one
     raise ServiceError(f"line {line} is not in log stream {stream.name}: it may have expired")
+
+
+def search(
+    account: Account, stream: Stream, words: str, count: int, token: str = ""
+) -> tuple[tuple[Line, ...], str]:
+    """The first lines that have the words as they stand, and the token of what was not looked
+    through; empty at the end.
+
+    Raises:
+        ServiceError: CloudWatch refuses.
+    """
+    kept = "".join(c for c in words[:LONGEST] if c.isprintable())
+    pattern = '"' + kept.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    found: list[dict[str, Any]] = []
+    for _ in range(PAGES):
+        with service_errors(f"searching log stream {stream.name}"):
+            page = account.logs.filter_log_events(
+                logGroupName=stream.group,
+                logStreamNames=[stream.name],
+                filterPattern=pattern,
+                limit=count - len(found),
+                **({"nextToken": token} if token else {}),
+            )
+        found += page.get("events", [])
+        token = page.get("nextToken", "")
+        if not token or len(found) >= count:
+            break
+    return tuple(Line.of(event) for event in found), token
 
 
 def events(account: Account, stream: Stream) -> Iterator[dict[str, Any]]:

@@ -16,9 +16,15 @@ from werkzeug.wrappers import Response
 from trainyard.common.errors import TrainyardError
 from trainyard.console import actions
 from trainyard.console.account import account
-from trainyard.console.actions import form
-from trainyard.console.actions.action import Proposal, known_actions
-from trainyard.console.actions.denied import missing
+from trainyard.console.actions.action import (
+    Proposal,
+    Seen,
+    known_actions,
+    missing,
+    moved_since,
+    new_token,
+    read_token,
+)
 from trainyard.registration import import_modules
 from trainyard.service import service_errors
 
@@ -68,7 +74,7 @@ def ask(action: str) -> str:
 def do(action: str) -> Response | str | tuple[str, int]:
     """Do it, if things are as the form has shown them."""
     _refuse_read_only()
-    seen = form.read(request.form.get("token", ""), action, request.args.to_dict())
+    seen = read_token(request.form.get("token", ""), action, request.args.to_dict())
     lock, where = done.of(seen.once)
     with lock:
         if not where:
@@ -85,12 +91,12 @@ def do(action: str) -> Response | str | tuple[str, int]:
     return redirect(where[0], 303)
 
 
-def _why_not(proposal: Proposal, seen: form.Seen) -> tuple[int, dict[str, Any]] | None:
+def _why_not(proposal: Proposal, seen: Seen) -> tuple[int, dict[str, Any]] | None:
     """(status, what the page says) where it is not done; None where it is."""
     if request.form.get("only") == "show":
         return 200, {}
     now = {**proposal.state, "who does it": account().caller}
-    if moved := form.moved({**seen.state, "who does it": seen.caller}, now):
+    if moved := moved_since({**seen.state, "who does it": seen.caller}, now):
         return 409, {"moved": moved}
     if proposal.impossible:
         return 409, {}
@@ -117,7 +123,7 @@ def _shown(action: str, proposal: Proposal, **more: Any) -> str:
     caller = account().caller
     told = {"moved": (), "refused": "", "denied": None, "unseen": False, **more}
     tried = request.method == "POST"
-    token = form.token(action, request.args.to_dict(), proposal.state, proposal.seen, caller)
+    token = new_token(action, request.args.to_dict(), proposal.state, proposal.seen, caller)
     return render_template(
         "actions.html.j2", proposal=proposal, token=token, caller=caller, tried=tried, **told
     )

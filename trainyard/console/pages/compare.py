@@ -1,129 +1,130 @@
-"""Two to fifty runs side by side: what differs between them."""
+"""Two runs side by side: what differs between them."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from urllib.parse import urlencode
 
-from flask import Blueprint, render_template
+from flask import Blueprint, render_template, request, url_for
+from markupsafe import Markup
+from werkzeug.exceptions import BadRequest
 
+from trainyard.common.errors import ServiceError
 from trainyard.console import live
-from trainyard.console.account import account
-from trainyard.console.comparison import plots
-from trainyard.console.comparison.changes import changes
-from trainyard.console.comparison.choice import AXES, Choice, chosen
-from trainyard.console.comparison.inputs import code_rows, data_rows
-from trainyard.console.comparison.sides import Side, sides, stamp
-from trainyard.console.comparison.tables import Link, Table, ordered, table
-from trainyard.console.wording import figure, usd
-from trainyard.runs.comparing.differences import Row, among, order, rows
-from trainyard.runs.table import duration
+from trainyard.console.account import Account, account
+from trainyard.console.charts import Series, line_chart
+from trainyard.console.comparison import Side, content, rows, side, stamp
+from trainyard.console.curves.reading import Metrics, read
+from trainyard.runs.comparing.code import diff
 
 page = Blueprint("compare", __name__)
 
-DELTAS: Mapping[str, Callable[[float], str]] = {"metrics": figure, "times": duration, "cost": usd}
-"""Tables whose numbers are followed by how far they are from the baseline's."""
+TABLES = ("Metrics", "Parameters and arguments", "Code", "Data", "Times")
+SIZE = (480, 240)
+MOST = 4
+"""Metrics whose curves are drawn: those of a loss first."""
 
-Groups = Mapping[str, Sequence[Row]]
+
+def _chosen() -> tuple[str, ...]:
+    """The runs that the address names.
+
+    Raises:
+        BadRequest: more than two, or one that is not ``<pipeline>/<execution>``.
+    """
+    runs = tuple(dict.fromkeys(run for run in request.args.getlist("run") if run.strip()))
+    if len(runs) > 2:
+        raise BadRequest(f"{len(runs)} runs: two stand side by side; choose two")
+    for run in runs:
+        if not all(run.partition("/")[::2]) or run.count("/") > 1:
+            raise BadRequest(f"run={run}: expected <pipeline>/<execution id>")
+    return runs
 
 
 def _stamp() -> Hashable:
-    here, choice = account(), chosen()
-    read = plots.stamp(here, sides(here, choice.runs), choice.plots)
-    return stamp(here, choice.runs), read
+    here, runs = account(), _chosen()
+    return stamp(here, runs), tuple(one.version for one in _metrics(here, _sides(here, runs)))
+
+
+def _sides(here: Account, runs: Sequence[str]) -> list[Side]:
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(partial(side, here), runs))
 
 
 @live.page(page, "/compare", template="compare.html.j2", stamp=_stamp)
 def compare() -> live.Fragments:
     """The runs that the address names, each as ``run=<pipeline>/<execution>``."""
-    here, choice = account(), chosen()
-    found = sides(here, choice.runs)
-    everything = choice.everything or len(found) < 2
-    drawn = plots.wanted(found, choice.plots)
-    curves = plots.curves(here, found, drawn)
-    groups: dict[str, Groups] = {
-        "metrics": {"": _metrics(found, curves, everything=everything)},
-        "settings": _settings(found, everything=everything),
-        "code": code_rows(here, found, everything=everything),
-        "data": data_rows(here, found, everything=everything),
-        "times": {"": rows([side.times for side in found], everything=everything)},
-        "cost": {"": rows([side.costs for side in found], everything=everything)},
-    }
-    base = choice.runs.index(choice.base) if choice.base else 0
-    shown = _sorted(groups, len(found), choice)
-    tables = {
-        name: table(
-            name,
-            each,
-            base,
-            shown,
-            delta=DELTAS.get(name),
-            link=_to_file(choice) if name == "code" else lambda group, row, run: "",
-        )
-        for name, each in groups.items()
-    }
-    common = {"choice": choice, "sides": found, "base": base}
+    here, runs = account(), _chosen()
+    sides = _sides(here, runs)
+    everything = "all" in request.args
+    told = {"sides": sides, "everything": everything, "address": _address}
+    tables = {}
+    if len(sides) == 2:
+        tables = {name: rows(sides, name, everything=everything) for name in TABLES}
+    wanted = request.args.get("file", "")
     return {
-        "runs": render_template("compare/runs.html.j2", **common, order=shown),
-        **{name: _fragment(each, common) for name, each in tables.items()},
-        "curves": render_template(
-            "compare/curves.html.j2",
-            **common,
-            names=plots.names(found),
-            drawn=drawn,
-            axes=AXES,
-            notes=plots.notes(curves),
-            plots=[plots.plot(i, curve, choice.axis) for i, curve in enumerate(curves)],
-        ),
-        "changes": render_template(
-            "compare/changes.html.j2", **common, changed=changes(here, found, base, choice.file)
-        ),
+        "runs": render_template("compare/runs.html.j2", **told),
+        "changes": _changes(here, sides, wanted) if wanted and len(sides) == 2 else "",
+        "curves": Markup("").join(_curves(here, sides)) if len(sides) == 2 else "",
+        "tables": render_template("compare/tables.html.j2", **told, tables=tables),
     }
 
 
-def _metrics(
-    found: Sequence[Side], curves: Sequence[plots.Curve], *, everything: bool
-) -> list[Row]:
-    """The last values, and behind them the lowest and the highest of what is drawn."""
-    best = plots.best(curves, len(found))
-    columns = [{**side.metrics, **more} for side, more in zip(found, best, strict=True)]
-    return rows(columns, everything=everything)
-
-
-def _settings(found: Sequence[Side], *, everything: bool) -> Groups:
-    """Rows of what the runs and their steps were given, and how these ended."""
-    read = [not side.fault for side in found]
-    groups = {
-        "run": [side.run for side in found],
-        "parameters": [side.parameters for side in found],
+def _address(**changed: str | None) -> str:
+    """The page with something else chosen; None takes the choice away."""
+    args = request.args.to_dict(flat=False) | {
+        name: [value] if value else [] for name, value in changed.items()
     }
-    each = {name: among(columns, read, everything=everything) for name, columns in groups.items()}
-    for step in order([side.works for side in found]):
-        works = [side.works.get(step) for side in found]
-        kinds = [{"type": kind} if (kind := work and work.kind) else {} for work in works]
-        each[f"steps.{step}"] = [
-            *among(kinds, read, everything=everything),
-            *among(
-                [work.group if work else {} for work in works],
-                [work is not None for work in works],
-                everything=everything,
-            ),
+    return f"{url_for('compare.compare')}?{urlencode(args, doseq=True)}"
+
+
+def _changes(here: Account, sides: Sequence[Side], wanted: str) -> str:
+    """How the file ``<step>/<place>/<path>`` differs."""
+    step, _, name = wanted.partition("/")
+    place, _, path = name.partition("/")
+    found = [content(here, one.works.get(step), place, path) for one in sides]
+    return render_template(
+        "compare/changes.html.j2", file=wanted, found=diff(*found), address=_address
+    )
+
+
+def _curves(here: Account, sides: Sequence[Side]) -> list[Markup]:
+    """The curves of both runs on one plot, by what their steps count."""
+    measured = [_of_side(here, one) for one in sides]
+    names = list(dict.fromkeys(name for one in measured for name in one))
+    names.sort(key=lambda name: "loss" not in name.lower())
+    drawn = []
+    for i, name in enumerate(names[:MOST]):
+        found = [(n, one[name]) for n, one in enumerate(measured, 1) if name in one]
+        metric = name.partition(".")[2]
+        series: list[Series] = [
+            (
+                f"run {n}",
+                [
+                    (float(at) if one.step is None else one.step, one.value)
+                    for at, one in metrics.samples[metric].numbered
+                ],
+            )
+            for n, metrics in found
         ]
-    return each
+        counter = found[0][1].counter or "value"
+        drawn.append(line_chart(f"curve-{i}", name, series, x=counter, size=SIZE))
+    return drawn
 
 
-def _sorted(groups: Mapping[str, Groups], count: int, choice: Choice) -> list[int]:
-    for name, each in groups.items():
-        if found := ordered(each, count, choice.sort, name):
-            return found
-    return list(range(count))
+def _of_side(here: Account, one: Side) -> dict[str, Metrics]:
+    """``<step>.<metric>`` → the metrics of the training job that has it."""
+    found: dict[str, Metrics] = {}
+    for step, work in one.works.items():
+        job = work.step.job if work.step else None
+        if not job or job[0] != "TrainingJob" or not work.job:
+            continue
+        try:
+            metrics = read(here, job[1])
+        except ServiceError:  # the tables stand without curves
+            continue
+        found |= {f"{step}.{name}": metrics for name, some in metrics.samples.items() if some.count}
+    return found
 
 
-def _to_file(choice: Choice) -> Link:
-    def link(group: str, row: Row, run: int) -> str:
-        value = row.values[run]
-        is_file = value is not None and value.known
-        return choice.address(file=f"{group}/{row.path}") + "#changes" if is_file else ""
-
-    return link
-
-
-def _fragment(each: Table, common: Mapping[str, object]) -> str:
-    return render_template("compare/table.html.j2", table=each, **common)
+def _metrics(here: Account, sides: Sequence[Side]) -> list[Metrics]:
+    return [metrics for one in sides for metrics in _of_side(here, one).values()]

@@ -12,7 +12,6 @@ from trainyard.console import live
 from trainyard.console.account import Account, account
 from trainyard.console.logs import lines
 from trainyard.console.logs.html import Rows
-from trainyard.console.logs.search import Query, search
 from trainyard.console.logs.streams import Stream, chosen, labels, streams, tuning_of
 from trainyard.console.logs.tail import KEPT, polled, tail
 from trainyard.runs.execution import Step
@@ -22,7 +21,10 @@ page = Blueprint("log", __name__)
 LATE = timedelta(minutes=2)
 """How long after a step's end lines of its job may still come."""
 
-PARTS = ("line", "before", "after", "from", "q", "level")
+FOUND = 200
+"""Lines that a search shows at once."""
+
+PARTS = ("line", "before", "after", "from", "q")
 """Parameters that ask for another part than the log's end."""
 
 
@@ -60,19 +62,18 @@ def _stamp(pipeline: str, execution: str, step: str) -> Hashable:
 def log(pipeline: str, execution: str, step: str) -> live.Fragments:
     """The part of the log that is asked for, and what leads to the others."""
     asked, args = _asked(pipeline, execution, step), request.args
-    query = Query(args.get("q", "").strip(), args.get("level", ""))
     row = Rows(asked.where, asked.stream, args.get("wrap", "")) if asked.stream else None
     told = {
         "asked": asked,
         "labels": labels(asked.streams, tuning_of(asked.step)),
         "row": row,
-        "query": query,
+        "words": args.get("q", ""),
     }
     head = render_template("log/head.html.j2", **told, wrap=args.get("wrap", ""))
     if asked.stream is None or row is None:
         return {"head": head, "about": "", "lines": live.Growing("", ())}
-    if query:
-        return {"head": head, **_searched(asked.account, asked.stream, row, query)}
+    if args.get("q", "").strip():
+        return {"head": head, **_searched(asked.account, asked.stream, row)}
     if any(args.get(name) for name in PARTS):
         return {"head": head, **_part(asked.account, asked.stream, row)}
     polled(asked.account, asked.stream)  # what was read while it was followed may not be all
@@ -106,12 +107,13 @@ def _part(account: Account, stream: Stream, row: Rows) -> live.Fragments:
     }
 
 
-def _searched(account: Account, stream: Stream, row: Rows, query: Query) -> live.Fragments:
-    since = request.args.get("from", "")
-    found = search(account, stream, query, int(since) if since.isdecimal() else 0)
+def _searched(account: Account, stream: Stream, row: Rows) -> live.Fragments:
+    words = request.args["q"].strip()
+    found, token = lines.search(account, stream, words, FOUND, request.args.get("from", ""))
+    told = {"page": row.page, "count": len(found), "words": words, "token": token}
     return {
-        "about": render_template("log/found.html.j2", page=row.page, found=found, query=query),
-        "lines": Markup("").join(row(line) for line in found.lines),
+        "about": render_template("log/found.html.j2", **told),
+        "lines": Markup("").join(row(line) for line in found),
     }
 
 

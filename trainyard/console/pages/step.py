@@ -19,10 +19,8 @@ from trainyard.console.logs.tail import polled
 from trainyard.console.panels import of_step, read_panels
 from trainyard.console.registry import place_of
 from trainyard.console.step.arguments import Told, public, resolved, tables
-from trainyard.console.step.attempts import attempts
-from trainyard.console.step.places import places
+from trainyard.console.step.attempts import attempts, places, trials
 from trainyard.console.step.shown import Shown
-from trainyard.console.step.trials import trials
 from trainyard.language.evaluation import told_by
 from trainyard.plan.cost import all_of
 from trainyard.plan.prices import load

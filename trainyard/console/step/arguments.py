@@ -11,8 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.common.errors import ServiceError
 from trainyard.console.account import Account, Snapshot
-from trainyard.console.step.defined import Defined
-from trainyard.console.step.made import describe, made_by
+from trainyard.console.step.shown import Defined, describe, made_by
 from trainyard.language import steps as language
 from trainyard.language.evaluation import Start, Unknown, evaluate, read_json, told_by
 from trainyard.language.expressions import ExpressionError, lookup

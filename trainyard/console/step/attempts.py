@@ -1,19 +1,26 @@
-"""Every attempt of a step, each with the job that it started.
+"""What came of a step: every attempt with its job, the trainings of a tuning, files in S3.
 
 The service names one job of a step: the last. The others are found by their names, which differ in
 the last ten characters alone: ``pipelines-<execution>-<step, cut>-<10 letters and digits>``, or
 the prefix that the pipeline's author chose. They are there as long as SageMaker lists them.
 """
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
+
+from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.console.account import Account, Snapshot
-from trainyard.console.step.made import Made, describe, made_by
+from trainyard.console.step.shown import Made, describe, made_by
 from trainyard.language.statuses import JOB_ENDED
+from trainyard.plan.diff import label
+from trainyard.plan.fields import HIDDEN, flat
+from trainyard.plan.listing import listed
 from trainyard.runs.execution import Step
 from trainyard.service import service_errors
 
@@ -128,3 +135,129 @@ def _note(step: Step, found: tuple[Attempt, ...]) -> str:
             "cannot be told from that of another step's."
         )
     return ""
+
+
+PLACES = 40
+"""Places that are listed; what stands behind them is in the arguments."""
+
+KEYS = 1_000
+"""Objects that are counted at most."""
+
+SECONDS = 10.0
+"""For which a listing is good: a job writes all the time, and nobody reads so fast."""
+
+Use = Literal["input", "output", "named"]
+
+_SAYS = re.compile(
+    r"(?P<input>Input|ModelData|Supplied)|Output|Artifacts|Checkpoint|Calculated|Viol"
+)
+_NAMED = re.compile(r"^(?:Environment|HyperParameters|Container(?:Arguments|Entrypoint)|Tags)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One S3 URI of a step."""
+
+    name: str
+    """Where it stands in the arguments: ``InputDataConfig[train].S3Uri``."""
+
+    use: Use
+    uri: str
+    sizes: Sequence[int] | None = None
+    """Bytes of each of the first ``KEYS`` objects; None where they could not be listed."""
+
+    error: str = ""
+    """Why it could not be listed."""
+
+
+def places(here: Account, told: Mapping[str, Any], job: str = "") -> list[Place]:
+    """Every S3 URI in what is told of a step, inputs first, each with what lies there.
+
+    Args:
+        told: the job's own description, or the step's arguments.
+        job: its name: a training job writes into a folder of that name.
+    """
+    found = list(_uris(told, job))[:PLACES]
+    with ThreadPoolExecutor(8) as threads:
+        listed = list(threads.map(lambda one: _place(here, *one), found))
+    order = {"input": 0, "output": 1, "named": 2}
+    return sorted(listed, key=lambda place: order[place.use])
+
+
+def _uris(told: Mapping[str, Any], job: str) -> Iterator[tuple[str, Use, str]]:
+    """(name, use, URI), each URI once for each use."""
+    seen = set()
+    texts = json.loads(json.dumps(told, default=str))  # times have no URI
+    for path, field in flat(texts).items():
+        uri = field.raw.strip('"') if isinstance(field.raw, str) else ""
+        if not uri.startswith("s3://") or field.text == HIDDEN or any(c.isspace() for c in uri):
+            continue
+        if path.endswith("OutputDataConfig.S3OutputPath") and job:
+            uri = f"{uri.rstrip('/')}/{job}/"
+        use = _use(path)
+        if (use, uri) not in seen:
+            seen.add((use, uri))
+            yield label(path), use, uri
+
+
+def _use(path: str) -> Use:
+    says = None if _NAMED.search(path) else _SAYS.search(path)
+    if says is None:
+        return "named"
+    return "input" if says["input"] else "output"
+
+
+def _place(here: Account, name: str, use: Use, uri: str) -> Place:
+    def read() -> list[int]:
+        return [one.get("Size", 0) for one in listed(here.s3, uri, KEYS)]
+
+    try:
+        sizes = here.lately(("step: listing", uri), read, SECONDS)
+    except (ClientError, BotoCoreError) as error:
+        return Place(name=name, use=use, uri=uri, error=str(error))
+    return Place(name=name, use=use, uri=uri, sizes=sizes)
+
+
+TRAININGS = 100
+"""Training jobs that are shown: as many as AWS lists at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trials:
+    """What a tuning job has tried."""
+
+    jobs: Sequence[Mapping[str, Any]]
+    """HyperParameterTrainingJobSummary of each."""
+
+    names: Sequence[str]
+    """The hyperparameters that were tuned."""
+
+    more: bool
+
+
+def trials(here: Account, tuning_job: str) -> Trials:
+    """The training jobs that a tuning job has begun.
+
+    Raises:
+        ServiceError: AWS refused.
+    """
+    return here.lately(("step: trials", tuning_job), lambda: _read(here, tuning_job))
+
+
+def _read(here: Account, tuning_job: str) -> Trials:
+    with service_errors(f"listing the training jobs of {tuning_job}"):
+        answer = here.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(
+            HyperParameterTuningJobName=tuning_job, MaxResults=TRAININGS
+        )
+    jobs = sorted(answer.get("TrainingJobSummaries", []), key=_rank)
+    names = dict.fromkeys(name for job in jobs for name in job.get("TunedHyperParameters", {}))
+    return Trials(jobs=jobs, names=sorted(names), more="NextToken" in answer)
+
+
+def _rank(job: Mapping[str, Any]) -> tuple[bool, float]:
+    """The best objective first; jobs without one come last."""
+    found = job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}
+    value = found.get("Value")
+    if value is None or job.get("ObjectiveStatus") == "Failed":
+        return (True, 0.0)
+    return (False, -value if found.get("Type") == "Maximize" else value)

@@ -156,7 +156,7 @@ def _told(evidence: Evidence, clue: Clue, certainty: Certainty) -> Cause:
     signature, found = clue.what
     sentence, fix = signature.told(found)
     if clue.raised and certainty == "likely":
-        sentence = f"{_raised(clue.raised)}. Mostly that means: {sentence}"
+        sentence = f"{_raised(clue.raised)}. This usually means: {sentence}"
     told = Cause(
         step=evidence.step,
         name=signature.name,

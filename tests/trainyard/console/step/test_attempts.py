@@ -4,7 +4,7 @@ from typing import Any
 
 from trainyard.console.account import Account
 from trainyard.console.step.attempts import _names
-from trainyard.console.step.made import Made
+from trainyard.console.step.shown import Made
 
 
 class Listed(Account):

@@ -281,7 +281,7 @@ def test_the_words_of_an_own_exception_are_told_and_what_they_hint_at_is_likely(
     cause = logged(log)
     assert (cause.name, cause.certainty) == ("program/record", "likely")
     assert "train.py:9: ValueError: invalid literal" in cause.sentence
-    assert "Mostly that means: A record" in cause.sentence
+    assert "This usually means: A record" in cause.sentence
     later = TRACEBACK.format(end="torch.OutOfMemoryError: CUDA out of memory.")
     assert logged(f"{log}{later}").name == "program/record"
     disk = "OSError: [Errno 28] No space left on device"

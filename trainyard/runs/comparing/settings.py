@@ -1,10 +1,12 @@
 """What a step of one run was given: its definition with the run's values, as flat fields.
 
 What another step made is told by the reference, ``{Shard.train}``: it is the same wire in every
-run, wherever its end lay. A reference that is no URI has the value that the job was given.
+run, wherever its end lay. Ids of executions, names of jobs and times differ between any two runs
+and say nothing: ``key`` leaves them out.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +15,55 @@ from trainyard.language.evaluation import Start, evaluate
 from trainyard.language.parameters import as_given, declared, values
 from trainyard.language.steps import Step
 from trainyard.plan.diff import label
-from trainyard.plan.fields import Field, Fields, fields, flat, reference, shown
+from trainyard.plan.fields import Field, Fields, fields, flat, reference, shown, text
+
+_STAMP = re.compile(r"\b(?:\d{4}(?:-\d\d){5}-\d{3}|\d{6}-\d{4}-[0-9a-f]{4})\b")
+"""What SDKs put behind a name: ``2026-11-22-21-43-03-123`` (name_from_base: sagemaker_timestamp)
+and ``261122-2143-1a2b`` (a tuning job's: sagemaker_short_timestamp and four hexadecimal digits)."""
+
+EXECUTION, JOB = "{execution id}", "{job name}"
+
+
+CODE = (
+    "code",
+    "sm_drivers",
+    "entrypoint",
+    "aux",
+    "sm_rf_user_ws",
+    "sagemaker_remote_function_bootstrap",
+    "pre_exec_script_and_dependencies",
+)
+"""Channels and inputs by which the SDKs pass code: sagemaker.train.constants and
+sagemaker.core.processing of SDK 3.27; the last three are those of ``@step``
+(sagemaker.core.remote_function.job)."""
+
+_SOURCE = re.compile(
+    r"(?:.*\.)?(?:InputDataConfig|ProcessingInputs)\[(?P<name>.+)\](?:\.\w+)*\.S3Uri"
+    r"|(?:.*\.)?(?P<transform>TransformInput)(?:\.\w+)*\.S3Uri"
+)
+_SUBMITTED = re.compile(
+    r"(?i:(?:.*\.)?(?:Static)?(?:HyperParameters|Environment)\.(sagemaker_submit_directory))"
+)
+_SCRIPT = re.compile(r"\S+\.(?:py|sh|ipynb|R|jar|tar\.gz)")
+_ARCHIVE = re.compile(r"(?:.*/)?source(?:dir)?\.tar\.gz")
+
 
 WIRE, OWN = "\ue000", "\ue001"
 """Begin what stands for a value that another step made, and for one that is the run's own, such as
 its id. No text of a definition has these characters: they are of Unicode's private use."""
+
+
+def key(value: Any, own: Mapping[str, str]) -> str:
+    """What of ``value`` can differ from another run's.
+
+    ``own``: names that only this run has, such as its id → what stands for each.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    found = text(value)
+    for name in sorted(own, key=len, reverse=True):
+        found = found.replace(name, own[name])
+    return _STAMP.sub("{time}", found)
 
 
 def parameters(document: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
@@ -100,3 +146,43 @@ def parameter_fields(known: Mapping[str, Any]) -> Fields:
         name: Field(value, shown(name, as_given(value) if isinstance(value, bool) else value))
         for name, value in known.items()
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The code and the data of one step: name of a channel or an input → URI in S3."""
+
+    code: Mapping[str, str]
+    data: Mapping[str, str]
+    paths: frozenset[str]
+    """The fields that say so."""
+
+
+def places(uris: Mapping[str, str]) -> Places:
+    """Those among a step's ``uris``, by the field that has each.
+
+    Code travels in a channel or an input of a name that the SDKs give it, as an archive
+    ``sourcedir.tar.gz`` that the toolkits of SDK 2 download (``sagemaker_submit_directory``), or as
+    a file that is named like a script.
+    """
+    code: dict[str, str] = {}
+    data: dict[str, str] = {}
+    paths = set()
+    for path, uri in uris.items():
+        submitted = _SUBMITTED.fullmatch(path)
+        source = None if submitted else _SOURCE.fullmatch(path)
+        if submitted:
+            code[submitted[1].lower()] = uri
+        elif source:
+            name = source["name"] or source["transform"]
+            (code if _is_code(name, uri) else data)[name] = uri
+        else:
+            continue
+        paths.add(path)
+    return Places(code, data, frozenset(paths))
+
+
+def _is_code(name: str, uri: str) -> bool:
+    if _SCRIPT.fullmatch(uri) and not uri.endswith(".tar.gz"):
+        return True
+    return name in CODE or _ARCHIVE.fullmatch(uri) is not None

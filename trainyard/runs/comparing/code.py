@@ -1,10 +1,13 @@
-"""The files in an archive of code, read in memory: nothing is unpacked, no name is followed.
+"""The files of a step's code, and how two versions of one differ.
+
+An archive is read in memory: nothing is unpacked, no name is followed.
 
 Whoever made the archive decides what it says of itself: it may unpack to more than any disk holds,
 name files outside of it, or be no archive. Only regular files count, and each limit below holds for
 what was really read.
 """
 
+import difflib
 import gzip
 import hashlib
 import io
@@ -21,23 +24,21 @@ LARGEST_TEXT = 1_000_000
 UNPACKED = 50_000_000
 """Bytes that an archive may unpack to; what comes behind them is not looked at."""
 MOST_FILES = 5_000
-_AT_ONCE = 1 << 16
 
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What tells one content of a file from another."""
-
-    size: int
-    digest: str
-    """SHA-256 of the content, or S3's ETag of it."""
+CONTEXT = 3
+MOST_LINES = 4_000
+"""Lines of a diff that are shown."""
+LONGEST_LINE = 2_000
+"""Characters of a line that are shown."""
+MOST_PAIRS = 25_000_000
+"""Lines of one side times lines of the other that are lined up: difflib's time may grow with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The files of an archive or a folder, by their names in it."""
+    """The files of an archive or a folder: name → SHA-256 of the content, or its ETag."""
 
-    files: dict[str, Mark]
+    files: dict[str, str]
     fault: str = ""
     """Why there may be more than these."""
 
@@ -67,12 +68,12 @@ FAULTS = (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowE
 
 def contents(archive: bytes) -> Contents:
     """The regular files of a ``.tar.gz``, and what kept others from being read."""
-    found: dict[str, Mark] = {}
+    found: dict[str, str] = {}
     try:
         for name, stream in _members(archive):
             if len(found) == MOST_FILES:
                 return Contents(found, f"only its first {MOST_FILES:,} files were read")
-            found[name] = _mark(stream)
+            found[name] = hashlib.sha256(stream.read()).hexdigest()
     except FAULTS as error:
         return Contents(found, f"the archive cannot be read to its end: {error}")
     return Contents(found)
@@ -99,24 +100,34 @@ def _members(archive: bytes) -> Iterator[tuple[str, IO[bytes]]]:
             if member.isreg() and not member.issparse():
                 opened = tar.extractfile(member)
                 if opened is not None:
-                    yield normal(member.name), opened
+                    yield member.name.removeprefix("./"), opened
 
 
-def _mark(stream: IO[bytes]) -> Mark:
-    digest, size = hashlib.sha256(), 0
-    while block := stream.read(_AT_ONCE):
-        digest.update(block)
-        size += len(block)
-    return Mark(size, digest.hexdigest())
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """How a file's two versions differ."""
+
+    lines: tuple[str, ...] = ()
+    """Of a unified diff, behind its first two."""
+    note: str = ""
+    """What is not shown, and why."""
 
 
-def normal(name: str) -> str:
-    """A member's name without a leading ``./``: archives of the same folder have it or not."""
-    while name.startswith("./"):
-        name = name[2:]
-    return name
-
-
-def sha256(content: bytes) -> str:
-    """What ``Mark.digest`` is of a content that was read."""
-    return hashlib.sha256(content).hexdigest()
+def diff(old: bytes | None, new: bytes | None) -> Diff:
+    """What changed from ``old`` to ``new``; None: there was no such file."""
+    sides: list[list[str]] = []
+    for content in (old or b"", new or b""):
+        if len(content) > LARGEST_TEXT:
+            return Diff(note=f"a version has more than {LARGEST_TEXT:,} bytes")
+        try:
+            sides.append(content.decode().split("\n") if content else [])
+        except UnicodeDecodeError:
+            return Diff(note="a binary file")
+    if b"\0" in (old or b"") + (new or b""):
+        return Diff(note="a binary file")
+    if len(sides[0]) * len(sides[1]) > MOST_PAIRS:
+        return Diff(note="the versions are too long to be lined up")
+    found = list(difflib.unified_diff(sides[0], sides[1], n=CONTEXT, lineterm=""))[2:]
+    more = len(found) - MOST_LINES
+    note = f"{more:,} further lines of the difference are not shown" if more > 0 else ""
+    return Diff(tuple(line[:LONGEST_LINE] for line in found[:MOST_LINES]), note)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainyard.console.boxes import shortened
+from trainyard.console.graph import shortened
 
 
 @pytest.mark.parametrize(

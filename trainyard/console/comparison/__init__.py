@@ -1,1 +1,0 @@
-"""Runs side by side, as the console reads and shows them."""
