@@ -1,10 +1,11 @@
 """The language model's settings; no torch."""
 
 import math
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
+from training.former_settings import without
 from training.workloads import WorkloadSpec
 from training.workloads.language_model import hugging_face
 
@@ -60,6 +61,11 @@ class LanguageModelConfig(BaseModel):
     """Text → tokens → samples of ``context_length + 1`` tokens → a decoder-only transformer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_former_settings(cls, given: Any) -> Any:
+        return without(given, {"experts": 0, "active_experts": 2, "balance_rate": 0.001})
 
     tokenizer: Literal["bytes", "file"] = "bytes"
     """UTF-8 bytes, or the byte-level Hugging Face tokenizer.json under ``workload.tokenizer``."""
