@@ -1,21 +1,16 @@
-"""FilterLogEvents: the events of some streams that match, in the order of time.
-
-A call reads a bounded part, as on AWS, where a page may be empty and the next token goes on.
-"""
+"""FilterLogEvents: the events of some streams that match, in the order of time."""
 
 import base64
 import contextlib
 import heapq
 import json
+import mmap
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainyard.emulator.api import ApiError
-from trainyard.emulator.logs import Event, Stream, mapped, read_forward
-
-MOST = 200_000
-"""Events that a call looks through."""
+from trainyard.emulator.logs import Event, Stream, event_at, mapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +46,13 @@ class Pattern:
             and (not self.either or bool(self.every) or any(t in message for t in self.either))
         )
 
+    @property
+    def needle(self) -> bytes:
+        """What the line of each event that matches has: most others need not be parsed."""
+        return json.dumps(max(self.every, key=len, default=""), ensure_ascii=False)[1:-1].encode(
+            "utf-8", "replace"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -81,17 +83,25 @@ def search(
         for stream in streams:
             data = open_files.enter_context(mapped(stream.path))
             first, stop = stream.span(data, times.start, times.end)
-            events = read_forward(stream.path, at.setdefault(stream.name, first), stop)
-            readers.append(_with(stream, events))
-        merged = heapq.merge(*readers, key=lambda pair: pair[1].timestamp)
-        for looked, (stream, event) in enumerate(merged):
-            if looked == MOST or len(found) == most or size <= 0:
+            begin = at.setdefault(stream.name, first)
+            readers.append(_with(stream, _having(data, pattern.needle, begin, stop)))
+        for stream, event in heapq.merge(*readers, key=lambda pair: pair[1].timestamp):
+            if not (times.has(event) and pattern.matches(event.message)):
+                continue
+            if len(found) == most or size <= 0:
                 return found, _token(at)
             at[stream.name] = event.stop
-            if times.has(event) and pattern.matches(event.message):
-                found.append((stream, event))
-                size -= len(event.message)
+            found.append((stream, event))
+            size -= len(event.message)
     return found, None
+
+
+def _having(data: mmap.mmap, needle: bytes, start: int, stop: int) -> Iterator[Event]:
+    """The events whose lines have the needle, in the order of the file."""
+    while start < stop and (where := data.find(needle, start, stop)) >= 0:
+        event = event_at(data, max(start, data.rfind(b"\n", start, where) + 1))
+        yield event
+        start = event.stop
 
 
 def _with(stream: Stream, events: Iterator[Event]) -> Iterator[tuple[Stream, Event]]:
