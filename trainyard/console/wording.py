@@ -32,11 +32,6 @@ def said_at(when: datetime | None) -> str:
     return when.isoformat() if when else ""
 
 
-def clock(milliseconds: int) -> Markup:
-    """``moment`` of a time in milliseconds since the epoch, as CloudWatch has it."""
-    return moment(datetime.fromtimestamp(milliseconds / 1000).astimezone())
-
-
 def lasting(started: datetime | None, ended: datetime | None) -> Markup:
     """A duration; of what still runs one that the browser counts on. Empty before the start."""
     if started is None:
@@ -108,7 +103,6 @@ def as_json(value: Any) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "moment": moment,
-    "clock": clock,
     "duration": duration,
     "size": size,
     "usd": usd,

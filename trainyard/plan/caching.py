@@ -6,10 +6,12 @@ from a step that runs again is new, unless it goes to the same place in every ru
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
+
+from botocore.exceptions import ClientError
 
 from trainyard.language.caching import duration, key_arguments
 from trainyard.language.evaluation import Unknown, evaluate, unknowns
@@ -19,10 +21,89 @@ from trainyard.language.step_types import step_type
 from trainyard.language.steps import Step, steps_of
 from trainyard.plan.diff import Change, changed, label, list_member
 from trainyard.plan.fields import CODE, Fields, flat, steps
-from trainyard.plan.history import LIMIT, History, Run
-from trainyard.plan.keys import Keys
-from trainyard.plan.resolving import STANDS, Next
-from trainyard.plan.results import gone
+from trainyard.plan.history import LIMIT, History, Run, StepRun, step_of
+from trainyard.plan.listing import listed
+from trainyard.plan.resolving import STANDS, Next, Past
+from trainyard.service import error_code
+
+
+class Keys:
+    """The keys of one step, in each execution of a history."""
+
+    def __init__(self, name: str, history: History) -> None:
+        self._name, self._history = name, history
+
+    def earlier(self) -> list[tuple[Run, StepRun, dict[str, Any]]]:
+        """(execution where the result was made, its record, its key), newest first."""
+        found = []
+        for run in self._history.runs:
+            made = self._made(run)
+            key = self.of(run) if made else None
+            if made and key is not None:
+                found.append((*made, key))
+        return found
+
+    def _made(self, run: Run) -> tuple[Run, StepRun] | None:
+        """Where the result that the step had in ``run`` was made."""
+        done = run.steps.get(self._name)
+        if done is None or done.source is None:
+            return (run, done) if done else None
+        origin = self._history.run(done.source)
+        made = origin.steps.get(self._name) if origin else None
+        return (origin, made) if origin and made else None
+
+    def of(self, run: Run) -> dict[str, Any] | None:
+        """Its key in that execution; None where it had none, or nobody can tell it."""
+        step = step_of(run, self._name)
+        if step is None:
+            return None
+        try:
+            arguments = evaluate(step.get("Arguments") or {}, Past(run, self._history))
+        except ExpressionError:  # that execution had no value for it either
+            return None
+        return key_arguments(dict(step), arguments)
+
+
+def gone(history: History, name: str, run: Run, made: StepRun) -> str:
+    """The first place where nothing is left of the step's result; empty where all is there.
+
+    An output that no step of that execution read may have been empty: it counts only where every
+    output is.
+    """
+    if history.s3 is None or (step := step_of(run, name)) is None:
+        return ""
+    try:
+        arguments = evaluate(step.get("Arguments") or {}, Past(run, history))
+    except ExpressionError:
+        return ""
+    places = dict(_places(name, arguments, made.job))
+    empty = [uri for uri in places if not _holds(history.s3, uri)]
+    text = json.dumps(run.document)
+    read = [uri for uri in empty if places[uri] in text]
+    return next(iter(read), empty[0] if empty and len(empty) == len(places) else "")
+
+
+def _places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple[str, str]]:
+    """(URI, how another step refers to it) of each output of a job."""
+    steps = f"Steps.{name}"
+    for output in (arguments.get("ProcessingOutputConfig") or {}).get("Outputs") or ():
+        reference = f"{steps}.ProcessingOutputConfig.Outputs['{output.get('OutputName')}']"
+        yield (output.get("S3Output") or {}).get("S3Uri", ""), reference
+    if (root := (arguments.get("OutputDataConfig") or {}).get("S3OutputPath")) and job:
+        yield f"{str(root).rstrip('/')}/{job}/output/", f"{steps}.ModelArtifacts"
+    if root := (arguments.get("TransformOutput") or {}).get("S3OutputPath"):
+        yield root, f"{steps}.TransformOutput"
+
+
+def _holds(s3: Any, uri: Any) -> bool:
+    """Whether something lies there, or nobody can tell."""
+    if not isinstance(uri, str) or not uri.startswith("s3://"):
+        return True
+    try:
+        return bool(listed(s3, uri, 1))
+    except ClientError as error:
+        return error_code(error) != "NoSuchBucket"
+
 
 LINE = 44  # characters of the reasons in one line
 WIDTH = 36  # characters of old → new in a reason

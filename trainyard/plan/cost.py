@@ -156,20 +156,6 @@ def estimate(
     return costs
 
 
-def cost_of(
-    name: str,
-    document: Mapping[str, Any],
-    parameters: Mapping[str, Any],
-    history: History,
-    prices: Prices,
-) -> Cost | None:
-    """The cost of one step alone, by the executions that ``history`` has read; None for a step
-    whose machines are not told by its definition and the parameters' values."""
-    step = steps(document).get(name)
-    job = work_of(step, parameters) if step else None
-    return _cost(name, job, history, prices, None) if job else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """The machines of a step, and how long they may run."""

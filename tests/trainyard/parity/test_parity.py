@@ -15,8 +15,7 @@ from tests.trainyard.emulator.harness import ROLE, Cloud, cloud
 from trainyard.commands.parity import costs, recorded
 from trainyard.parity.cases import JOBS
 from trainyard.parity.comparing import differences
-from trainyard.parity.run import Run
-from trainyard.parity.scrubbing import Scrubber
+from trainyard.parity.run import Run, Scrubber
 
 pytestmark = pytest.mark.slow
 KEPT = Path(trainyard.parity.__file__).with_name("emulator.json")
