@@ -14,7 +14,7 @@ from pipelines.verify.training import DESCRIPTION
 from trainyard.common.hashes import json_sha256
 
 TRAIN = "train"
-"""The evaluation's channel that nothing is tested on (``steps.evaluate_script.channels``)."""
+"""The evaluation's channel that nothing is tested on (``steps.evaluate_script.job``)."""
 
 
 def scripted(evidence: Evidence) -> bool:
