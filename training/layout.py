@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from training.strategy_table import SCHEDULES, STRATEGIES, ScheduleEntry, StrategyEntry
+from training.workloads.gone import left
 
 Strategy = Literal[tuple(STRATEGIES)]
 Schedule = Literal[tuple(SCHEDULES)]
@@ -126,6 +127,11 @@ class Layout(BaseModel):
     @classmethod
     def _as_older_recipes_have_it(cls, value: Any) -> Any:
         return {"true": "full", "false": "none"}.get(str(value).lower(), value)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_versions(cls, given: Any) -> Any:
+        return left(given)
 
     @property
     def entry(self) -> StrategyEntry:

@@ -23,6 +23,7 @@ from training.workloads.image.config import ImageConfig
 from training.workloads.image.model import ResNet
 from training.workloads.image.packing import IMAGE, Packing
 from training.workloads.image.pixels import pixels, refuse
+from training.workloads.image.scores import columns
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
@@ -51,20 +52,6 @@ def answer(
     return {
         "label": classes.names[best],
         "probabilities": dict(zip(classes.names, shares, strict=True)),
-    }
-
-
-def columns(logits: np.ndarray, targets: np.ndarray) -> Block:
-    """The columns of images, from logits (n, classes): −ln p(class) in nats, and whether the
-    likeliest class is it."""
-    highest = logits.max(axis=1, keepdims=True)
-    total = np.log(np.exp(logits - highest).sum(axis=1)) + highest[:, 0]
-    one = np.ones(len(targets))
-    return {
-        "log_loss.sum": total - logits[np.arange(len(targets)), targets],
-        "log_loss.weight": one,
-        "accuracy.sum": (logits.argmax(axis=1) == targets).astype(np.float64),
-        "accuracy.weight": one,
     }
 
 

@@ -1,11 +1,12 @@
 """The language model's settings; no torch."""
 
 import math
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from training.workloads import WorkloadSpec
+from training.workloads.gone import left
 from training.workloads.language_model import hugging_face
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ class LanguageModelConfig(BaseModel):
 
     qk_norm: bool = False
     """Whether each head's query and key are normalised before they are turned (Qwen3)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_versions(cls, given: Any) -> Any:
+        return left(given)
 
     @property
     def groups(self) -> int:
