@@ -5,10 +5,11 @@ metric_line.py the metric line, and the expressions that SageMaker reads it with
 data/          shards: manifest, writer, reader, the order of samples
 workloads/     what is trained: records → samples, model, loss, metrics, baselines
 strategies/    how ranks share a step: single, DDP, the mesh, DeepSpeed, SMDDP, SMP
+session.py     one training on a rank: built, run, handed on
 loop.py        the training loop; optimizers.py: AdamW, LAMB, schedules, averaged weights;
-clock.py       where a step's time goes; devices.py: a device's peak, and memory
+clock.py       where a step's time goes, and traces of it; devices.py: a device's peak, and memory
 reports.py     metric lines and their history; trackers.py: TensorBoard, MLflow;
-               metrics_page.py: Prometheus; profiler.py: traces
+               metrics_page.py: Prometheus
 checkpoint.py  sharded checkpoints, the newest complete one is resumed; checkpoints/: how they are
                written and read
 restart.py     which attempt under torchrun this is; watchdog.py: who is missing

@@ -1,10 +1,9 @@
 """The training loop's settings. No torch here: a recipe is checked without it."""
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from training.former_settings import without
 from training.layout import Layout
 from training.strategy_table import STRATEGIES
 
@@ -41,11 +40,6 @@ BY_BATCH = {
 
 class TrainConfig(Layout):
     """Each field is a hyperparameter of the training job, and an argument of its script."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_former_settings(cls, given: Any) -> Any:
-        return without(given, {"expert_parallel": 1, "momentum": 0.95})
 
     max_steps: int = Field(ge=1)
     """Optimizer steps of the whole training."""

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from training import shipping
 from training.config import IMMATERIAL, TrainConfig
+from training.former_settings import without
 from training.workloads import spec
 from trainyard.common.hashes import json_sha256
 
@@ -25,9 +26,6 @@ JOB = "steps/train/job.py"
 SHOWN = 3  # files in one message
 ADDED = ("tuning", "mixture", "inputs")
 """Parts that older trainings do not tell: without them a training is called as it was then."""
-GONE = {"momentum": None, "experts": 0, "active_experts": None, "balance_rate": None}
-"""Settings that older trainings tell and this version has not → the value with which they had no
-effect; None: no value of theirs has one where the others have none."""
 
 
 class Parts(BaseModel):
@@ -124,14 +122,10 @@ def of_now(before: Parts) -> Parts:
     settings = _defaults(TrainConfig, besides=IMMATERIAL)
     return before.model_copy(
         update={
-            "workload_config": options | _left(before.workload_config),
-            "settings": settings | _left(before.settings),
+            "workload_config": options | without(before.workload_config),
+            "settings": settings | without(before.settings),
         }
     )
-
-
-def _left(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: value for n, value in told.items() if n not in GONE or GONE[n] not in (None, value)}
 
 
 def _defaults(config: type[BaseModel], besides: Collection[str] = ()) -> dict[str, Any]:

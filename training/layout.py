@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from training.former_settings import without
 from training.strategy_table import SCHEDULES, STRATEGIES, ScheduleEntry, StrategyEntry
 
 Strategy = Literal[tuple(STRATEGIES)]
@@ -126,6 +127,11 @@ class Layout(BaseModel):
     @classmethod
     def _as_older_recipes_have_it(cls, value: Any) -> Any:
         return {"true": "full", "false": "none"}.get(str(value).lower(), value)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_former_settings(cls, given: Any) -> Any:
+        return without(given)
 
     @property
     def entry(self) -> StrategyEntry:

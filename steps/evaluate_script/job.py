@@ -11,6 +11,7 @@ image is the script's.
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,39 @@ from steps.edge import run
 from steps.evaluate import document
 from steps.evaluate.document import Champion, Channel, Dataset, Evaluation, Latency, Model
 from steps.evaluate.scores import Scores, tables
-from steps.evaluate_script import channels, told
+from steps.evaluate_script import told
 from steps.evaluate_script.scoring import Scored, Scoring
 from steps.evaluate_script.script import Request, Script
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import lines_sha256
+from trainyard.common.hashes import file_sha256, json_sha256, lines_sha256
+
+TRAIN = "train"
+"""The channel on which nothing is tested: it is there to look for leaks."""
+
+
+def channel(name: str, folder: Path) -> Channel:
+    """How many files and bytes the channel has, and the hash of all.
+
+    Raises:
+        DataError: it is empty.
+    """
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    files = {name: path for name, path in files.items() if path.is_file()}
+    if not files:
+        raise DataError(f"channel {name}: {folder} holds no file; is evaluate.channels right?")
+    contents = {name: [files[name].stat().st_size, file_sha256(files[name])] for name in files}
+    return {
+        "files": len(contents),
+        "bytes": sum(size for size, _ in contents.values()),
+        "sha256": json_sha256(contents),
+    }
+
+
+def test_fingerprint(channels: Mapping[str, Channel]) -> str:
+    """One hash for all channels that are tested on."""
+    tested = {name: told["sha256"] for name, told in channels.items() if name != TRAIN}
+    return json_sha256(tested)
+
 
 NOBODY = (NONE, UNRESOLVED)
 
@@ -31,8 +60,8 @@ NOBODY = (NONE, UNRESOLVED)
 def evaluate(options: argparse.Namespace) -> None:
     """Write the scores, then evaluation.json."""
     inputs = options.root / "processing/input"
-    described = {name: channels.described(name, inputs / name) for name in options.channels}
-    scoring = _scoring(options, channels.test_fingerprint(described))
+    described = {name: channel(name, inputs / name) for name in options.channels}
+    scoring = _scoring(options, test_fingerprint(described))
     challenger = scoring.of("challenger", inputs / "model")
     said = _said(challenger.files)
     leaks = told.leaks(
@@ -80,7 +109,7 @@ def _scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring:
 
 def _dataset(train: str | None, described: dict[str, Channel], challenger: Scored) -> Dataset:
     """``train``: what the train step says of the data that it trained on."""
-    test = channels.test_fingerprint(described)
+    test = test_fingerprint(described)
     rows = sum(len(block["example"]) for block in Scores(challenger.table))
     return {
         "fingerprint": lines_sha256((train or "unknown", test)),

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments, history, losses, write_ragged
-from training.identity import GONE, Parts
+from training.former_settings import without
+from training.identity import Parts
 from training.start import DIFFERENT, opened, read_start
 from trainyard.common.errors import TrainingError
 from trainyard.common.unpacking import unpack
@@ -283,12 +284,8 @@ def test_a_checkpoint_of_an_older_version_is_gone_on_from(tmp_path, train):
     [complete] = tmp_path.glob("input/data/start/step-*/complete.json")
     before = json.loads(complete.read_text())["lineage"]
     assert Parts(**before["parts"]).name == before["stretches"][0]["identity"]
-    settings, model = (
-        {name: value for name, value in before["parts"][part].items() if name not in GONE}
-        for part in ("settings", "workload_config")
-    )
-    settings |= {"max_steps": 6, "strategy": "single"}
-    config = json.dumps(model)
+    settings = without(before["parts"]["settings"]) | {"max_steps": 6, "strategy": "single"}
+    config = json.dumps(before["parts"]["workload_config"])
     asked = checkpoint("code", "max_steps", "torch")
     train(tmp_path, workload="language_model", workload_config=config, start_from=asked, **settings)
     assert {*losses(tmp_path)} == {1, 4, 5, 6}  # its log_interval was 10

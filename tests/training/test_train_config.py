@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from steps.train.job import parse, read_config
 from training.config import TrainConfig
 from training.optimizers import learning_rate
+from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import TrainingError
 
 GIVEN = {"max_steps": "10", "global_batch": "8", "micro_batch": "4", "learning_rate": "0.01"}
@@ -203,3 +204,16 @@ def test_wsd_is_constant_until_it_falls_linearly():
 
 def test_the_linear_scaling_rule():
     assert rates(reference_batch="2") == pytest.approx([4 * rate for rate in rates()])
+
+
+def test_settings_of_older_versions_count_only_where_they_had_an_effect():
+    """What recipes, hyperparameters and artifacts of the version before tell."""
+    told = {"max_steps": "1", "global_batch": "8", "micro_batch": "8", "learning_rate": "0.1"}
+    config = TrainConfig.model_validate(told | {"momentum": "0.95", "expert_parallel": "1"})
+    assert config == TrainConfig.model_validate(told)
+    with pytest.raises(ValueError, match="expert_parallel"):
+        TrainConfig.model_validate(told | {"expert_parallel": "2"})
+    dense = {"experts": 0, "active_experts": 2, "balance_rate": 0.001}
+    assert LanguageModelConfig.model_validate(dense) == LanguageModelConfig()
+    with pytest.raises(ValueError, match="experts"):
+        LanguageModelConfig.model_validate(dense | {"experts": 8})

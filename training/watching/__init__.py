@@ -7,8 +7,7 @@ customers, is done here with what a training says of itself anyway (``training.m
 
 rules/       one module a rule; a rule is found by being there
 rule.py      what a rule is
-settings.py  the recipe's section ``train.watch``: a rule's action and thresholds
-watcher.py   when a rule speaks, and when again
+watcher.py   the recipe's section ``train.watch``; when a rule speaks, and when again
 updates.py   what is asked of the device for them, at logged steps only (the only one with torch)
 
 The rules' memory is the history of the metric lines, which is saved with each checkpoint and read

@@ -6,7 +6,7 @@ import pytest
 from pipelines.verify.checks import Mismatch
 from pipelines.verify.data import _check_channel
 from pipelines.verify.evidence import Evidence
-from steps.evaluate_script.channels import described
+from steps.evaluate_script.job import channel
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/mine/1"
 
@@ -35,13 +35,13 @@ def test_a_channel_is_what_the_job_was_given(uri, files, evidence, tmp_path):
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
-    told = described("test", tmp_path)
+    told = channel("test", tmp_path)
     assert _check_channel(evidence, "channel test", uri, told, deep=True) == len(files)
     (tmp_path / next(iter(files))).write_text(next(iter(files.values())).upper())
-    other = described("test", tmp_path)
+    other = channel("test", tmp_path)
     assert _check_channel(evidence, "channel test", uri, other, deep=False) == len(files)
     with pytest.raises(Mismatch, match="SHA-256 of channel test"):
         _check_channel(evidence, "channel test", uri, other, deep=True)
     (tmp_path / "more.csv").write_text("")
     with pytest.raises(Mismatch, match="number of files of channel test"):
-        _check_channel(evidence, "channel test", uri, described("test", tmp_path), deep=False)
+        _check_channel(evidence, "channel test", uri, channel("test", tmp_path), deep=False)

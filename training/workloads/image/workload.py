@@ -1,6 +1,8 @@
 """Image classification as a workload: prepared pixels, loss, scores, baselines."""
 
+import binascii
 import hashlib
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,26 +17,41 @@ from training.data.hashes import sample_hashes
 from training.data.manifest import Samples
 from training.data.preparation import Preparation
 from training.scores import Block
-from training.workloads.image import baselines, serving
+from training.workloads.image import baselines
 from training.workloads.image.classes import FILE, Classes
+from training.workloads.image.config import ImageConfig
 from training.workloads.image.model import ResNet
 from training.workloads.image.packing import IMAGE, Packing
-from training.workloads.image.pixels import pixels
+from training.workloads.image.pixels import pixels, refuse
+from training.workloads.image.scores import columns
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
 
-def columns(logits: np.ndarray, targets: np.ndarray) -> Block:
-    """The columns of images, from logits (n, classes): −ln p(class) in nats, and whether the
-    likeliest class is it."""
-    highest = logits.max(axis=1, keepdims=True)
-    total = np.log(np.exp(logits - highest).sum(axis=1)) + highest[:, 0]
-    one = np.ones(len(targets))
+def answer(
+    config: ImageConfig, classes: Classes, model: nn.Module, request: Mapping[str, Any]
+) -> dict[str, Any]:
+    """``label``, the likeliest class, and ``probabilities`` of all.
+
+    Raises:
+        DataError: the request holds no image.
+    """
+    text = request.get("image")
+    if set(request) != {"image"} or not isinstance(text, str):
+        raise DataError('expected {"image": "<an encoded image in base64>"}')
+    try:
+        content = b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise DataError(f"image: is {text[:40]!r}, expected base64: {error}") from None
+    if reason := refuse(content):
+        raise DataError(f"image: {reason}")
+    found = torch.from_numpy(pixels(content, config, None).copy())[None]
+    logits = model(found.to(next(model.parameters()).device))[0]
+    shares = logits.double().softmax(0).tolist()
+    best = int(torch.as_tensor(shares).argmax())
     return {
-        "log_loss.sum": total - logits[np.arange(len(targets)), targets],
-        "log_loss.weight": one,
-        "accuracy.sum": (logits.argmax(axis=1) == targets).astype(np.float64),
-        "accuracy.weight": one,
+        "label": classes.names[best],
+        "probabilities": dict(zip(classes.names, shares, strict=True)),
     }
 
 
@@ -154,7 +171,7 @@ class Workload(Simple):
 
     def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, Any]:
         """The class of an image in base64, and how likely each is."""
-        return serving.answer(self.config, self.classes, model, request)
+        return answer(self.config, self.classes, model, request)
 
     def _scored(
         self,

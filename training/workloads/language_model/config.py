@@ -62,11 +62,6 @@ class LanguageModelConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_former_settings(cls, given: Any) -> Any:
-        return without(given, {"experts": 0, "active_experts": 2, "balance_rate": 0.001})
-
     tokenizer: Literal["bytes", "file"] = "bytes"
     """UTF-8 bytes, or the byte-level Hugging Face tokenizer.json under ``workload.tokenizer``."""
 
@@ -122,6 +117,11 @@ class LanguageModelConfig(BaseModel):
 
     qk_norm: bool = False
     """Whether each head's query and key are normalised before they are turned (Qwen3)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_former_settings(cls, given: Any) -> Any:
+        return without(given)
 
     @property
     def groups(self) -> int:

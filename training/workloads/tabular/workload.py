@@ -1,9 +1,13 @@
-"""Tabular classification as a workload: what is learned of the columns, loss, evaluation."""
+"""Tabular classification as a workload: what is learned of the columns, loss, evaluation.
+
+Values are as in JSON Lines that the shard step reads; a column that is left out is missing.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,16 +15,39 @@ from torch.nn import functional as F
 from training.data.dataset import Dataset, Share
 from training.data.hashes import sample_hashes
 from training.data.manifest import Samples
+from training.defaults.requests import record_of, row
 from training.scores import Block, Metrics
 from training.workloads.codes import MISSING
 from training.workloads.simple import Simple
-from training.workloads.tabular import baselines, serving
+from training.workloads.tabular import baselines
 from training.workloads.tabular.baselines import Logits
 from training.workloads.tabular.features import FILE, Features
 from training.workloads.tabular.model import Classifier, Encoder, inputs
 from training.workloads.tabular.packing import Packing
 from training.workloads.tabular.scores import columns, metrics, values
 from trainyard.common.errors import TrainingError
+
+
+def answer(packing: Packing, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
+    """``probability`` that the record's label is greater than ``label_above``.
+
+    Raises:
+        DataError: the request holds no record, or a column has the wrong type.
+    """
+    record = record_of(request, packing.columns)
+    device = next(model.parameters()).device
+    samples = packing.packer().add(_row(packing, record))
+    batch = {name: torch.from_numpy(array).to(device) for name, array in samples.items()}
+    return {"probability": model(*inputs(batch)).double().sigmoid().item()}
+
+
+def _row(packing: Packing, record: Mapping[str, Any]) -> pa.RecordBatch:
+    """A batch of one. What the model does not see, label and group, may be left out."""
+    config = packing.config
+    fill = {config.group: "", config.label: 0.0}
+    unseen = {config.group, config.label} - {*config.categories, *config.numbers}
+    return row({**record, **{name: fill[name] for name in unseen if name}}, packing.columns)
+
 
 EVALUATION_BATCH = 8192  # samples
 
@@ -138,7 +165,7 @@ class Workload(Simple):
 
     def answer(self, model: nn.Module, request: Mapping[str, Any]) -> dict[str, float]:
         """The probability that a record's label is 1."""
-        return serving.answer(self.packing, model, request)
+        return answer(self.packing, model, request)
 
 
 @torch.inference_mode()

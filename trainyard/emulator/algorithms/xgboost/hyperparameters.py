@@ -36,6 +36,7 @@ class Interval:
 Range = Interval | tuple[Any, ...]
 _WHOLE, _POSITIVE, _UNIT = "[0, +inf)", "[1, +inf)", "[0, 1]"
 _PARTS, _FLAG = "(0, 1]", ("true", "false")
+_GROWERS = ("grow_colmaker", "distcol", "grow_histmaker", "grow_quantile_histmaker")
 _TREE = (
     *("grow_colmaker", "distcol", "grow_histmaker", "grow_skmaker", "sync"),
     *("refresh", "prune", "grow_quantile_histmaker"),
@@ -260,3 +261,23 @@ def _check_together(values: Mapping[str, Any]) -> None:
             "interaction_constraints can be used only when the tree_method parameter is set to "
             "either 'exact', 'hist' or 'approx'."
         )
+    if "updater" in values:
+        _check_updater(values["updater"], values)
+
+
+def _check_updater(updater: list[str], values: Mapping[str, Any]) -> None:
+    if values.get("booster") == "gblinear":
+        if len(updater) != 1 or updater[0] not in _LINEAR:
+            options = ", ".join(f"'{name}'" for name in _LINEAR)
+            raise UserError(f"Linear updater should be one of these options: {options}.")
+    elif values.get("process_type") == "update":
+        if not set(updater) <= {"refresh", "prune"}:
+            raise UserError(
+                "process_type 'update' can only be used with updater 'refresh' and 'prune'"
+            )
+    elif not set(updater) <= set(_TREE):
+        options = ", ".join(f"'{name}'" for name in _TREE)
+        raise UserError(f"Tree updater should be selected from these options: {options}.")
+    elif sum(name in _GROWERS for name in updater) > 1:
+        options = ", ".join(f"'{name}'" for name in _GROWERS)
+        raise UserError(f"Only one tree grow plugin can be selected. Choose one from {options}")
