@@ -17,7 +17,7 @@ def test_the_cause_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     add_to_summary([diagnose(of_text("OSError: [Errno 28] No space left on device"))])
     add_to_summary([])
     told = page.read_text()
-    assert told.startswith("the plan\n### It failed\n\n```text\nA disk was full.\n")
+    assert told.startswith("the plan\n### It failed\n\n```text\nA disk was full (/dev/shm")
     assert "\nfix: Raise the step's volume size" in told and told.endswith("```\n\n")
 
 
