@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict
 
 from training import shipping
 from training.config import IMMATERIAL, TrainConfig
-from training.former_settings import without
 from training.workloads import spec
+from training.workloads.former_settings import without
 from trainyard.common.hashes import json_sha256
 
 JOB = "steps/train/job.py"

@@ -7,8 +7,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from training.former_settings import without
 from training.strategy_table import SCHEDULES, STRATEGIES, ScheduleEntry, StrategyEntry
+from training.workloads.former_settings import without
 
 Strategy = Literal[tuple(STRATEGIES)]
 Schedule = Literal[tuple(SCHEDULES)]

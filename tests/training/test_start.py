@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments, history, losses, write_ragged
-from training.former_settings import without
 from training.identity import Parts
 from training.start import DIFFERENT, opened, read_start
+from training.workloads.former_settings import without
 from trainyard.common.errors import TrainingError
 from trainyard.common.unpacking import unpack
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-from training.former_settings import without
 from training.workloads import WorkloadSpec
+from training.workloads.former_settings import without
 from training.workloads.language_model import hugging_face
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ def test_a_dressed_log_has_the_cause_of_the_bare_one(dress: Callable[[str, int],
         return diagnose(of_text("\n".join(dress(row, n) for n, row in enumerate(rows)))).sentence
 
     assert "data.py:7: KeyError: 'label'" in told(LOG)
-    assert told(FULL) .startswith("A disk was full")
+    assert told(FULL).startswith("A disk was full")
 
 
 LINES = st.lists(st.text(st.characters(codec="utf-8"), max_size=200), max_size=40)
