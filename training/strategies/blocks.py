@@ -50,7 +50,7 @@ def contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
 
 
 def _policy() -> Callable[..., Any]:
-    """Of one pass of one block, and of its second: both count the products alike."""
+    """The policy for one block's first pass and its second, which count the products alike."""
     from torch.utils.checkpoint import CheckpointPolicy
 
     products, kept = _operators(PRODUCTS), _operators(KEPT)

@@ -303,7 +303,7 @@ def around(values: Sequence[float], start: float, stop: float, room: float = 0.0
 
 
 def thinned(points: Sequence[Point], across: Scale) -> Iterator[Point]:
-    """Of the points that share ``COLUMN`` pixels the first, the lowest, the highest and the last.
+    """Keep the first, lowest, highest and last of the points that share ``COLUMN`` pixels.
 
     A line through them covers the same pixels, about, as one through all: no spike is lost.
     """

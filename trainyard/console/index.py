@@ -36,11 +36,11 @@ class Run:
     """When it was last modified: of what has ended, its end."""
     description: str
     reason: str
-    """Of its failure."""
+    """Why the execution failed."""
     names: tuple[str, ...]
-    """Of its parameters."""
+    """The names of the execution's parameters."""
     values: tuple[str, ...]
-    """Of its parameters, one for each of ``names``."""
+    """The parameters' values, one for each of ``names``."""
 
     @property
     def key(self) -> str:

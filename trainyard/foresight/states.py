@@ -50,8 +50,7 @@ def stages_of(setting: Setting, model: Shapes) -> list[Stage]:
 
 
 def _share(setting: Setting, blocks: int, *, last: bool) -> float:
-    """Of the blocks, on a stage. What cannot be shared evenly is rounded up, and the last stage,
-    which has the head, gets what is left."""
+    """The share of the blocks on a stage: rounded up, and the last stage gets what is left."""
     chunks = setting.pipeline * setting.interleave
     each = -(-blocks // chunks) * setting.interleave
     left = blocks - each * (setting.pipeline - 1)

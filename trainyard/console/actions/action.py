@@ -164,7 +164,7 @@ class Seen:
     """Differs from that of every other form; two clicks on one have the same."""
 
     caller: str
-    """Who would have done it."""
+    """The user whose credentials the action is done with."""
 
 
 def new_token(

@@ -159,7 +159,7 @@ class Places:
 
 
 def places(uris: Mapping[str, str]) -> Places:
-    """Those among a step's ``uris``, by the field that has each.
+    """The URIs of a step that are among ``uris``, by the field that has each.
 
     Code travels in a channel or an input of a name that the SDKs give it, as an archive
     ``sourcedir.tar.gz`` that the toolkits of SDK 2 download (``sagemaker_submit_directory``), or as
