@@ -33,54 +33,12 @@ JSONFileLoader.load_file = lambda loader, path: (
 )
 
 CHECKOUT = Path(__file__).parent.parent
-LONG = """
-benchmarks infra pipelines/compiling/test_compiled.py pipelines/compiling/test_project.py
-pipelines/deploying pipelines/rules
-pipelines/verify pipelines/approval pipelines/test_definition.py pipelines/test_start.py
-pipelines/test_export.py pipelines/test_new.py pipelines/test_upsert.py pipelines/test_validate.py
-steps/shard/test_determinism.py
-steps/shard/test_inspect.py steps/shard/test_job.py steps/shard/test_pool.py
-steps/evaluate_script/test_container.py steps/evaluate_script/test_job.py
-steps/test_evaluate_job.py steps/test_gate_scores.py steps/test_jobs.py steps/test_mixture.py
-steps/train/test_support.py training/data/test_columns.py training/data/test_dataset.py
-training/data/test_hugging_face.py training/data/test_permutation.py
-training/strategies training/test_exporting.py training/test_loop.py
-training/test_optimizers.py training/test_placement.py
-training/test_host_reads.py training/test_stopping.py
-training/test_sampling.py training/test_start.py training/test_stragglers.py
-training/test_trackers.py training/trying
-training/workloads/image/test_workload.py
-examples trainyard/commands
-trainyard/emulator/algorithms
-trainyard/emulator/dag/test_executions.py trainyard/emulator/dag/test_loop.py
-trainyard/emulator/dag/test_selection.py
-trainyard/emulator/jobs trainyard/emulator/test_prune.py
-trainyard/emulator/runtime/test_layer.py trainyard/emulator/test_access.py
-trainyard/emulator/test_regions.py trainyard/emulator/test_damage.py
-trainyard/emulator/test_callbacks.py trainyard/emulator/test_cleanup.py
-trainyard/emulator/test_functions.py
-trainyard/emulator/test_patterns.py trainyard/emulator/steps/test_tuning.py
-trainyard/emulator/steps/test_quality_check.py trainyard/emulator/events
-trainyard/emulator/test_search.py
-trainyard/emulator/test_s3.py trainyard/emulator/tuning/test_tunings.py
-trainyard/parity
-trainyard/permissions/test_roles.py trainyard/plan/test_diff.py trainyard/plan/test_pictures.py
-trainyard/runs/test_announcing.py
-trainyard/runs/test_watch.py trainyard/test_pytest_plugin.py trainyard/test_yaml_text.py
-trainyard/validate/rules/test_rules.py trainyard/validate/test_faults.py test_rooms.py
-""".split()
-"""Files and folders that `make check` leaves out: they start processes, or sweep."""
 AWS_NAMES = ("AWS_", "SAGEMAKER_", "ARTIFACT_BUCKET", "CODEBUILD_")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start real jobs come first: at the end no core waits for the other's long one."""
-    long = [CHECKOUT / "tests" / name for name in LONG]
-    if missing := [str(path) for path in long if not path.exists()]:
-        raise pytest.UsageError(f"tests/conftest.py: LONG names {missing}, which are not there")
     for item in items:
-        if any(item.path.is_relative_to(path) for path in long):
-            item.add_marker(pytest.mark.long)
         if "emulator" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.emulated)
         if "benchmarks" in item.path.parts and item.get_closest_marker("slow"):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 CHECKOUT = Path(__file__).parent.parent
 ROOMS = ("pipelines", "steps", "training", "conditions", "trainyard")
 APPLICATION = {"pipelines", "steps", "training", "conditions"}

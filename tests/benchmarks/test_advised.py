@@ -1,6 +1,10 @@
 """The page of advice: what its command writes."""
 
+import pytest
+
 from benchmarks.foresight.advised import CASES, FILE, HEAD, Case, section
+
+pytestmark = pytest.mark.long
 
 
 def test_a_section_has_a_table_reasons_and_sources():

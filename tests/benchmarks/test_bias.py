@@ -7,6 +7,8 @@ from benchmarks.strategies.bias import CHANCE, adjusted, bias, signed
 from benchmarks.strategies.cases import CASES, MECHANISMS
 from benchmarks.strategies.rows import Row, biased, table
 
+pytestmark = pytest.mark.long
+
 SEEDS, LAYOUTS = 8, 10
 
 

@@ -8,6 +8,8 @@ from benchmarks.checkpoints import control, figures
 from benchmarks.checkpoints.__main__ import is_wrong
 from benchmarks.checkpoints.session import Act, session
 
+pytestmark = pytest.mark.long
+
 
 def test_slopes_tell_the_shard_from_the_model():
     sizes = [(model / ranks, model) for model in (1e9, 2e9, 4e9) for ranks in (2, 4, 8)]

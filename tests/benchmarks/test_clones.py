@@ -7,6 +7,8 @@ import pytest
 from benchmarks.clones import CHANGES, carriers, one_definition, upsert
 from trainyard.emulator.server import serve
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 def test_the_second_clone_has_nothing_to_do_and_a_comment_changes_only_who_carries_it(

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.console.state import PIPELINES, STEPS, make
 from tests.trainyard.emulator.harness import cloud
+
+pytestmark = pytest.mark.long
 
 EXECUTIONS = 12
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.trainyard.console.test_absent import sweep
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("status", ["Failed", "Executing", "Succeeded", "Stopped"])

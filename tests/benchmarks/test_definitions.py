@@ -11,6 +11,8 @@ from benchmarks.definitions.service import Service
 from benchmarks.definitions.trial import run
 from trainyard.emulator.server import serve
 
+pytestmark = pytest.mark.long
+
 
 def test_random_definitions_end_as_their_steps_say(tmp_path: Path) -> None:
     figures = run(tmp_path, 6, 4, processing=False)

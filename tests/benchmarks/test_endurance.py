@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 from benchmarks import endurance
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def looks(tmp_path_factory: pytest.TempPathFactory) -> list[endurance.Look]:

@@ -10,6 +10,8 @@ from benchmarks.foresight.fitting import SPREADS, START, cases, errors, fit
 from benchmarks.foresight.holding_out import GROUPS, held_out, inside, reach, score, shared
 from trainyard.foresight import time
 
+pytestmark = pytest.mark.long
+
 OF = cases(published.read(published.TIMES))
 
 

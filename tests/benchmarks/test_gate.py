@@ -12,6 +12,8 @@ from benchmarks.gate.simulate import PAIRS, World, pair, standard_error
 from benchmarks.gate.slices import stopped
 from conditions.paired import improvement
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 def test_every_section_runs_and_its_figures_are_written(run_python, tmp_path: Path):

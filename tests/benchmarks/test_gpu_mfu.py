@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 from benchmarks import gpu_mfu
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_so():

@@ -19,6 +19,8 @@ from benchmarks.interruptions.training import (
 )
 from benchmarks.interruptions.trial import Resume, Trial
 
+pytestmark = pytest.mark.long
+
 LAYOUT = Layout("ddp", 2)
 
 

@@ -14,6 +14,8 @@ from benchmarks.kills.disturbances import Moment, limit_files, tear
 from benchmarks.kills.job import Job
 from benchmarks.kills.trial import Reference
 
+pytestmark = pytest.mark.long
+
 RUNS = 7
 
 

@@ -8,6 +8,8 @@ from benchmarks.foresight.published import read
 from trainyard.foresight import memory
 from trainyard.foresight.setting import Setting
 
+pytestmark = pytest.mark.long
+
 SOURCES = read()
 STATED = [one for one in memories.peaks(SOURCES) if one.source not in SILENT]
 

@@ -16,6 +16,8 @@ from tests.trainyard.emulator.harness import (
 )
 from trainyard.emulator.dag.definition import parse
 
+pytestmark = pytest.mark.long
+
 FILES = [{"PropertyFileName": "Gate", "OutputName": "gate", "FilePath": "gate.json"}]
 
 

@@ -7,6 +7,8 @@ import typer
 
 from benchmarks import resumed
 
+pytestmark = pytest.mark.long
+
 
 def test_what_was_found_is_not_measured_again(tmp_path: Path):
     file, asked = tmp_path / "found.json", []

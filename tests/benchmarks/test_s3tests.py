@@ -5,6 +5,8 @@ import pytest
 from benchmarks.s3tests.__main__ import choose, group_of, judged
 from benchmarks.s3tests.argued import ARGUED
 
+pytestmark = pytest.mark.long
+
 SOURCE = """
 import pytest
 def helper(): pass

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.sdk_tests.judge import judge
 
+pytestmark = pytest.mark.long
+
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:training-job/t"
 
 

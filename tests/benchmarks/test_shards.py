@@ -8,6 +8,8 @@ import pytest
 from benchmarks.harness import Figure, Target
 from benchmarks.shards.contenders import following
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.slow
 def test_every_section_runs_and_its_figures_are_written(run_python, tmp_path: Path):

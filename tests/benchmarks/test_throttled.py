@@ -12,6 +12,8 @@ from benchmarks.throttled import demand
 from benchmarks.throttled.mount import DEVICE, mounted, refuse
 from benchmarks.throttled.protocol import Slow
 
+pytestmark = pytest.mark.long
+
 ABLE = DEVICE.exists() and os.geteuid() == 0
 SLOW = Slow(first_byte=0.05, stream=4e6, total=2e6, kept=True)
 

@@ -12,6 +12,8 @@ from benchmarks.training.entries import ENTRIES, ESSENTIAL
 from benchmarks.training.launch import Run
 from benchmarks.training.setting import Setting
 
+pytestmark = pytest.mark.long
+
 TINY = Setting(layers=1, heads=2, dim=16, context_length=16, steps=4)
 LOSSES = {1: 5.5, 2: 5.0}
 

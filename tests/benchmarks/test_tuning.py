@@ -8,6 +8,8 @@ from benchmarks.tuning.stopping import EPOCHS, RULES, emission, units
 from benchmarks.tuning.tables import Table
 from trainyard.emulator.tuning.space import Categorical, Numeric
 
+pytestmark = pytest.mark.long
+
 COLUMNS = (("a", "b"), tuple(range(10)))
 SPACE = (Categorical("c", ("a", "b")), Numeric("n", 0, 9, "Linear", whole=True))
 LOSSES = {(c, n): (10.0 * c + n, 10.0 * c + n + 0.5) for c in range(2) for n in range(10)}

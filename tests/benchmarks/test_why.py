@@ -8,6 +8,8 @@ from benchmarks.why.failures import FAILURES
 from benchmarks.why.running import counts, judge, run
 from trainyard.runs.why.diagnosis import Cause
 
+pytestmark = pytest.mark.long
+
 CHEAP = ("killed", "disk", "time", "argument", "capacity", "input", "function", "callback", "json")
 """Those that import no torch."""
 

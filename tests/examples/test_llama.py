@@ -5,6 +5,8 @@ import pytest
 from pipelines import definition
 from tests.conftest import CHECKOUT
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = CHECKOUT / "examples"
 RECIPES = ("trainer", "accelerate", "lightning")
 

@@ -15,6 +15,8 @@ from sagemaker.train import container_drivers
 from tests.conftest import CHECKOUT, clean_environment
 from tests.training.worlds import free_port
 
+pytestmark = pytest.mark.long
+
 PROJECT = CHECKOUT / "examples/tensorflow"
 DRIVERS = Path(container_drivers.__file__).parent
 PYTHON = os.environ.get("TRAINYARD_TENSORFLOW", sys.executable)

@@ -14,6 +14,8 @@ from tests.conftest import CHECKOUT, clean_environment
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
 from tests.training.worlds import free_port
 
+pytestmark = pytest.mark.long
+
 PROJECT = CHECKOUT / "examples/xgboost"
 GROUPED = SETTINGS | {"group": "day", "group_ordered": True}
 

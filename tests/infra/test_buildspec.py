@@ -12,6 +12,8 @@ from pipelines.compiling.compiled import Asset, step_code
 from steps.gate.config import PACKAGES
 from tests.infra.codebuild import JOB_ROLE, ROLE, head, recorded, script
 
+pytestmark = pytest.mark.long
+
 
 def executions(sagemaker: Any) -> list[str]:
     answer = sagemaker.list_pipeline_executions(PipelineName="trainyard-laptop")

@@ -11,6 +11,8 @@ from moto.server import ThreadedMotoServer
 from tests.conftest import CHECKOUT
 from tests.infra.codebuild import head
 
+pytestmark = pytest.mark.long
+
 NAME = "trainyard-training"
 BASE = "public.ecr.aws/docker/library/python@sha256:" + "ab" * 32
 

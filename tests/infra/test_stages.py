@@ -5,7 +5,11 @@ prod.yaml is the recipe: infra/roles.yaml is derived from it.
 
 from pathlib import Path
 
+import pytest
+
 from tests.infra.codebuild import head, recorded
+
+pytestmark = pytest.mark.long
 
 RECIPE, PIPELINE = "recipes/prod.yaml", "trainyard-prod"
 PLAN, UPSERT = "infra/buildspec/plan.yml", "infra/buildspec/upsert.yml"

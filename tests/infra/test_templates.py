@@ -23,6 +23,8 @@ from trainyard.permissions.subject import Subject
 from trainyard.permissions.table import roles
 from trainyard.permissions.template import dump, policies_in, read, template
 
+pytestmark = pytest.mark.long
+
 CHECKOUT = Path(__file__).parent.parent.parent
 INFRA = CHECKOUT / "infra"
 TEMPLATES = sorted(INFRA.glob("*.yaml"))

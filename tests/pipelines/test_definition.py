@@ -17,6 +17,8 @@ from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
 from trainyard.common.errors import RecipeError
 
+pytestmark = pytest.mark.long
+
 RECIPES = ["recipes/laptop.yaml", "recipes/prod.yaml"]
 REQUESTS = {
     "Processing": ("CreateProcessingJob", {"ProcessingJobName": "x"}),

@@ -14,6 +14,8 @@ from pipelines.exporting.kinds import KINDS
 from tests.training.worlds import free_port
 from trainyard.common.errors import DefinitionError, RecipeError
 
+pytestmark = pytest.mark.long
+
 CHECKOUT = Path(__file__).parents[2]
 RECIPES = CHECKOUT / "recipes"
 SMALL = [

@@ -14,6 +14,8 @@ from pipelines.recipe.reading import load
 from training import shipping
 from trainyard.common.errors import RecipeError
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):

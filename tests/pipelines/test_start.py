@@ -13,6 +13,8 @@ from tests.pipelines.upserting import clean_aws, definition
 from tests.trainyard.plan.pictures import HERE
 from trainyard.common.errors import PlanError, RecipeError, ServiceError
 
+pytestmark = pytest.mark.long
+
 RECIPE = HERE / "recipe.yaml"
 PIPELINE = "trainyard-dev"
 

@@ -25,6 +25,8 @@ from tests.pipelines.upserting import NAME, clean_aws, definition
 from trainyard.common.errors import PlanError
 from trainyard.plan import deployed
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def aws(emulator, monkeypatch: pytest.MonkeyPatch):

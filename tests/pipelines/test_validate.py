@@ -8,6 +8,8 @@ import pytest
 from tests.conftest import called
 from tests.trainyard.validate.rules.definitions import hyper, valid
 
+pytestmark = pytest.mark.long
+
 
 def test_recipe_errors_are_findings():
     overrides = ("--set", "train.loop.max_stepz=3", "--set", "gate.margin=x")

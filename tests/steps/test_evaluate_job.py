@@ -28,6 +28,8 @@ from training.data.dataset import Dataset
 from trainyard.common.errors import DataError
 from trainyard.common.unpacking import unpack
 
+pytestmark = pytest.mark.long
+
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/toys/1"
 
 

@@ -17,6 +17,8 @@ from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence
 from tests.conditions.test_verdict import CHECK_KEYS, KEYS
 
+pytestmark = pytest.mark.long
+
 COMPARED = [
     "--non_inferiority", "loss", "lower", "0.02", "--superiority", "loss", "lower", "0",
     "--slice_regression", "loss", "lower", "0.05", "--smallest_effect", "loss", "lower", "0.05",

@@ -18,6 +18,8 @@ from steps.shard.plan import SPLITS
 from steps.train import job as train_job
 from training.workloads import spec
 
+pytestmark = pytest.mark.long
+
 TOYS = Path(__file__).parents[1] / "training"
 LINES = (
     "the cat sat on the mat and ate the rat. ",

@@ -6,6 +6,7 @@ import tarfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from steps.evaluate import job as evaluate_job
 from steps.shard import job as shard_job
@@ -13,6 +14,8 @@ from steps.shard.plan import SPLITS
 from steps.train import job as train_job
 from training.data.dataset import Dataset
 from training.data.mixture import inputs
+
+pytestmark = pytest.mark.long
 
 SIZES = {"web": 300, "code": 40}
 WORKLOAD = [

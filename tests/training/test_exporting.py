@@ -22,6 +22,8 @@ from training.workloads import load
 from training.workloads.language_model.workload import Workload
 from trainyard.common.errors import TrainingError
 
+pytestmark = pytest.mark.long
+
 SETTINGS = {"context_length": 8, "layers": 2, "heads": 2, "dim": 16}
 TOLD = {"workload": "language_model", "workload_config": SETTINGS, "steps": 3}
 SHARD = 5000

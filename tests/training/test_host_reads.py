@@ -16,6 +16,8 @@ from tests.training.workloads.image.test_workload import sharded
 from tests.training.workloads.tabular import tables
 from training.trying.trial import Trial, losses
 
+pytestmark = pytest.mark.long
+
 READERS = {
     "item": lambda x: x.sum().item(),
     "float": lambda x: float(x[0]),

@@ -21,6 +21,8 @@ from training.data.dataset import Dataset
 from training.data.order import uniform
 from training.initial.build import built, real
 
+pytestmark = pytest.mark.long
+
 
 def weights(root: Path) -> dict[str, torch.Tensor]:
     return load_file(root / "model/model.safetensors")

@@ -16,6 +16,8 @@ from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.optimizers import Average, build, moments
 
+pytestmark = pytest.mark.long
+
 FINITE = torch.tensor(True)
 
 SHORT = SETTINGS | {

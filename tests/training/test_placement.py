@@ -22,6 +22,8 @@ from training.data.dataset import Dataset
 from training.strategies.single import Single
 from training.workloads.tabular.workload import Workload
 
+pytestmark = pytest.mark.long
+
 TABLE = tables.SETTINGS | {"dropout": 0.5, "embedding_dropout": 0.2}
 SHORT = SETTINGS | {"strategy": "single", "max_steps": 2, "checkpoint_interval": 1}
 

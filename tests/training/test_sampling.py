@@ -22,6 +22,8 @@ from training.mixture import read_mixture
 from training.sampling import order, validated
 from trainyard.common.errors import DataError
 
+pytestmark = pytest.mark.long
+
 FIELD = Field(dtype="uint16", shape=(9,))
 WEIGHTS = {"code": 20, "tiny": 10, "web": 70}
 CHANGED = {"code": 1, "tiny": 1}

@@ -19,6 +19,8 @@ from training.workloads.former_settings import without
 from trainyard.common.errors import TrainingError
 from trainyard.common.unpacking import unpack
 
+pytestmark = pytest.mark.long
+
 CONSTANT = {"warmup_steps": 0, "min_learning_rate_ratio": 1.0}
 """A schedule that does not depend on max_steps."""
 BUCKET = "s3://bucket/checkpoints/key/"

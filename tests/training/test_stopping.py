@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.training import worlds
 from training.stopping import GO_ON, PATIENCE, Agreement
 
+pytestmark = pytest.mark.long
+
 
 class Memory:
     """What of a store is used; each call is atomic, as it is there."""

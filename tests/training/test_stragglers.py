@@ -15,6 +15,8 @@ from training.clock import PARTS
 from training.metric_line import NAMES
 from training.stragglers import LINES, LOOK, OF, OWN, Stragglers, ratios, straggler, told
 
+pytestmark = pytest.mark.long
+
 MEANS = dict(zip(PARTS, (0.02, 0.3, 0.1, 0.03, 0.01), strict=True))
 """Seconds, of a step of a plausible training."""
 

@@ -13,6 +13,8 @@ from training.config import TrainConfig
 from training.trackers import packages, tracking_uri
 from trainyard.common.errors import TrainingError
 
+pytestmark = pytest.mark.long
+
 CONFIG = TrainConfig(**SETTINGS)
 SERVER = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/mine"
 

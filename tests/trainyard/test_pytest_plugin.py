@@ -4,8 +4,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import CHECKOUT
 from tests.trainyard.emulator.harness import pipeline, process_step
+
+pytestmark = pytest.mark.long
 
 TESTS = """
 import json, os, boto3

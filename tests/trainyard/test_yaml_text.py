@@ -14,6 +14,8 @@ from trainyard.common.errors import DefinitionError, RecipeError
 from trainyard.permissions.template import read as read_template
 from trainyard.yaml_text import DEEPEST, LARGEST, MOST, load_yaml
 
+pytestmark = pytest.mark.long
+
 LAPTOP = CHECKOUT / "recipes/laptop.yaml"
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"

@@ -16,6 +16,8 @@ from trainyard.language.caching import key_arguments
 from trainyard.language.parameters import values
 from trainyard.plan.plan import started_with
 
+pytestmark = pytest.mark.long
+
 GROUP = "trainyard-laptop"
 
 

@@ -5,6 +5,8 @@ import pytest
 from pipelines.approval.judged import check_champion
 from trainyard.common.errors import GateError
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(
     ("judged", "now", "refused"),

@@ -13,6 +13,8 @@ from pipelines.definition import build
 from pipelines.recipe.account import resolve
 from pipelines.recipe.reading import load
 
+pytestmark = pytest.mark.long
+
 BUCKET = "trainyard-laptop"
 CHAMPION = {"ChampionArn": "arn:aws:sagemaker:us-east-1:123456789012:model-package/g/1"}
 

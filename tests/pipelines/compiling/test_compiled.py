@@ -13,6 +13,8 @@ from pipelines.compiling.compiled import Asset, read_folder, step_code
 from tests.conditions.evidence import CHAMPION, Evidence
 from trainyard.common.errors import DefinitionError
 
+pytestmark = pytest.mark.long
+
 CHECKOUT = Path(__file__).parents[3]
 STEPS = ("shard", "train", "evaluate", "gate")
 folders = st.dictionaries(st.text("abc/.", min_size=1, max_size=4), st.binary(max_size=8))

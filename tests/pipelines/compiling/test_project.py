@@ -14,6 +14,8 @@ from pipelines.recipe.config import Recipe
 from pipelines.recipe.reading import load
 from trainyard.common.errors import DefinitionError, RecipeError
 
+pytestmark = pytest.mark.long
+
 RECIPE = r"""
 pipeline: {name: mine}
 aws: {region: us-east-1, role: 'arn:aws:iam::123456789012:role/trainyard', bucket: trainyard-mine}

@@ -3,10 +3,14 @@
 import json
 from itertools import pairwise
 
+import pytest
+
 from pipelines.deploying.foreseen import foresee
 from tests.trainyard.plan.pictures import Change, Studio
 from trainyard.plan.foreseen import Foreseen, NotForeseen
 from trainyard.plan.plan import started_with
+
+pytestmark = pytest.mark.long
 
 
 def train(studio: Studio, *overrides: str, **given: str) -> Foreseen | NotForeseen:

@@ -20,6 +20,8 @@ from trainyard.common.errors import PlanError
 from trainyard.plan import deployed
 from trainyard.plan.picture import headline, picture
 
+pytestmark = pytest.mark.long
+
 READING = ("Describe", "List", "Get", "Head")
 RECIPE = HERE / "recipe.yaml"
 

@@ -12,6 +12,8 @@ from trainyard.plan.cost import Verdict, all_of
 from trainyard.plan.foreseen import Foreseen
 from trainyard.plan.prices import load
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def sagemaker():

@@ -8,6 +8,8 @@ from pipelines.deploying.storage import AT_ONCE, ensure_bucket, listing, sync
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import ServiceError
 
+pytestmark = pytest.mark.long
+
 
 def test_a_bucket_that_may_not_be_looked_at_as_a_whole_is_used(emulator):
     s3 = make_client(emulator, "s3")

@@ -12,6 +12,8 @@ from tests.pipelines.rules.recipe_faults import RECIPE_FAULTS, RecipeFault
 from trainyard.common.errors import RecipeError
 from trainyard.validate.findings import Finding
 
+pytestmark = pytest.mark.long
+
 ALONE = [fault for fault in RECIPE_FAULTS if fault.rule is None]
 COMPILED = [fault for fault in RECIPE_FAULTS if fault.rule]
 

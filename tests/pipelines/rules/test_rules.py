@@ -11,6 +11,8 @@ from tests.trainyard.validate.rules.fault import Fault
 from tests.trainyard.validate.rules.test_rules import named
 from trainyard.validate.rules.rule import RULES, Rule
 
+pytestmark = pytest.mark.long
+
 OURS = [rule for rule in RULES.values() if rule.module.startswith(f"{pipelines.rules.__name__}.")]
 
 

@@ -8,6 +8,8 @@ from pipelines.verify.data import _check_channel
 from pipelines.verify.evidence import Evidence
 from steps.evaluate_script.job import channel
 
+pytestmark = pytest.mark.long
+
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/mine/1"
 
 

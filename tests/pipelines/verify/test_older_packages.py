@@ -17,6 +17,8 @@ from trainyard.emulator.server import serve
 from trainyard.runs.execution import Execution
 from trainyard.runs.summary import model_package
 
+pytestmark = pytest.mark.long
+
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/trainyard-laptop/1"
 
 

@@ -7,7 +7,11 @@ import subprocess
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import CHECKOUT
+
+pytestmark = pytest.mark.long
 
 JOB = """
 import os, sys

@@ -16,6 +16,8 @@ from steps.gate import job as gate_job
 from tests.conftest import CHECKOUT
 from tests.documents import keys_that_differ
 
+pytestmark = pytest.mark.long
+
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/mine/1"
 SCRIPT = """
 import argparse, json, math, os

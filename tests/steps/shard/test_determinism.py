@@ -28,6 +28,8 @@ from tests.steps.shard.conftest import (
 )
 from training.data.dataset import Dataset
 
+pytestmark = pytest.mark.long
+
 WRITERS = {"jsonl": lines, "csv": as_csv, "parquet": as_parquet}
 
 

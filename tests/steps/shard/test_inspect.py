@@ -10,6 +10,8 @@ from tests.training.data.test_dataset import FIELDS, make
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -25,6 +25,8 @@ from training.data import mixture
 from training.data.dataset import Dataset
 from training.data.manifest import Raw
 
+pytestmark = pytest.mark.long
+
 
 def texts(folder: Path) -> list[str]:
     """The documents of a split, sorted."""

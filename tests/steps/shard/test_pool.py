@@ -16,6 +16,8 @@ from steps.shard.raw import RawObject
 from tests.conftest import CHECKOUT
 from tests.steps.shard.conftest import ARGUMENTS, RECORDS, container, lines
 
+pytestmark = pytest.mark.long
+
 DEADLY = ["--workload", "tests.steps.shard.deadly"]
 FILES = {f"{name}.jsonl": lines(RECORDS[:50]) for name in "abcd"}
 

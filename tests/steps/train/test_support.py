@@ -22,6 +22,8 @@ from steps.train.support import (
 )
 from trainyard.common.errors import RecipeError
 
+pytestmark = pytest.mark.long
+
 PROD = Path("recipes/prod.yaml")  # 4 × ml.p4d.24xlarge
 PLAIN = "train.loop.shard_degree=0"
 OWN = "images.training=111122223333.dkr.ecr.us-east-1.amazonaws.com/own:1"

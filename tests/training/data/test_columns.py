@@ -12,6 +12,8 @@ from training.data.manifest import Field, Files, Manifest, Raw, Shards, Source, 
 from training.data.merged_manifests import _distinct, merge
 from trainyard.common.errors import DataError
 
+pytestmark = pytest.mark.long
+
 FIELDS = {"x": Field(dtype="uint16", shape=(3,)), "text": Field(dtype="uint8", shape=None)}
 RAW = [
     Raw(name="a.jsonl", records=6, duplicates=1),

@@ -17,6 +17,8 @@ from training.data.manifest import Field, Shards
 from training.data.writer import ShardWriter, part, variable
 from trainyard.common.errors import DataError
 
+pytestmark = pytest.mark.long
+
 FIELDS = {
     "tokens": Field(dtype="uint16", shape=(3,)),
     "weight": Field(dtype="float32"),

@@ -13,6 +13,8 @@ from training.data.manifest import Field
 from training.data.torch_dataset import ShardDataset, collate
 from trainyard.common.errors import TrainingError
 
+pytestmark = pytest.mark.long
+
 STEPS, SAVE = 6, 2
 WEIGHTS = "model.safetensors"
 

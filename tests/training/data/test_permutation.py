@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from training.data.order import ROUNDS, TABLE, Feistel, permutation, table
 
+pytestmark = pytest.mark.long
+
 ALPHA = 1e-4
 HOPELESS = 1e-12  # what a network with too few rounds has to stay under
 

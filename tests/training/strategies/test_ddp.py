@@ -1,5 +1,6 @@
 """Ranks of DDP part without waiting for each other's locks."""
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -7,6 +8,8 @@ from torch import nn
 from tests.training.worlds import free_port
 from training.config import TrainConfig
 from training.strategies import started
+
+pytestmark = pytest.mark.long
 
 GIVEN = {"strategy": "ddp", "max_steps": 1, "global_batch": 2, "micro_batch": 1,
          "learning_rate": 0.1, "warmup_steps": 1, "precision": "float32"}  # fmt: skip

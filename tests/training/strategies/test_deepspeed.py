@@ -10,6 +10,8 @@ from training.config import TrainConfig
 from training.strategies import started
 from trainyard.common.errors import TrainingError
 
+pytestmark = pytest.mark.long
+
 
 def settings_of(**fields) -> dict:
     from training.strategies.deepspeed import settings

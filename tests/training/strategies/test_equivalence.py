@@ -16,6 +16,8 @@ from tests.training import worlds
 from tests.training.trainings import arguments, losses
 from training.strategies.single import Single
 
+pytestmark = pytest.mark.long
+
 STEPS = 4
 EXACT = 1e-12  # relative
 SHORT = SETTINGS | {

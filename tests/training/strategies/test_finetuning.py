@@ -22,6 +22,8 @@ from tests.training.trainings import TOYS, arguments, losses, write_ragged
 from training.artifact import open_artifact
 from training.dropout import Dropout
 
+pytestmark = pytest.mark.long
+
 EXACT = 1e-12  # relative, in float64
 RANKS = {
     2: [

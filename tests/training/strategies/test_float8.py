@@ -24,7 +24,7 @@ from training.strategy_table import OPTIONS
 from training.workloads import load
 from trainyard.common.errors import TrainingError
 
-pytestmark = since(OPTIONS["float8"].least_torch, "float8")
+pytestmark = [since(OPTIONS["float8"].least_torch, "float8"), pytest.mark.long]
 
 DIM = 64
 

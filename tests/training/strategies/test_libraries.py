@@ -17,6 +17,8 @@ from training.strategies import started
 from training.strategies.ranks import check_machines, read_meeting
 from trainyard.common.errors import TrainingError
 
+pytestmark = pytest.mark.long
+
 GIVEN = {"max_steps": 10, "global_batch": 8, "micro_batch": 4, "learning_rate": 0.01}
 SETTINGS = {"micro_batch": 2, "max_steps": 8, "checkpoint_interval": 2, "validation_interval": 8}
 

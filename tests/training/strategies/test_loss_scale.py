@@ -17,6 +17,8 @@ from training.strategies.loss_scale import LossScale
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
+pytestmark = pytest.mark.long
+
 ALONE = Ranks(0, 0, 1, torch.device("cpu"))
 LARGE = 2.0**22
 """At which the first steps overflow, of the trainings here."""

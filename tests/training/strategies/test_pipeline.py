@@ -21,6 +21,8 @@ from training.strategy_table import SCHEDULES
 from training.workloads import load
 from trainyard.common.errors import TrainingError
 
+pytestmark = pytest.mark.long
+
 EXACT = 1e-13  # relative, in float64
 BATCH = 8
 MODEL = {"context_length": 16, "layers": 8, "heads": 2, "dim": 16}

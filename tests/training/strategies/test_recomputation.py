@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from benchmarks.recomputation import POLICIES, adapted, measured
 from training.dropout import Dropout, name_places, sample_keys
 
+pytestmark = pytest.mark.long
+
 
 class Layer(nn.Module):
     """Two products, attention, and what has to be the same in the second pass."""

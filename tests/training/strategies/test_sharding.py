@@ -12,6 +12,8 @@ from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import arguments, losses
 
+pytestmark = pytest.mark.long
+
 STEPS = 4
 UNTIED = json.dumps(MODEL | {"layers": 2, "tie_embeddings": False})
 SHORT = SETTINGS | {

@@ -15,6 +15,8 @@ from training.trying.packing import SPLITS
 from training.trying.trial import Trial
 from training.workloads import load_packing
 
+pytestmark = pytest.mark.long
+
 ELSEWHERE = {"imports", "packing", "trains", "deterministic", "resumes", "strategies"}
 HERE = [rule for rule in rules() if rule.name not in ELSEWHERE]
 

@@ -8,6 +8,8 @@ import pytest
 from trainyard.commands.advise import main
 from trainyard.terminal import run
 
+pytestmark = pytest.mark.long
+
 SMALL = ("--model", "llama-2-7b", "--tokens", "20B", "--max-nodes", "2")
 
 

@@ -15,6 +15,8 @@ from tests.trainyard.emulator.harness import until
 from tests.trainyard.emulator.standin import signed
 from trainyard.emulator.server import Endpoint
 
+pytestmark = pytest.mark.long
+
 ASK = "import boto3; print(boto3.client('sts').get_caller_identity()['Account'])"
 
 

@@ -8,6 +8,8 @@ import yaml
 
 from tests.trainyard.emulator.harness import cloud, pipeline, process_step
 
+pytestmark = pytest.mark.long
+
 ROLE = "arn:aws:iam::123456789012:role/demo"
 JOB_ROLE = f"{ROLE}-job"
 

@@ -7,6 +7,8 @@ import pytest
 
 from tests.trainyard.emulator.harness import ROLE, cloud, pipeline, process_step
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory):

@@ -12,6 +12,8 @@ import pytest
 
 from tests.trainyard.emulator.harness import pipeline, process_step, processing
 
+pytestmark = pytest.mark.long
+
 START = """
 import boto3, sys
 sm = boto3.client("sagemaker")

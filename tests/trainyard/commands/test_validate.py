@@ -9,6 +9,8 @@ import pytest
 from tests.trainyard.emulator.harness import ROLE, cloud, pipeline, process_step
 from tests.trainyard.validate.faults import FOLDER, load
 
+pytestmark = pytest.mark.long
+
 WRONG = "Steps[0].Arguments.RoleArn"
 
 

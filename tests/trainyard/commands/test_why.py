@@ -8,6 +8,8 @@ import typer
 
 from trainyard.commands.why import main
 
+pytestmark = pytest.mark.long
+
 FULL = "step 4\nOSError: [Errno 28] No space left on device: 'x'\n"
 
 

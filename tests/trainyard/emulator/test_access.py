@@ -12,6 +12,8 @@ from tests.trainyard.emulator.harness import PATIENCE, Cloud, cloud, processing,
 from trainyard.emulator.jobs import jobs
 from trainyard.emulator.runtime.isolation import VARIABLE, missing
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """python - <<'P'
 import json, os, socket, boto3
 from botocore.session import get_session

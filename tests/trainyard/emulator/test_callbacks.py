@@ -19,6 +19,8 @@ from trainyard.common.errors import ServiceError
 from trainyard.runs.execution import Execution
 from trainyard.runs.table import status_text
 
+pytestmark = pytest.mark.long
+
 OUTPUTS = [
     {"OutputName": "who", "OutputType": "String"},
     {"OutputName": "share", "OutputType": "Float"},

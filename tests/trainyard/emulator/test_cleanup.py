@@ -5,6 +5,8 @@ import pytest
 from tests.trainyard.emulator.harness import Cloud, cloud, process_step, train_step
 from tests.trainyard.emulator.test_functions import lambda_step
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory):

@@ -22,6 +22,8 @@ from trainyard.emulator.late import Late
 from trainyard.emulator.references import References
 from trainyard.emulator.server import serve
 
+pytestmark = pytest.mark.long
+
 LISTED = {  # what lies there → what lists it, and how many there are
     "pipelines/*/pipeline.json": ("list_pipelines", "PipelineSummaries", 2),
     "executions/*/execution.json": ("list_pipeline_executions", "PipelineExecutionSummaries", 2),

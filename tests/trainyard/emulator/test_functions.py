@@ -13,6 +13,8 @@ from botocore.exceptions import ClientError
 from tests.trainyard.emulator.harness import Cloud, cloud, compare, condition_step, until
 from tests.trainyard.emulator.standin import make_client
 
+pytestmark = pytest.mark.long
+
 ROLE = "arn:aws:iam::123456789012:role/functions"
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:"
 SOURCE = """

@@ -26,7 +26,7 @@ from tests.trainyard.emulator.standin import make_client
 from tests.trainyard.emulator.test_functions import lambda_step, make, zipped
 from tests.trainyard.emulator.tuning.harness import config, definition, step, trained, tuning_cloud
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 XGBOOST = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:1.7-1"
 OUT = "/opt/ml/processing/out"
 

@@ -19,6 +19,8 @@ from trainyard.emulator import damage
 from trainyard.emulator.objects import ObjectStore
 from trainyard.emulator.prune import Pruned, bound, choose, remove, size_of
 
+pytestmark = pytest.mark.long
+
 CACHE = {"Enabled": True, "ExpireAfter": "P30D"}
 RUN = {"Get": "Execution.PipelineExecutionId"}
 TEXT = {"Get": "Parameters.Text"}

@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 
 import boto3
+import pytest
 
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline, process_step
 from trainyard.emulator.prune import choose
 from trainyard.emulator.regions import Thread, region, within
+
+pytestmark = pytest.mark.long
 
 WEST = "arn:aws:sagemaker:us-west-2:123456789012:"
 

@@ -19,6 +19,8 @@ from trainyard.emulator.s3.buckets import Buckets
 from trainyard.emulator.s3.objects import Objects
 from trainyard.emulator.s3.routes import ROUTES, operation
 
+pytestmark = pytest.mark.long
+
 MIB = 1 << 20
 KEY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 PATH = st.lists(st.sampled_from(["a", "b", "c d", "é+%"]), min_size=1, max_size=4).map("/".join)

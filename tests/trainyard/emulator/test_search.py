@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.trainyard.emulator.harness import Cloud, channel, cloud, fail_step, training
 from trainyard.emulator.search import search
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory):

@@ -17,7 +17,7 @@ from trainyard.parity.cases import JOBS
 from trainyard.parity.comparing import differences
 from trainyard.parity.run import Run, Scrubber
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 KEPT = Path(trainyard.parity.__file__).with_name("emulator.json")
 
 

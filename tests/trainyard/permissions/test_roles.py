@@ -25,6 +25,8 @@ from trainyard.permissions.statements import FORCED, forced_wildcards
 from trainyard.permissions.subject import Subject, from_file
 from trainyard.permissions.table import roles
 
+pytestmark = pytest.mark.long
+
 # where a wildcard may stand in an ARN, because the service or the run makes the name
 PATTERNS = (
     r"arn:aws:s3:::[a-z0-9.-]+/[^*?]+/\*",  # below a prefix

@@ -14,6 +14,8 @@ from trainyard.plan.deployed import State
 from trainyard.plan.diff import compare, label
 from trainyard.plan.fields import fields, flat, reference, steps, text
 
+pytestmark = pytest.mark.long
+
 
 def state(body: dict, **more) -> State:
     """A pipeline's state with that definition."""

@@ -6,6 +6,8 @@ from tests.conftest import CHECKOUT
 from tests.trainyard.plan.pictures import CHANGES, PICTURES, Studio, without_hashes
 from trainyard.plan.picture import picture
 
+pytestmark = pytest.mark.long
+
 WIDEST = 152  # columns of a line
 
 

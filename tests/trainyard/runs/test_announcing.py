@@ -13,6 +13,8 @@ from trainyard.common.errors import ServiceError
 from trainyard.permissions.template import read
 from trainyard.runs.announcing import announce, package
 
+pytestmark = pytest.mark.long
+
 INFRA = Path(__file__).parents[3] / "infra"
 FUNCTION = "arn:aws:lambda:us-east-1:123456789012:function:tell"
 

@@ -15,6 +15,8 @@ from trainyard.console import report
 from trainyard.emulator.environment import applied
 from trainyard.runs.execution import Execution
 
+pytestmark = pytest.mark.long
+
 SECONDS = 600  # of the step: nobody waits for its end
 
 

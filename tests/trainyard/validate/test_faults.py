@@ -14,6 +14,8 @@ from tests.trainyard.validate.faults import FOLDER, errors, get, load, put
 from tests.trainyard.validate.mutations import BASES, KINDS, draw, mutate, nodes
 from trainyard.validate import check
 
+pytestmark = pytest.mark.long
+
 FAULTS = [fault for faults in LISTS.values() if faults is not GENERATED for fault in faults]
 
 

@@ -28,6 +28,8 @@ from training.data.preparation import Preparation
 from training.workloads import load, load_packing
 from trainyard.common.errors import DataError, TrainingError
 
+pytestmark = pytest.mark.long
+
 COUNT = 60
 
 

@@ -30,6 +30,8 @@ from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, val
 from trainyard.emulator.jobs import training_job
 from trainyard.emulator.jobs.images import PACKAGES
 
+pytestmark = pytest.mark.long
+
 IMAGE = "683313688378.dkr.ecr.us-east-1.amazonaws.com/sagemaker-xgboost:{}"
 PYTORCH = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 FIRST = "811284229777.dkr.ecr.us-east-1.amazonaws.com/xgboost:latest"

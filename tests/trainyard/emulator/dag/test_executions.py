@@ -36,6 +36,8 @@ from trainyard.emulator.jobs.job import STOP_GRACE
 from trainyard.emulator.server import serve
 from trainyard.language.statuses import ENDED
 
+pytestmark = pytest.mark.long
+
 CACHE = {"CacheConfig": {"Enabled": True, "ExpireAfter": "P1D"}}
 FILE = {"PropertyFileName": "metrics", "OutputName": "out", "FilePath": "metrics.json"}
 FLOAT = {"Name": "Max", "Type": "Float", "DefaultValue": 0.5}

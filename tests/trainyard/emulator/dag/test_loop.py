@@ -10,6 +10,8 @@ from tests.trainyard.emulator.harness import Cloud, cloud, fail_step, process_st
 from tests.trainyard.emulator.test_functions import lambda_step, make, zipped
 from trainyard.emulator.references import References
 
+pytestmark = pytest.mark.long
+
 SOURCE = """
 import os, time
 def work(event, context):

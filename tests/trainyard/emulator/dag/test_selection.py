@@ -16,6 +16,8 @@ from tests.trainyard.emulator.test_functions import lambda_step, make, zipped
 from trainyard.commands.start import main as start_again
 from trainyard.common.errors import RecipeError
 
+pytestmark = pytest.mark.long
+
 SOURCE = """
 def add(event, context):
     if event["x"] > event.get("most", 100):

@@ -20,6 +20,8 @@ from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.events.targets import body
 from trainyard.permissions.template import read
 
+pytestmark = pytest.mark.long
+
 CHECKOUT = Path(__file__).parents[4]
 EXECUTION = "SageMaker Model Building Pipeline Execution Status Change"
 STEP = "SageMaker Model Building Pipeline Execution Step Status Change"

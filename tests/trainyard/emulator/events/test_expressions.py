@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from trainyard.emulator.events.expressions import WrongExpression, parse
 
+pytestmark = pytest.mark.long
+
 
 def after(text: str, moment: str, timezone: str = "UTC", anchor: float = 0) -> str:
     """The next time in UTC, as ``2026-11-22T10:00``."""

@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.trainyard.emulator.harness import (
     ROLE,
     Cloud,
@@ -15,6 +17,8 @@ from tests.trainyard.emulator.harness import (
     until,
 )
 from tests.trainyard.emulator.standin import make_client
+
+pytestmark = pytest.mark.long
 
 
 def failing() -> list[dict]:

@@ -24,6 +24,8 @@ from trainyard.emulator.jobs.checks import UndecidedError, Unknown, refusal, une
 from trainyard.emulator.jobs.training_job import TrainingJob
 from trainyard.emulator.objects import ObjectStore
 
+pytestmark = pytest.mark.long
+
 PYTHON = Path("/nowhere/bin/python")
 GET = {"Get": "Parameters.Where"}
 WHERE = {"Name": "Where", "Type": "String", "DefaultValue": "s3://bkt/x"}

@@ -10,6 +10,8 @@ from trainyard.emulator.jobs.continuous import ContinuousUpload
 from trainyard.emulator.jobs.transfers import files_in
 from trainyard.emulator.objects import ObjectStore
 
+pytestmark = pytest.mark.long
+
 LOOKS = 8
 
 

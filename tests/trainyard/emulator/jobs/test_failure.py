@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from trainyard.emulator.jobs.failure import LIMIT, OFFLINE, reason
 from trainyard.emulator.runtime.cluster import Exit
 
+pytestmark = pytest.mark.long
+
 DRIVER = "Traceback ...\nsubprocess.CalledProcessError: Command '['torchrun']' returned 1."
 TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>']
 

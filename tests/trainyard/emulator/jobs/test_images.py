@@ -8,6 +8,8 @@ import pytest
 
 from trainyard.emulator.jobs.images import VARIABLE, own_packages, refusal
 
+pytestmark = pytest.mark.long
+
 ECR = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 
 

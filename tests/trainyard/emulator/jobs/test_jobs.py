@@ -16,6 +16,8 @@ from trainyard.emulator.runtime.cluster import Cluster, _host_pid
 from trainyard.emulator.runtime.isolation import Namespaces
 from trainyard.emulator.runtime.node import Node
 
+pytestmark = pytest.mark.long
+
 JOBS = 12
 SCRIPT = "echo said; echo wrote > /opt/ml/processing/out/file"
 

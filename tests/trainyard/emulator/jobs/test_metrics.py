@@ -6,6 +6,8 @@ from trainyard import expressions
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs.metrics import Metrics
 
+pytestmark = pytest.mark.long
+
 
 def test_the_latest_value_of_each_metric() -> None:
     metrics = Metrics(

@@ -7,6 +7,8 @@ import pytest
 
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, processing, s3_input
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def aws(tmp_path_factory: pytest.TempPathFactory):

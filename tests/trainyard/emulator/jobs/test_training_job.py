@@ -10,6 +10,8 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud, channel, cloud, training, until
 
+pytestmark = pytest.mark.long
+
 ALIVE = "InProgress"
 
 

@@ -22,6 +22,8 @@ from trainyard.emulator.jobs.transfers import (
 )
 from trainyard.emulator.objects import ObjectStore
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def objects(tmp_path: Path):

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, until, wait
 from tests.trainyard.emulator.serving.test_endpoints import LIGHT, package
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 DOUBLE = """
 import os, time

@@ -11,6 +11,8 @@ import pytest
 from tests.trainyard.emulator.harness import Cloud, channel, cloud, until
 from trainyard.emulator.runtime.isolation import VARIABLE, missing
 
+pytestmark = pytest.mark.long
+
 MODULE = """
 import sys
 FAILURE = "/opt/ml/output/failure"

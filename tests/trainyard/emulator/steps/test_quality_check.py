@@ -8,6 +8,8 @@ from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input
 
+pytestmark = pytest.mark.long
+
 IMAGE = "156813124566.dkr.ecr.us-east-1.amazonaws.com/sagemaker-model-monitor-analyzer"
 GOOD = "a,b\n" + "".join(f"{i},{i / 7}\n" for i in range(50))
 BAD = GOOD.replace("\n7,", "\nx,")

@@ -20,7 +20,7 @@ from tests.trainyard.emulator.tuning.harness import (
     tuning_cloud,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 GRID = {"CategoricalParameterRanges": [{"Name": "x", "Values": ["3", "1", "2"]}]}
 ONE = {"MaxParallelTrainingJobs": 1}
 

@@ -18,7 +18,7 @@ from tests.trainyard.emulator.tuning.harness import (
     tuning_cloud,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 LIMITS = {"MaxParallelTrainingJobs": 1, "MaxNumberOfTrainingJobs": 6}
 CATEGORIES = {"CategoricalParameterRanges": [{"Name": "x", "Values": ["3", "1", "2"]}]}
 ONE_VALUE = {"CategoricalParameterRanges": [{"Name": "x", "Values": ["1"]}]}

@@ -12,6 +12,8 @@ from tests.trainyard.validate.rules.faults import FAULTS, NEAR
 from trainyard.validate.rules import ORDER, findings
 from trainyard.validate.rules.rule import RULES, Rule, rule, whole
 
+pytestmark = pytest.mark.long
+
 GENERAL = [rule for rule in RULES.values() if rule.module.startswith("trainyard.")]
 
 
