@@ -32,8 +32,8 @@ from training.data.dataset import Dataset
 from training.data.manifest import Field
 from training.data.order import uniform
 from training.data.writer import write_dataset
-from training.devices import peak_of
 from training.loop import Loop
+from training.progress import peak_of
 from training.strategies import started
 from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.workload import Workload

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from conditions.champion import UNRESOLVED
 from conditions.check import Direction
-from conditions.demands import Demands
+from conditions.demands import UNRESOLVED, Demands
 from conditions.table import SETTINGS, Field, Values, compared_metrics, declared, fields
 from trainyard.common.errors import GateError
 

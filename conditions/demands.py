@@ -4,9 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from conditions.champion import UNRESOLVED
 from conditions.check import Direction
 from conditions.spending import spent
+
+NONE = "none"
+"""The model package group has no Approved package."""
+
+UNRESOLVED = "unresolved"
+"""Nobody has looked for one: the run was started without being told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

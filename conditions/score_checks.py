@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conditions.champion import NONE, UNRESOLVED
 from conditions.check import AgainstBaseline, Check, Direction, Slice, measured, number
-from conditions.demands import Demands
+from conditions.demands import NONE, UNRESOLVED, Demands
 from conditions.evidence import Compared, Evidence
 from conditions.group_sums import BASELINE, GroupSums, Wanted
 from conditions.groups import likeness

@@ -19,11 +19,15 @@ from typing import Annotated, Any
 
 import typer
 
-from conditions.champion import NONE
-from pipelines.approval.champion import approved
-from pipelines.approval.judged import check_champion, check_champions_model, compared_with
+from conditions.demands import NONE
+from pipelines.approval.champion import (
+    approved,
+    check_champion,
+    check_champions_model,
+    compared_with,
+)
+from pipelines.approval.ledger import judged_at, recount
 from pipelines.approval.overrides import overrides
-from pipelines.approval.recount import judged_at, recount
 from pipelines.cli import SetOption
 from pipelines.recipe.reading import load
 from pipelines.verify.evidence import Absent, Evidence

@@ -3,11 +3,22 @@
 python -m pipelines.console [--port P] [--region R] [--write]
 """
 
-from pipelines.showing.owners import OWNERS
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.approval.champion import NOBODY, approved, compared_with
+from pipelines.approval.overrides import overrides
+from pipelines.approve import approve
 from pipelines.showing.page import PANELS
+from pipelines.start import start
+from pipelines.verify.evidence import Absent, Evidence
 from trainyard.commands.console import PortOption, RegionOption, WriteOption, serve
-from trainyard.console.application import Application
+from trainyard.common.errors import GateError
+from trainyard.console.application import Application, Described, Owner
+from trainyard.language.parameters import as_given, declared
 from trainyard.local_state import served
+from trainyard.service import client
 from trainyard.terminal import run
 
 
@@ -15,6 +26,83 @@ from trainyard.terminal import run
 def main(port: PortOption = 0, region: RegionOption = None, write: WriteOption = False) -> None:
     """Show all pipelines, runs and models in the browser, with our panels; until Ctrl-C."""
     serve(port, region, write, Application(owners=OWNERS, panels=PANELS))
+
+
+# An approval is ``pipelines.approve``'s, with all its checks; a start is ``pipelines.start``'s,
+# which tells the run who the champion is, takes its number in the ledger and keeps to the budget.
+
+
+MARKS = ("approve_with", "provenance_uri")
+"""Customer metadata of a package that a pipeline of ours registered; the second, of all ages."""
+
+
+def _is_our_package(package: Described) -> bool:
+    return any(mark in (package.get("CustomerMetadataProperties") or {}) for mark in MARKS)
+
+
+def _says_of_approval(package: Described) -> list[str]:
+    """What the approval rests on; overrides are named, since they need a comment."""
+    evidence = Evidence(package["ModelPackageArn"])
+    sagemaker = client("sagemaker", evidence.region)
+    now = approved(sagemaker, package["ModelPackageGroupName"])
+    try:
+        judged = compared_with(evidence)
+        found = overrides(evidence, now[0] if now else None)
+    except (Absent, KeyError) as why:
+        raise GateError(f"{evidence.arn}: cannot be approved: {why}") from None
+    said = [
+        "pipelines.approve does it: every byte of the artifact and of the evidence is hashed and "
+        "compared with the record first, which takes a while, and the look at the test split is "
+        "counted again. What does not match is not approved.",
+        f"Its verdict rests on a comparison with {'no champion' if judged in NOBODY else judged}.",
+        "The call UpdateModelPackage follows, with your comment and what was checked.",
+    ]
+    said += [f"Not as its recipe says: {override}." for override in found]
+    return [*said, "Because of that a comment is needed."] if found else said
+
+
+def _approve(package: Described, typed: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        approve(package["ModelPackageArn"], reason=typed.get("comment", "").strip() or None)
+    except (Absent, KeyError) as why:
+        raise GateError(f"{package['ModelPackageArn']}: not approved: {why}") from None
+    return {}
+
+
+def _is_our_pipeline(pipeline: Described) -> bool:
+    """Only ours take a champion."""
+    return "ChampionArn" in declared(json.loads(pipeline.get("PipelineDefinition") or "{}"))
+
+
+def _says_of_start(pipeline: Described) -> list[str]:
+    return [
+        "pipelines.start does it: it tells the run who the champion is now, takes the next number "
+        "in the ledger of looks at the test split, and refuses a run beyond the recipe's budget. "
+        "Name and description are not given."
+    ]
+
+
+def _start(pipeline: Described, given: Mapping[str, str]) -> Mapping[str, Any]:
+    """``given``: every parameter; those that nobody has changed are left to ``pipelines.start``."""
+    region, again = pipeline["PipelineArn"].split(":")[3], pipeline.get("Again")
+    known = declared(json.loads(pipeline["PipelineDefinition"]))
+    usual = {
+        name: as_given(entry["DefaultValue"])
+        for name, entry in known.items()
+        if "DefaultValue" in entry
+    }
+    earlier = {**usual, **(again.parameters if again else {})}
+    chosen = {name: value for name, value in given.items() if earlier.get(name) != value}
+    arn = start(pipeline["PipelineName"], chosen, region=region, again=again)
+    return {"PipelineExecutionArn": arn}
+
+
+OWNERS = (
+    Owner(action="approve", owns=_is_our_package, says=_says_of_approval, do=_approve),
+    Owner(action="start", owns=_is_our_pipeline, says=_says_of_start, do=_start),
+    Owner(action="again", owns=_is_our_pipeline, says=_says_of_start, do=_start),
+)
+"""What ``python -m pipelines.console`` gives to the console."""
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.pipeline import Pipeline
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
-from conditions.champion import UNRESOLVED
+from conditions.demands import UNRESOLVED
 from conditions.step import verdict_condition
 from pipelines.approval.champion import NO_CHAMPION
 from pipelines.approval.ledger import PARAMETER as LOOK

@@ -5,21 +5,24 @@ python -m pipelines.export --recipe recipes/prod.yaml --to trainjob --claim fsx 
 python -m pipelines.export --recipe R --to hyperpod --claim fsx … --out job.yaml
 """
 
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
 
 from pipelines.cli import RecipeOption, SetOption
 from pipelines.definition import from_recipe
-from pipelines.exporting.checking import problems
 from pipelines.exporting.kinds import KINDS
 from pipelines.exporting.pod import Cluster
 from pipelines.exporting.training import read_training
 from trainyard.common import whole_file
-from trainyard.common.errors import DefinitionError, RecipeError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import DefinitionError, RecipeError, nearest
 from trainyard.terminal import pairs, refuse_place, run
 
 
@@ -59,6 +62,44 @@ def main(
         print(text, end="")
     else:
         whole_file.write(out, text)
+
+
+# ``schemas.json`` is made by ``python scripts/crds.py``. It knows fields and types; what a
+# cluster decides by itself (rules in CEL, quotas, whether a claim is there) it does not.
+
+
+SCHEMAS = Path(__file__).with_name("exporting") / "schemas.json"
+
+
+def problems(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """``spec.trainer.numNode: …`` for each field that the kind has not, or has in another type."""
+    validator = _validator(str(manifest.get("kind")))
+    if validator is None:
+        yield f"kind: {manifest.get('kind')!r} is not known; known are {', '.join(kinds())}"
+        return
+    for error in validator.iter_errors(manifest):
+        yield _said(error)
+
+
+def kinds() -> list[str]:
+    """The kinds whose shapes are known."""
+    return list(_schemas()["kinds"])
+
+
+def _said(error: ValidationError) -> str:
+    return f"{'.'.join(map(str, error.absolute_path)) or 'manifest'}: {error.message}"
+
+
+@cache
+def _schemas() -> dict[str, Any]:
+    return json.loads(SCHEMAS.read_text(encoding="utf-8"))
+
+
+@cache
+def _validator(kind: str) -> Draft202012Validator | None:
+    schemas = _schemas()
+    shape = schemas["kinds"].get(kind)
+    return shape and Draft202012Validator({**shape, "$defs": schemas["$defs"]})
 
 
 if __name__ == "__main__":

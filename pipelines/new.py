@@ -14,8 +14,7 @@ from typing import Annotated
 import typer
 
 from training import shipping
-from trainyard.common.errors import RecipeError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import RecipeError, nearest
 from trainyard.terminal import console, run
 
 TEMPLATES = Path(__file__).parents[1] / "templates"

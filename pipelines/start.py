@@ -34,8 +34,7 @@ from pipelines.deploying import spending
 from pipelines.deploying.planning import NEW_DATA
 from pipelines.falling_back import STEP, TYPE, next_type
 from pipelines.showing.display import DISPLAY
-from trainyard.common.errors import PlanError, RecipeError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import PlanError, RecipeError, nearest
 from trainyard.language.parameters import values
 from trainyard.plan.overwritten import overwritten
 from trainyard.runs.again import Again, plan

@@ -19,7 +19,7 @@ from benchmarks.tamperings.tamperings import KINDS, files, keys, tampered
 from pipelines.approve import approve, approve_automatically, approved, reject, roll_back
 from pipelines.compiling.compiled import step_code
 from pipelines.compiling.locked import read
-from pipelines.showing.owners import OWNERS
+from pipelines.console import OWNERS
 from pipelines.verify import training
 from pipelines.verify.evidence import Evidence
 from pipelines.verify.verify import QUICK, before_approval, first_mismatch, run_checks, verify
@@ -53,8 +53,8 @@ from tests.registered import (
 )
 from trainyard.common.errors import GateError
 from trainyard.console.account import Account
-from trainyard.console.app import create
 from trainyard.console.application import Application, Owner
+from trainyard.console.server import create
 
 pytestmark = pytest.mark.slow
 

@@ -27,8 +27,7 @@ from torch import nn
 
 from training import base_model, exporting, hugging_face, lora, shipping
 from training.adapters import Adapters
-from training.exported import TIES, fill, retied
-from training.held import Weights
+from training.held import TIES, Weights, fill, retied
 from training.initial.build import built, read, real
 from training.workloads import Workload, load
 from trainyard.common import whole_file

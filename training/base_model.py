@@ -15,8 +15,8 @@ from safetensors.torch import load
 from torch import Tensor, nn
 
 from training import hugging_face, lora, model_files
-from training.exported import fill as fill_exported
-from training.exported import retied
+from training.held import fill as fill_exported
+from training.held import retied
 from training.initial import build
 from training.model_files import ARCHIVE
 from training.workloads import Workload, spec

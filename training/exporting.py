@@ -24,8 +24,7 @@ from torch import Tensor
 
 from training import lora
 from training.adapters import Adapters
-from training.exported import untied
-from training.held import Weights, first_names, gathered
+from training.held import Weights, first_names, gathered, untied
 from training.hugging_face import INDEX, SUFFIX, WEIGHTS
 from training.safe_file import SafeFile, size
 from training.strategies.ranks import Ranks

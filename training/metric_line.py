@@ -33,13 +33,13 @@ NAMES = {
     "train:communication_seconds": "communication_seconds",
     "train:optimizer_seconds": "optimizer_seconds",
     "train:checkpoint_seconds": "checkpoint_seconds",
-    # the slowest rank's own work over the median of the ranks (training/stragglers.py); of several
+    # the slowest rank's own work over the median of the ranks (training/progress.py); of several
     "train:straggler_ratio": "straggler_ratio",
     "train:straggler_rank": "straggler_rank",
     # share of rank 0's time in which it waited for the loader
     "train:data_stall": "data_stall",
     # model FLOPs utilisation: operations of a unit × units a second / (ranks × a device's peak);
-    # not on a CPU, nor on a device that training/devices.py does not know
+    # not on a CPU, nor on a device that training/progress.py does not know
     "train:mfu": "mfu",
     # megabytes at most so far, of the rank with most: tensors on a CUDA device, else resident
     "train:memory_mb": "memory_mb",

@@ -28,8 +28,8 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from training.data.dataset import Dataset
 from training.data.preparation import Preparation
+from training.simulation.step import standing_for
 from training.simulation.units import Traced, traced
-from training.simulation.world import standing_for
 from training.workloads import Workload, load, read_settings
 from trainyard.common.errors import TrainingError, TrainyardError
 

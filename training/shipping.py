@@ -28,7 +28,7 @@ ROOMS = {
         "steps/evaluate/",
         "training/",
         "conditions/__init__.py",
-        "conditions/champion.py",
+        "conditions/demands.py",
     ),
     "evaluate_script": (
         "steps/evaluate_script/",
@@ -36,7 +36,7 @@ ROOMS = {
         *("steps/evaluate/quiet.py", "steps/evaluate/unpacked.py"),
         "training/",
         "conditions/__init__.py",
-        "conditions/champion.py",
+        "conditions/demands.py",
     ),
     "gate": ("conditions/",),
 }
@@ -49,7 +49,7 @@ STAYING = frozenset(
     {
         *(f"steps/{step}/{name}.py" for step in ROOMS for name in ("step", "config")),
         "conditions/step.py",
-        *("steps/shard/inspect.py", "steps/shard/histograms.py"),  # people look at shards with them
+        *("steps/shard/inspect.py", "steps/shard/inspect.py"),  # people look at shards with them
         *("training/scaling.py", "training/try.py", "training/trying/"),  # they start jobs
         *("training/simulate.py", "training/simulation/"),
     }

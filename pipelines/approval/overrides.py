@@ -7,7 +7,7 @@ a run that used it is approved for a stated reason, or not at all.
 from collections.abc import Iterator
 from typing import Any
 
-from conditions.champion import NONE
+from conditions.demands import NONE
 from pipelines.approval.ledger import FOUND
 from pipelines.falling_back import TYPE, fallbacks
 from pipelines.verify.evidence import Evidence

@@ -16,11 +16,10 @@ from trainyard.permissions.jobs import key_statements, lists, storage
 from trainyard.permissions.needs import Collector, Needs, key_arn
 from trainyard.permissions.pipeline import SAGEMAKER, registered_groups
 from trainyard.permissions.requests import COVERED, all_requests
-from trainyard.permissions.resources import managed_policy
-from trainyard.permissions.statements import Gap, Statement
+from trainyard.permissions.statements import Gap, Statement, split_uri
 from trainyard.permissions.subject import Subject
 from trainyard.permissions.table import role
-from trainyard.permissions.values import split_uri
+from trainyard.permissions.template import managed_policy
 
 WRITTEN = ("code/*", "definitions/*")
 """What an upsert writes under the pipeline's root: code, and records of what it deployed."""

@@ -19,7 +19,7 @@ from steps.shard.config import ShardConfig
 from steps.train.config import TrainStepConfig
 from training.start import BASE_MODEL
 from training.workloads import WorkloadSpec, spec
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import nearest
 from trainyard.language.retries import LIMITS, WORDS
 
 OVERRIDABLE = (

@@ -4,7 +4,7 @@ from steps.train.config import TrainStepConfig
 from steps.train.support import refuse_image
 from training.config import TrainConfig
 from training.strategy_table import refuse_torch
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import nearest
 from trainyard.machines import MACHINES
 from trainyard.validate.rules.images import torch_version
 

@@ -12,8 +12,7 @@ from pipelines.recipe import extending
 from pipelines.recipe.config import Recipe
 from training.config import TrainConfig
 from trainyard import secrets
-from trainyard.common.errors import RecipeError, TrainingError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import RecipeError, TrainingError, nearest
 from trainyard.yaml_text import DEEPEST, BoundedLoader, load_yaml
 
 LONGEST = 200  # characters of a value in a message

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from conditions.champion import NONE
+from conditions.demands import NONE
 from conditions.documents import Gate
 from conditions.table import GateCheck, checks
 from steps.evaluate.document import Evaluation

@@ -13,7 +13,6 @@ from conditions.documents import Gate
 from conditions.table import Picture, checks
 from pipelines.showing.documents import entry
 from steps.evaluate.document import Evaluation
-from trainyard.common.plot_style import STYLE
 
 MODEL, OTHER, GOOD, BAD = "#2563eb", "#94a3b8", "#16a34a", "#dc2626"
 
@@ -316,3 +315,17 @@ TRAINING_PICTURES: Mapping[str, Callable[[History], str | None]] = {
     "epochs of each input, and its validation loss, against the optimizer step": inputs,
 }
 """Description → picture, in the order in which they stand on the page."""
+
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: small, sharp, searchable
+    "svg.hashsalt": "trainyard",  # else ids are random and the page never the same twice
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#64748b",
+    "axes.grid": True,
+    "grid.color": "#e2e8f0",
+    "axes.axisbelow": True,
+}

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from steps.evaluate.document import Leakage
-from training.data.mixing import mixed
+from training.data.hashes import mixed
 from training.scores import Block
 
 PARTS = 64

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from training.data.mixing import chained
+from training.data.hashes import chained
 
 ALIKE = 0.8
 BANDS = 16

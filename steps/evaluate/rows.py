@@ -8,24 +8,30 @@ smaller machine, since how a product is shared by threads may change its last bi
 """
 
 import logging
+import multiprocessing
 import os
+import signal
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from steps.evaluate import crew
 from steps.evaluate.archive import Source, Trained
 from steps.evaluate.scores import read_part, write_part
 from training.cores import ON_THIS_MACHINE, cores, fit_threads
 from training.data.dataset import Dataset, Share
 from training.scores import Block
 from training.workloads import load, takes_share
+from trainyard.common.errors import TrainyardError
+from trainyard.common.orphans import die_with_parent
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +93,7 @@ def _shared(scoring: Scoring, folder: Path, count: int) -> Iterator[Block]:
     with tempfile.TemporaryDirectory(prefix=".parts-", dir=folder) as parts:
         files = [Path(parts) / f"{index}.arrow" for index in range(count)]
         tasks = [(scoring, Share(index, count), file) for index, file in enumerate(files)]
-        with closing(crew.in_order(f"{scoring.name}: process", _score, tasks, files)) as written:
+        with closing(in_order(f"{scoring.name}: process", _score, tasks, files)) as written:
             for file in written:
                 yield from read_part(file)
                 file.unlink()
@@ -133,3 +139,95 @@ def _score(scoring: Scoring, share: Share, file: Path) -> None:
     with _threads():
         found = workload.scores(model, Dataset(scoring.test), scoring.slices, share)
         write_part(file, found)
+
+
+SPAWN = multiprocessing.get_context("spawn")  # a fork would copy locks of torch's threads
+
+Result = TypeVar("Result")
+
+
+def in_order(
+    what: str,
+    work: Callable[..., None],
+    tasks: Sequence[tuple[Any, ...]],
+    results: Sequence[Result],
+) -> Generator[Result, None, None]:
+    """``work(*task)`` in a process for each task; each one's result when it and those before it
+    are done.
+
+    Args:
+        what: a process is called, with its number from 1.
+        work: of a module, and its arguments can be pickled.
+
+    Raises:
+        TrainyardError: of the first that fails, with the process's name, or that it died.
+        RuntimeError: a defect; holds the process's traceback.
+    """
+    crew: list[_Process] = []
+    try:
+        for number, task in enumerate(tasks, 1):
+            crew.append(_Process(f"{what} {number} of {len(tasks)}", work, task))
+        for process, result in zip(crew, results, strict=True):
+            while not process.done:
+                _hear(crew)
+            yield result
+    finally:
+        for process in crew:
+            process.end()
+
+
+class _Process:
+    """A process, and the pipe that it tells its end through."""
+
+    def __init__(self, name: str, work: Callable[..., None], task: tuple[Any, ...]) -> None:
+        self.name, self.done = name, False
+        self.pipe, theirs = SPAWN.Pipe(duplex=False)
+        self._process = SPAWN.Process(target=_serve, args=(theirs, work, task), daemon=True)
+        self._process.start()
+        theirs.close()  # else the pipe would not end with the process
+
+    def hear(self) -> None:
+        """Its last word. Raises: what it failed with."""
+        try:
+            failed = self.pipe.recv()
+        except (EOFError, OSError):
+            raise TrainyardError(self._obituary()) from None
+        if isinstance(failed, TrainyardError):
+            raise type(failed)(f"{self.name}: {failed}")
+        if failed is not None:
+            raise RuntimeError(f"{self.name}: {failed}")
+        self.done = True
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+    def _obituary(self) -> str:
+        self._process.join()
+        status = self._process.exitcode or 0
+        end = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return (
+            f"{self.name} died ({end}). SIGKILL most often means out of memory: take an instance "
+            "type with more of it, or lower evaluate.processes"
+        )
+
+
+def _hear(crew: Sequence[_Process]) -> None:
+    """Wait until one of them has something to say, or is dead."""
+    busy = {process.pipe: process for process in crew if not process.done}
+    for pipe in wait(list(busy)):
+        busy[pipe].hear()
+
+
+def _serve(pipe: Any, work: Callable[..., None], task: tuple[Any, ...]) -> None:
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends us
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
+    try:
+        work(*task)
+        pipe.send(None)
+    except TrainyardError as error:
+        pipe.send(error)
+    except Exception:  # noqa: BLE001 (the job raises it again, with this traceback)
+        pipe.send(traceback.format_exc())

@@ -20,8 +20,7 @@ import numpy as np
 
 from steps.evaluate_script.files import Piece
 from training.scores import Block
-from trainyard.common.errors import DataError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import DataError, nearest
 
 NUMBERS = frozenset((int, float, bool))
 IDS = frozenset((str, int))

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from conditions.champion import NONE, UNRESOLVED
+from conditions.demands import NONE, UNRESOLVED
 from steps.edge import run
 from steps.evaluate import document
 from steps.evaluate.document import Champion, Channel, Dataset, Evaluation, Latency, Model

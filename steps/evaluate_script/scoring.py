@@ -22,8 +22,7 @@ from steps.evaluate_script.columns import ROW, scored
 from steps.evaluate_script.files import found, pieces, row_name
 from steps.evaluate_script.script import Script
 from training.scores import Block, Metrics, ratios
-from trainyard.common.errors import DataError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import DataError, nearest
 
 BITS = 6
 PARTS = 1 << BITS

@@ -16,8 +16,7 @@ from steps.evaluate.scores import Scores
 from steps.evaluate_script.columns import named
 from steps.evaluate_script.files import found, pieces
 from training.scores import Block
-from trainyard.common.errors import DataError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import DataError, nearest
 
 TRAIN_EXAMPLES = "train_examples"
 

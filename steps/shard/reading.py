@@ -13,15 +13,14 @@ import pyarrow.compute as pc
 
 from steps.shard import progress
 from steps.shard.hashes import column_hashes, record_hashes
-from steps.shard.plan import Plan
+from steps.shard.plan import SPLITS, Plan
 from steps.shard.progress import Read
 from steps.shard.quarantine import Quarantine
 from steps.shard.raw import RawObject
 from steps.shard.readers import read
 from steps.shard.readers.batch import plain
 from steps.shard.runs import Keys, RunWriter
-from steps.shard.splits import split_numbers
-from training.data.mixing import mixed
+from training.data.hashes import mixed
 from trainyard.common.errors import DataError
 
 RUN_BYTES = 64 * 10**6
@@ -129,3 +128,25 @@ def _sizes(records: pa.RecordBatch) -> np.ndarray:
             lengths = pc.binary_length(column).fill_null(0)
             sizes += lengths.to_numpy(zero_copy_only=False).astype(np.uint32)
     return sizes
+
+
+def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float) -> np.ndarray:
+    """Index into SPLITS for each hash (uint64), uint8.
+
+    The lowest hashes are the test split, the next ones validation: a larger test share takes from
+    the others and never gives back.
+    """
+    test = int(test_share * 2.0**64)
+    validation = int((test_share + validation_share) * 2.0**64)
+    if not 0 <= test <= validation < 2**64:
+        raise ValueError(f"shares {validation_share} and {test_share} leave nothing to train on")
+    out = np.zeros(len(hashes), np.uint8)
+    out[hashes < np.uint64(validation)] = 1
+    out[hashes < np.uint64(test)] = 2
+    return out
+
+
+def split_of(key: str | float, validation_share: float, test_share: float) -> str:
+    """The split of every record whose key is ``key``."""
+    hashes = column_hashes(pa.array([key]))
+    return SPLITS[split_numbers(hashes, validation_share, test_share)[0]]

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from conditions.calibration import BLOCKS, Reliability
+from conditions.group_sums import CALIBRATION_BLOCKS as BLOCKS
+from conditions.group_sums import Reliability
 from trainyard.common.errors import GateError
 
 

@@ -16,7 +16,7 @@ from pipelines.permissions import HEAD
 from tests.infra.lifecycle import expires, old_version_lives
 from tests.trainyard.permissions import reference
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.check import compare
+from trainyard.permissions.answer import compare
 from trainyard.permissions.roles import derive
 from trainyard.permissions.statements import FORCED
 from trainyard.permissions.subject import Subject

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steps.evaluate import job as evaluate_job
-from steps.evaluate import latency as latency_module
+from steps.evaluate import job as latency_module
 from steps.evaluate import leakage as leakage_module
 from steps.evaluate import quiet
 from steps.evaluate import scores as scores_module

@@ -15,8 +15,7 @@ from torch import nn
 from steps.evaluate import job as evaluate_job
 from steps.evaluate import rows as rows_module
 from steps.evaluate.archive import Source, Trained
-from steps.evaluate.crew import in_order
-from steps.evaluate.rows import Scoring, rows
+from steps.evaluate.rows import Scoring, in_order, rows
 from tests.training.test_language_model import pack
 from tests.training.trainings import write_dataset
 from training.artifact import save
@@ -86,7 +85,7 @@ def here(what, work, tasks, results):
 
 def test_two_processes_write_the_very_files_of_one(root, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("steps.evaluate.crew.in_order", here)
+    monkeypatch.setattr("steps.evaluate.rows.in_order", here)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     alone = tables(root, 1)
     assert {"challenger.parquet", "champion.parquet"} <= alone.keys()

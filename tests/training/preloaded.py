@@ -9,7 +9,7 @@ MODULES = [
     *("training.workloads.language_model.workload", "torch.distributed.pipelining"),
     *("training.health.check", "training.strategies.ddp"),
     "torch.distributed.checkpoint",  # FSDP2 imports it when it shards
-    *("training.session", "training.metrics_page", "training.reports", "training.trackers"),
+    *("training.session", "training.trackers", "training.reports", "training.trackers"),
     *("training.watchdog", "training.workloads.simple", "pyarrow.compute", "mimetypes"),
 ]
 

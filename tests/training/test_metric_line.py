@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.trainings import history
-from training import devices
+from training import progress
 from training.clock import PARTS
 from training.metric_line import METRICS, NAMES, metric_line
 from training.watching.rules import RULES
@@ -68,8 +68,8 @@ def test_utilisation(root, train, monkeypatch):
     238.3e3 tokens a second on 6144 chips of 275e12; 46.2 %. The toy: six times 16 × 32 weights.
     """
     flops = 6 * 540.35e9 + 12 * 118 * 48 * 256 * 2048
-    assert devices.utilisation(238.3e3, flops, 6144, 275e12) == pytest.approx(0.462, abs=0.002)
-    monkeypatch.setattr(devices, "peak", lambda device: 1e6)
+    assert progress.utilisation(238.3e3, flops, 6144, 275e12) == pytest.approx(0.462, abs=0.002)
+    monkeypatch.setattr(progress, "peak", lambda device: 1e6)
     for line in history(train(root)):
         if "loss" in line:
             assert line["mfu"] == pytest.approx(line["units_per_second"] * 6 * 16 * 32 / 1e6)
@@ -90,13 +90,13 @@ def test_utilisation(root, train, monkeypatch):
     ],
 )
 def test_the_peak_of_a_device(name, teraflops):
-    assert devices.peak_of(name) == teraflops * 1e12
+    assert progress.peak_of(name) == teraflops * 1e12
 
 
 @pytest.mark.parametrize("name", ["NVIDIA A10", "NVIDIA L40", "GeForce RTX 4090", "T400"])
 def test_a_device_that_is_not_in_the_table_has_no_peak(name):
-    assert devices.peak_of(name) is None
-    assert devices.peak(torch.device("cpu")) is None
+    assert progress.peak_of(name) is None
+    assert progress.peak(torch.device("cpu")) is None
 
 
 def test_the_line_that_is_documented():

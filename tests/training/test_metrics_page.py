@@ -8,7 +8,7 @@ import pytest
 
 from tests.training.worlds import free_port
 from training import trackers
-from training.metrics_page import MetricsPage
+from training.trackers import MetricsPage
 from trainyard.common.errors import TrainingError
 from trainyard.common.measures import OF_TRAINING
 from trainyard.dashboards import grafana

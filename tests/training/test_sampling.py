@@ -17,9 +17,8 @@ from tests.training.trainings import TOYS, history, losses, write_dataset
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field
-from training.loop import Loop
+from training.loop import Loop, order, validated
 from training.mixture import read_mixture
-from training.sampling import order, validated
 from trainyard.common.errors import DataError
 
 pytestmark = pytest.mark.long

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from trainyard.commands.run import parsed
 from trainyard.common.errors import EmulatorError
-from trainyard.put import parsed
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,164 @@ rank 0 to all. Of the files themselves a machine looks only whether they are the
 """
 
 import hashlib
+import json
 import logging
-from collections.abc import Callable, Sequence
+import os
+import secrets
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from training import marker
-from training.checkpoints import peers
 from training.checkpoints.blocks import Local, Source, Torn, hashes_path
 from training.checkpoints.meeting import Alone, Meeting
 from training.marker import Damaged, Marker
 from trainyard.common.errors import TrainingError
+
+# On a machine that was restarted with an empty disk nothing lies; the others have their ranks'
+# files. One rank of each machine that has what another one lacks serves byte ranges of these
+# files while a checkpoint is read, to whoever knows a word that only the ranks of this job were
+# told.
+#
+#     word (32 characters), then requests: {"file": "shard-…", "begin": 0, "count": 16384}\n
+#     → count bytes; or the connection ends
+
+
+WORD = 32  # characters
+SILENCE = 60  # seconds until a machine that does not answer is given up
+AT_ONCE = 2**20  # bytes
+
+
+def word() -> str:
+    """A new one."""
+    return secrets.token_hex(WORD // 2)
+
+
+class Server:
+    """Serves a folder's files to the other machines until it is closed.
+
+    Attributes:
+        address: host and port at which the others find it.
+    """
+
+    def __init__(self, folder: Path, names: Iterable[str], word: str) -> None:
+        """``names``: the files that may be asked for."""
+        host, bound = _host()
+        known = frozenset(names)
+        self._open = connections = set[socket.socket]()
+
+        class Answer(socketserver.StreamRequestHandler):
+            def setup(self) -> None:
+                super().setup()
+                connections.add(self.connection)
+
+            def finish(self) -> None:
+                connections.discard(self.connection)
+                super().finish()
+
+            def handle(self) -> None:
+                self.connection.settimeout(SILENCE)
+                if not secrets.compare_digest(self.rfile.read(WORD), word.encode()):
+                    return
+                for line in self.rfile:
+                    asked = json.loads(line)
+                    if asked["file"] not in known:
+                        return
+                    with closing(Local(folder / asked["file"])) as file:
+                        _send(file, asked["begin"], asked["count"], self.wfile.write)
+
+        class Threaded(socketserver.ThreadingTCPServer):
+            request_queue_size = 128
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                """Nothing: who asked sees the end of the connection, and says so."""
+
+        self._server = Threaded((bound, 0), Answer)
+        self.address = host, int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Serve no more, and wait for the threads."""
+        self._server.shutdown()
+        self._thread.join()
+        for connection in [*self._open]:
+            with suppress(OSError):  # it ended by itself
+                connection.shutdown(socket.SHUT_RDWR)
+        self._server.server_close()
+
+
+def _send(file: Local, begin: int, count: int, write: Callable[[memoryview], object]) -> None:
+    buffer = memoryview(bytearray(min(count, AT_ONCE)))
+    for at in range(0, count, AT_ONCE):
+        part = buffer[: min(AT_ONCE, count - at)]
+        file.read(begin + at, part)
+        write(part)
+
+
+def _host() -> tuple[str, str]:
+    """Where the others reach this machine, and what to bind to for that.
+
+    Rank 0's machine is where they meet; of another one it is the address that it has towards it.
+    """
+    meeting = os.environ["MASTER_ADDR"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+        way.connect((meeting, 9))  # sends nothing
+        mine = way.getsockname()[0]
+    if mine.startswith("127.") and int(os.environ["RANK"]) == 0:
+        local = meeting in ("localhost", mine) or meeting.startswith("127.")
+        return meeting, "127.0.0.1" if local else ""
+    return mine, mine
+
+
+class Remote:
+    """A file on another machine.
+
+    Args:
+        addresses: of the machines that have it; the first that answers is asked.
+    """
+
+    def __init__(self, name: str, addresses: Sequence[tuple[str, int]], word: str) -> None:
+        self._name, self._addresses, self._word = name, list(addresses), word
+        self._connection: socket.socket | None = None
+
+    def read(self, begin: int, into: memoryview) -> None:
+        """As ``blocks.Source``."""
+        while True:
+            try:
+                return self._ask(begin, into)
+            except OSError as error:
+                self.close()
+                host, port = self._addresses.pop(0)
+                if not self._addresses:
+                    raise Torn(
+                        f"{self._name} is not on this machine, and {host}:{port} does not send it: "
+                        f"{error}"
+                    ) from None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, begin: int, into: memoryview) -> None:
+        if self._connection is None:
+            self._connection = socket.create_connection(self._addresses[0], SILENCE)
+            self._connection.sendall(self._word.encode())
+        asked = {"file": self._name, "begin": begin, "count": len(into)}
+        self._connection.sendall(json.dumps(asked).encode() + b"\n")
+        done = 0
+        while done < len(into):
+            count = self._connection.recv_into(into[done:])
+            if not count:
+                raise ConnectionError("the connection ended")
+            done += count
+
 
 log = logging.getLogger(__name__)
 THERE, ABSENT = "+", "-"
@@ -103,7 +249,7 @@ class Files:
     addresses: dict[int, tuple[str, int]]
     word: str
     rank: int
-    server: peers.Server | None = None
+    server: Server | None = None
 
     def opened(self, name: str) -> Source:
         """A shard's bytes, or its hashes'."""
@@ -115,7 +261,7 @@ class Files:
         first = self.rank % len(having)
         order = having[first:] + having[:first]  # not all ranks ask the same machine
         log.info("%s: comes from rank %d", self.folder / name, order[0])
-        return peers.Remote(name, [self.addresses[n] for n in order], self.word)
+        return Remote(name, [self.addresses[n] for n in order], self.word)
 
     def close(self) -> None:
         if self.server is not None:
@@ -148,7 +294,7 @@ def located(
         if leads and THERE in codes[lead]:
             names = [one for n, name in enumerate(said.names) if codes[lead][n] == THERE
                      for one in (name, hashes_path(Path(name)).name)]  # fmt: skip
-            files.server = peers.Server(folder, names, answer["word"])
+            files.server = Server(folder, names, answer["word"])
         address = files.server.address if files.server else None
         try:
             every = meeting.decide(address, lambda told: told)
@@ -180,4 +326,4 @@ def _placed(said: Marker, told: Sequence[dict[str, Any] | None]) -> dict[str, An
         if all(one[number] == ABSENT for one in codes.values()):
             why = (one["why"].get(str(number)) for one in told if one)
             return {"torn": next(filter(None, why), _missing(name))}
-    return {"codes": codes, "word": peers.word()}
+    return {"codes": codes, "word": word()}

@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from training.checkpoints import header
-from training.checkpoints.table import WIDTHS, Part
-from training.initial.parts import held
+from training.checkpoints.table import WIDTHS, Part, made
+from training.initial.values import held
 from trainyard.common.errors import TrainingError
 
 DTYPES = {
@@ -76,7 +75,7 @@ class Image:
         """``parts``: name → what of it this rank writes."""
         # Wide elements first, as safetensors has them: so each tensor is aligned.
         order = sorted(parts, key=lambda name: (-WIDTHS[parts[name].dtype], name))
-        beginning, places = header.made(parts, order)
+        beginning, places = made(parts, order)
         self.size = len(beginning) + sum(parts[name].bytes for name in order)
         self.descriptor = _anonymous(self.size)
         self._memory = mmap.mmap(self.descriptor, self.size)

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from training.checkpoints import header
 from training.checkpoints.blocks import BLOCK, HASH, Source, Torn, Verified, hashes_path
 from training.checkpoints.image import local, part_of, torch_type
-from training.checkpoints.table import WIDTHS, Layout, Part, Table
+from training.checkpoints.table import WIDTHS, Layout, Part, Table, parsed
 from training.marker import Written
 from trainyard.common.errors import TrainingError
 
@@ -131,7 +130,7 @@ class File:
         if hashlib.sha256(hashes).hexdigest() != written.sha256:
             raise Torn(f"{hashes_path(Path(name))} is not as it was written")
         self._content = Verified(name, opened(name), written.bytes, bytes(hashes), advance)
-        self._header, self._data = header.parsed(self._content.read)
+        self._header, self._data = parsed(self._content.read)
 
     def close(self) -> None:
         self._content.close()

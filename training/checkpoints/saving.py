@@ -5,7 +5,11 @@ is written; the marker is. Rank 0 gets a hash of each rank, and each machine the
 """
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +22,6 @@ from training import marker
 from training.checkpoints.image import Image, part_of
 from training.checkpoints.meeting import Alone, Meeting
 from training.checkpoints.table import Part, Table, Told, share_out
-from training.checkpoints.writer import Writer
 from training.marker import FORMAT, Marker, Written
 from trainyard.common import whole_file
 from trainyard.common.errors import TrainingError
@@ -195,3 +198,72 @@ def clear(path: Path) -> None:
         return
     with suppress(IsADirectoryError):  # another machine, whose folder it is too, has just made it
         path.unlink(missing_ok=True)
+
+
+# torch has ``dcp.async_save`` with ``AsyncCheckpointerType.PROCESS``, which is not used: its
+# process imports torch and joins a process group of its own (as many connections again, and a
+# collective's clock), gathers everybody's plans as pickles at each save, shares each tensor by a
+# file in /dev/shm that a killed job leaves behind, and its safetensors writer has a file in
+# memory twice.
+
+
+CHECKOUT = Path(__file__).parents[2]
+HELD_BACK = (signal.SIGTERM, signal.SIGINT)
+
+
+class Writer:
+    """The process, from its start to ``close``."""
+
+    def __init__(self, image: int, size: int) -> None:
+        """``image``: the descriptor of the memory that it writes ``size`` bytes of."""
+        places = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        command = [sys.executable, "-m", "training.checkpoints.process"]
+        # What is started inherits it: a stop of the job must not tear what is being written.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
+        try:
+            self._process = subprocess.Popen(
+                [*command, str(image), str(size), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                pass_fds=[image],
+                env=os.environ | {"PYTHONPATH": places},
+                text=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def write(self, path: Path, advance: Callable[[], None]) -> str:
+        """Have the image written to ``path``; the hash of its blocks' hashes.
+
+        Args:
+            advance: called when some of it is written.
+
+        Raises:
+            TrainingError: it could not be written, or the process is gone.
+        """
+        sends, answers = self._process.stdin, self._process.stdout
+        assert sends and answers  # noqa: S101
+        try:
+            sends.write(json.dumps(str(path)) + "\n")
+            sends.flush()
+            for line in answers:
+                said = json.loads(line)
+                if "sha256" in said:
+                    return said["sha256"]
+                if "error" in said:
+                    raise TrainingError(said["error"])
+                advance()
+        except BrokenPipeError:
+            pass
+        status = self._process.wait()
+        raise TrainingError(
+            f"{path}: the process that writes it ended with status {status}; was it killed for "
+            "want of memory?"
+        )
+
+    def close(self) -> None:
+        """Let it end, and wait for that."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()
+        self._process.wait()

@@ -12,12 +12,13 @@ import json
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from training.checkpoints.blocks import Torn
 from trainyard.common.errors import TrainingError
 
 WIDTHS = {
@@ -203,3 +204,46 @@ def _check_whole(name: str, shape: Numbers, spread: Spread) -> None:
             f"{name}: the ranks hold {found} elements of it, its shape {list(shape)} has "
             f"{expected}; a checkpoint of it cannot be written"
         )
+
+
+OFFSETS = "DCP_SHARDING_INFO"
+"""Where torch's HuggingFaceStorageReader looks for a part's offsets: it reads our files, too."""
+LONGEST = 2**30  # bytes; more than any file of tensors begins with
+
+
+def made(parts: Mapping[str, Part], order: Sequence[str]) -> tuple[bytes, dict[str, int]]:
+    """The beginning of a safetensors file; and where, behind it, each tensor lies."""
+    offsets = {name: {"saved_offsets": parts[name].offsets} for name in order}
+    said: dict[str, object] = {
+        "__metadata__": {"format": "pt", "DCP_VERSION": "1.0", OFFSETS: json.dumps(offsets)}
+    }
+    places, end = {}, 0
+    for name in order:
+        part = parts[name]
+        places[name], end = end, end + part.bytes
+        said[name] = {
+            "dtype": part.dtype,
+            "shape": part.sizes,
+            "data_offsets": [places[name], end],
+        }
+    text = json.dumps(said, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, places
+
+
+def parsed(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any], int]:
+    """A safetensors file's header, and where its data begin.
+
+    Args:
+        read: gives the bytes from one place to another.
+
+    Raises:
+        Torn: it is none.
+    """
+    length = int.from_bytes(read(0, 8), "little")
+    if length > LONGEST:
+        raise Torn(f"a header of {length} bytes is none of safetensors'")
+    try:
+        return json.loads(bytes(read(8, 8 + length))), 8 + length
+    except ValueError:
+        raise Torn("a header is no JSON") from None

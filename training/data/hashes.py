@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 
 from training.data.manifest import Field, Samples
-from training.data.mixing import chained, mixed
 from training.data.writer import count_of
 
 
@@ -45,3 +44,21 @@ def _words(rows: np.ndarray) -> np.ndarray:
         padded[:, : raw.shape[1]] = raw
         raw = padded
     return raw.view("<u8")
+
+
+ODD = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 / golden ratio, which lays neighbours far apart (SplitMix64; Steele et al. 2014)."""
+
+MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def mixed(values: np.ndarray) -> np.ndarray:
+    """A bijection of uint64 in which every bit depends on every other (Steele et al. 2014)."""
+    for shift, multiplier in zip((30, 27), MULTIPLIERS, strict=True):
+        values = (values ^ (values >> np.uint64(shift))) * multiplier
+    return values ^ (values >> np.uint64(31))
+
+
+def chained(hashes: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Hashes of sequences, uint64 (n,), that are one word longer, from those without it."""
+    return mixed(hashes ^ words) + ODD

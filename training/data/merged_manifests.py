@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from training.data.columns import Columns
+from training.data.hashes import ODD
 from training.data.manifest import FORMAT, Field, Source
-from training.data.mixing import ODD
 from trainyard.common.errors import DataError
 
 ALL = slice(None)  # rows of a table, as they stand

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from training.cores import share_of_cores
+from training.data.hashes import ODD, mixed
 from training.data.manifest import Samples
-from training.data.mixing import ODD, mixed
 from trainyard.common.errors import TrainingError
 
 Sample = Mapping[str, np.ndarray]

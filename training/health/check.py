@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 import torch.distributed as dist
 
-from training.health import efa, measure
+from training.health import measure
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
@@ -120,7 +120,7 @@ def _of_kind(alike: Sequence[Figures]) -> Iterator[str]:
 def _figures(ranks: Ranks) -> Figures:
     host, settings = socket.gethostname(), tuple[str, ...]()
     if ranks.local_rank == 0:
-        settings = tuple(efa.findings(efa.instance_type()))
+        settings = tuple(measure.findings(measure.instance_type()))
     if ranks.device.type != "cuda":
         return Figures(ranks.rank, host, settings=settings)
     within = links(ranks, host)

@@ -19,11 +19,9 @@ from torch import Tensor, nn
 
 from training.initial.elements import ByElement, obstacle
 from training.initial.fill import fill, named, replace
-from training.initial.parts import Part
 from training.initial.record import NotRecordable, Recorder
-from training.initial.replay import Recorded, Whole
-from training.initial.steps import Step, View, name_draws
-from training.initial.values import Known, Value, stored
+from training.initial.replay import Recorded, Step, View, Whole, name_draws
+from training.initial.values import Known, Part, Value, stored
 
 aten = torch.ops.aten
 

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from training.initial.draws import DRAWN, Runs, bits, key_of
-from training.initial.parts import Part
-from training.initial.replay import Recorded
-from training.initial.steps import EMPTY, OVERWRITING, Step, View
+from training.initial.replay import EMPTY, OVERWRITING, Recorded, Step, View
+from training.initial.values import Part
 
 aten = torch.ops.aten
 CONSTANT = {

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from training.initial.parts import held
-from training.initial.values import Value
+from training.initial.values import Value, held
 from trainyard.common.errors import TrainingError
 
 Values = Mapping[str, Value]

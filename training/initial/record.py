@@ -18,8 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_unflatten
 
-from training.initial.replay import replayed
-from training.initial.steps import Step, View, flattened, name_draws, tensors
+from training.initial.replay import Step, View, flattened, name_draws, replayed, tensors
 from training.initial.values import Known, Value
 
 aten = torch.ops.aten

@@ -1,16 +1,135 @@
 """What recorded steps come to, for a whole tensor: they are made once more, with real memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from training.initial.draws import DRAWN, Runs, bits, key_of
-from training.initial.parts import Part, whole
-from training.initial.steps import EMPTY, Step, View
-from training.initial.values import Value
+from training.initial.values import Part, Value, whole
+
+# A tensor is where it lies: a storage, and in it size, strides and offset. So views need no steps
+# of their own, and what writes into a view writes into what it is a view of.
+
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class View:
+    """Where a tensor lies."""
+
+    storage: int
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return torch.Size(self.size).numel()
+
+    def of(self, storage: torch.UntypedStorage) -> Tensor:
+        """The tensor in a real storage."""
+        return torch.empty(0, dtype=self.dtype).set_(storage, self.offset, self.size, self.stride)
+
+    def is_all(self, bytes_: int) -> bool:
+        """Whether it is a whole storage of so many bytes, element after element."""
+        dense, strides = 1, []
+        for size in reversed(self.size):
+            strides.insert(0, dense)
+            dense *= size
+        in_order = all(
+            size == 1 or mine == theirs
+            for size, mine, theirs in zip(self.size, self.stride, strides, strict=True)
+        )
+        return self.offset == 0 and in_order and self.count * self.dtype.itemsize == bytes_
+
+
+@dataclass(eq=False)
+class Step:
+    """One operation that made or changed a storage."""
+
+    func: Any
+    flat: list[Any]
+    """Its arguments, one after the other; a tensor is a View."""
+    spec: Any
+    writes: list[View]
+    """What it changes in place."""
+    makes: list[View | None]
+    """Its results that lie in new storages; None for others."""
+    key: str | None = None
+    """What its random numbers follow from, beside the seed."""
+
+    written: set[int] = field(init=False)
+    """Storages that it makes or changes."""
+
+    def __post_init__(self) -> None:
+        self.written = {one.storage for one in [*self.writes, *self.makes] if one is not None}
+
+    @property
+    def reads(self) -> set[int]:
+        """Storages of its arguments."""
+        return {one.storage for one in self.flat if isinstance(one, View)}
+
+    @property
+    def draws(self) -> bool:
+        """Whether its numbers are random."""
+        return torch.Tag.nondeterministic_seeded in self.func.tags
+
+    def arguments(self, flat: list[Any]) -> tuple[tuple, dict[str, Any]]:
+        """The call's, with ``flat`` in the place of its own."""
+        return tree_unflatten(flat, self.spec)
+
+    def named(self) -> dict[str, Any]:
+        """Its arguments by the operation's names for them."""
+        args, kwargs = self.arguments(self.flat)
+        names = [one.name for one in self.func._schema.arguments]
+        return dict(zip(names, args, strict=False)) | kwargs
+
+    def needs(self, bytes_of: Callable[[int], int]) -> set[int]:
+        """Storages of which it needs what they held before."""
+        views = [one for one in self.flat if isinstance(one, View)]
+        if self.func in OVERWRITING or self.func in DRAWN:
+            for one in self.writes:
+                if one.is_all(bytes_of(one.storage)):
+                    views.remove(one)
+        return {one.storage for one in views}
+
+
+OVERWRITING = {
+    aten.fill_.Scalar,
+    aten.fill_.Tensor,
+    aten.zero_.default,
+    aten.copy_.default,
+}
+"""In place, of whose target nothing is read."""
+EMPTY = {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default}
+
+
+def flattened(args: tuple, kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
+    """(arguments one after the other, how they belong together)."""
+    return tree_flatten((args, kwargs))
+
+
+def name_draws(steps: Iterable[Step], name: str) -> None:
+    """Say what the random numbers of steps follow from, where nothing does yet.
+
+    A draw belongs to the first name that needs it: two weights that are copies of one draw stay
+    equal, and what else the model holds changes no weight's numbers.
+    """
+    for number, step in enumerate(one for one in steps if one.draws):
+        step.key = step.key or (f"{name}#{number}" if number else name)
+
+
+def tensors(of: Any) -> Iterator[Tensor]:
+    """Those in any structure."""
+    yield from (one for one in tree_flatten(of)[0] if isinstance(one, Tensor))
 
 
 class Recorded(Protocol):

@@ -6,24 +6,78 @@ there. Two steps are made: the second has the optimizer's state from its beginni
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.pipelining import schedules
 from torch.distributed.tensor import DTensor
+from torch.nn import functional as F
 
 from training import strategies
 from training.config import TrainConfig
 from training.initial import fill
 from training.initial.build import built
-from training.simulation.boundaries import Described, told
-from training.simulation.kernels import cuda_kernels
 from training.simulation.storages import Record, Storages
-from training.simulation.world import standing_for
-from training.strategies import Strategy
+from training.strategies import Strategy, pipeline
+from training.strategies.ranks import Ranks
 from training.strategy_table import SIMULATION_TORCH, release
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
+
+Described = list[list[int]]
+"""What the first stage takes and what it gives, as numbers: ``training.strategies.pipeline``."""
+
+
+class Header(list):
+    """The numbers that another stage would have sent as a tensor."""
+
+    def tolist(self) -> list[int]:
+        """The numbers, as of a tensor."""
+        return list(self)
+
+
+@contextmanager
+def told(found: Described) -> Iterator[None]:
+    """Inside, a stage hears from the one before what the first stage gives.
+
+    Args:
+        found: empty for the first stage's rank, which is simulated first and fills it; the other
+            ranks take it from there, since between all stages lies the same stream.
+    """
+    described, receive = pipeline.described, pipeline.Pipeline._receive
+    voted = schedules._PipelineSchedule._warmup_p2p
+
+    def note(*tensors: Any, **trained: bool) -> list[int]:
+        numbers = described(*tensors, **trained)
+        if len(found) < 2:
+            found.append(numbers)
+        return numbers
+
+    def received(self: pipeline.Pipeline, stage: int, metas: Sequence[Any]) -> Any:
+        if [tuple(one.shape) for one in metas] == [(pipeline.HEADER,)]:
+            return [Header(found[1])]
+        return receive(self, stage, metas)
+
+    pipeline.described, pipeline.Pipeline._receive = note, received
+    schedules._PipelineSchedule._warmup_p2p = _vote
+    try:
+        yield
+    finally:
+        pipeline.described, pipeline.Pipeline._receive = described, receive
+        schedules._PipelineSchedule._warmup_p2p = voted
+
+
+def _vote(schedule: Any, stages: Sequence[Any], *_: Any) -> None:
+    """What a pipeline's stages agree on: that each knows the shapes of what it gets.
+
+    torch has them vote by sending numbers and reading them.
+    """
+    for stage in stages:
+        stage._inference_mode = schedules.InferenceMode.STATIC
+
 
 STEPS = 2
 SIMULATED = ("single", "ddp", "fsdp")
@@ -162,3 +216,62 @@ def _empty(tensor: Tensor) -> Tensor:
     if isinstance(tensor, DTensor):
         return torch.empty_like(tensor, device="cpu")
     return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
+@contextmanager
+def standing_for(rank: int, world: int, per_node: int = 8) -> Iterator[Ranks]:
+    """Inside, this process is ``rank`` of ``world``; nobody else has to be there.
+
+    torch's ``fake`` backend answers each collective at once and leaves the tensors as they are.
+    """
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    try:
+        yield Ranks(rank, rank % per_node, world, torch.device("cpu"))
+    finally:
+        dist.destroy_process_group()
+
+
+# A simulation runs on CPU tensors, because torch without CUDA has no backward pass of CUDA
+# tensors. Attention (flash on both), matrix products and the fused optimizer keep the same.
+
+
+class FusedRmsNorm(torch.autograd.Function):
+    """CUDA's ``aten::_fused_rms_norm``: keeps its input, its weight and one float32 a row.
+
+    The CPU puts it together from five operations, some in float32, and keeps what each needs.
+    """
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, shape: Sequence[int], weight: Tensor | None) -> Tensor:
+        rows = x.shape[: x.dim() - len(shape)]
+        context.save_for_backward(x, weight, torch.empty(rows, dtype=torch.float32))
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, _ = context.saved_tensors
+        return torch.empty_like(x), None, None if weight is None else torch.empty_like(weight)
+
+
+@contextmanager
+def cuda_kernels(moved: Callable[[int], None] = lambda size: None) -> Iterator[None]:
+    """Inside, operations keep what they keep on a CUDA device.
+
+    Args:
+        moved: told the bytes that such an operation reads and writes, since torch does not see it.
+    """
+
+    def rms_norm(
+        x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+    ) -> Tensor:
+        moved(2 * x.numel() * x.element_size())
+        return FusedRmsNorm.apply(x, shape, weight)
+
+    on_cpu = F.rms_norm
+    F.rms_norm = rms_norm
+    try:
+        yield
+    finally:
+        F.rms_norm = on_cpu

@@ -1,16 +1,42 @@
 """Every allocation of a step and its end, in order, with what it is for."""
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from training.simulation.calls import EachCall
+FLOAT8 = "torchao.float8."
+"""Where tensors are from that are two: numbers of 8 bits, and their scales."""
+
+
+class EachCall(TorchDispatchMode):
+    """Inside, ``called`` is told of each operator's call; of one on DTensors when it comes as calls
+    on this rank's parts, and of one on numbers in float8 as calls on these and their scales."""
+
+    def __torch_dispatch__(
+        self,
+        operator: Callable,
+        types: Sequence[type],
+        args: tuple = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if any(kind is DTensor or kind.__module__.startswith(FLOAT8) for kind in types):
+            return NotImplemented  # comes again, part by part
+        made = operator(*args, **(kwargs or {}))
+        self.called(operator, args, kwargs or {}, made)
+        return made
+
+    def called(self, operator: Any, args: tuple, kwargs: Mapping[str, Any], made: Any) -> None:
+        """``operator`` has made ``made`` of its arguments."""
+        raise NotImplementedError
+
 
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "gathered", "temporary")
 """What memory is for. gathered: whole weights of a unit that FSDP has put together, and what it
@@ -136,3 +162,59 @@ class Storages(EachCall):
     def _note(self, life: int, size: int) -> None:
         backward = torch._C._current_graph_task_id() != -1
         self.record.events.append(Event(life, size, backward))
+
+
+ROUND = 512
+"""Bytes that torch's caching allocator rounds an allocation up to (kMinBlockSize in
+c10/cuda/CUDACachingAllocator.cpp)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """What is alive at the moment of the most.
+
+    Attributes:
+        event: its place among the record's events.
+        bytes: category → bytes; they add up to the peak.
+    """
+
+    event: int
+    bytes: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        """All of it, in bytes."""
+        return sum(self.bytes.values())
+
+
+def rounded(size: int) -> int:
+    """What the allocator takes for ``size`` bytes."""
+    return -(-size // ROUND) * ROUND
+
+
+def categories(record: Record) -> list[str]:
+    """Each life's category: what it was called, else by when it was made and when it ended."""
+    ended_backward = {e.life for e in record.events if e.size < 0 and e.backward}
+    return [
+        life.category
+        or ("activations" if life.forward and number in ended_backward else "temporary")
+        for number, life in enumerate(record.lives)
+    ]
+
+
+def timeline(record: Record) -> list[dict[str, int]]:
+    """After each event: category → bytes that are alive."""
+    named = categories(record)
+    alive = dict.fromkeys(CATEGORIES, 0)
+    found = []
+    for event in record.events:
+        change = rounded(abs(event.size))
+        alive[named[event.life]] += change if event.size > 0 else -change
+        found.append(dict(alive))
+    return found
+
+
+def peak(moments: Sequence[dict[str, int]]) -> Peak:
+    """The moment of ``timeline`` at which most is alive."""
+    most = max(range(len(moments)), key=lambda number: sum(moments[number].values()))
+    return Peak(most, moments[most])

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from training import dropout, optimizers, ties
+from training import dropout, optimizers
 from training.config import TrainConfig
-from training.initial.parts import local
+from training.initial.values import local
 from training.microbatches import OfStages
 from training.strategies import tensor
 from training.strategies.blocks import adapt_blocks
@@ -38,7 +38,7 @@ from training.strategies.sharding import (
     shard,
     validating,
 )
-from training.strategies.single import Batch, Single
+from training.strategies.single import Batch, Single, check, tie_again
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -188,13 +188,13 @@ class Mesh(Single):
         model = self.placed(model)
         if config.tensor_parallel > 1:
             tensor.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
-            ties.tie_again(model, self.names)
+            tie_again(model, self.names)
         if self.contexts > 1:
             share_sequences(workload, model, self.context_mesh)
         adapt_blocks(workload.blocks(model), config)
         if self.averaged > 1:
             shard(model, workload.blocks(model), self.mesh, config, workload)
-        ties.check(model, self.names)
+        check(model, self.names)
         return self.filled(model)
 
     def _scales(self) -> "Scales | None":

@@ -17,8 +17,7 @@ from training.trying.contract import RULES, Rule, Verdict, judge
 from training.trying.packing import TWICE, shard
 from training.trying.trial import Trial
 from training.workloads import read_settings, spec
-from trainyard.common.errors import TrainyardError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import TrainyardError, nearest
 
 ORDER = (packing, forward, state, scoring, curves)
 """The modules that add rules, in the order in which they are checked."""

@@ -12,7 +12,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from training.initial.parts import local
+from training.initial.values import local
 from training.optimizers import Lamb
 
 COUNT = 3

@@ -25,8 +25,7 @@ from trainyard.common.errors import RecipeError
 from trainyard.foresight import asking
 from trainyard.foresight import shapes as shapes_of
 from trainyard.foresight.advice import advise
-from trainyard.foresight.amounts import number
-from trainyard.foresight.question import Question, probed
+from trainyard.foresight.question import Question, number, probed
 from trainyard.foresight.rows import answer_file
 from trainyard.foresight.rules import ADAPTED_BATCH, MODELS, TUNED_BATCH, Model, published
 from trainyard.foresight.setting import Setting

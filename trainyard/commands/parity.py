@@ -19,8 +19,7 @@ from rich.console import Console
 from trainyard.common import whole_file
 from trainyard.common.errors import ServiceError
 from trainyard.parity.cases import CASES, INSTANCE, JOBS, SECONDS
-from trainyard.parity.comparing import differences
-from trainyard.parity.run import Run
+from trainyard.parity.run import Run, differences
 from trainyard.plan.prices import load
 from trainyard.service import client
 

@@ -18,6 +18,8 @@ Command lines print it as one line and exit with status 1; steps write it to
 SageMaker takes the failure reason from.
 """
 
+from difflib import get_close_matches
+
 
 class TrainyardError(Exception):
     """Base of the tree: caught once, at the edge of a command line or of a step."""
@@ -61,3 +63,9 @@ class ForesightError(TrainyardError):
 
 class EmulatorError(TrainyardError):
     """The emulator cannot start, or cannot run a job."""
+
+
+def nearest(name: str, valid: list[str]) -> str:
+    """``nearest valid name: x`` when one is close, else all the valid names."""
+    close = get_close_matches(name, valid, n=1, cutoff=0.5)
+    return f"nearest valid name: {close[0]}" if close else f"valid names: {', '.join(valid)}"

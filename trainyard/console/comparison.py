@@ -16,11 +16,15 @@ from trainyard.language.steps import Step as Declared
 from trainyard.language.steps import steps_of
 from trainyard.plan.fields import Fields
 from trainyard.plan.listing import listed
-from trainyard.runs.comparing.code import LARGEST, LARGEST_TEXT, Contents, contents, file
 from trainyard.runs.comparing.settings import (
     EXECUTION,
     JOB,
+    LARGEST,
+    LARGEST_TEXT,
+    Contents,
     Places,
+    contents,
+    file,
     given,
     key,
     parameter_fields,

@@ -10,9 +10,8 @@ from markupsafe import Markup
 
 from trainyard.console.account import Snapshot
 from trainyard.console.flow import WORDS, Flow, Node, flow, links
-from trainyard.console.graph import Graph, graph
+from trainyard.console.graph import Graph, Timeline, graph, timeline
 from trainyard.console.registry import place_of
-from trainyard.console.timeline import Timeline, timeline
 from trainyard.plan.prices import Prices
 from trainyard.runs.execution import CHECKS, Step
 from trainyard.runs.spent import CHARGED, Spent, had_machines, spent

@@ -12,10 +12,10 @@ from trainyard.common import whole_file
 from trainyard.common.errors import ServiceError
 from trainyard.console import reading
 from trainyard.console.account import Account
-from trainyard.console.app import create
 from trainyard.console.overview import Overview, place
 from trainyard.console.pages.run import fragments
 from trainyard.console.panels import METRICS, Panels
+from trainyard.console.server import create
 from trainyard.runs.summary import LOG_TAIL, last_words
 
 _NOT_THERE = re.compile(

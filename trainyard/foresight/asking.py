@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from trainyard.common.errors import RecipeError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import RecipeError, nearest
 from trainyard.foresight import calibration
 from trainyard.foresight.advice import Advice, Candidate, Nearest, guessed, shown
-from trainyard.foresight.amounts import dollars, hours
 from trainyard.foresight.gpus import GPUS
 from trainyard.foresight.layouts import Space
 from trainyard.foresight.machines import How
 from trainyard.foresight.memory import Memory
-from trainyard.foresight.question import Offer, Question, offers
+from trainyard.foresight.question import Offer, Question, dollars, hours, offers
 from trainyard.foresight.reasons import why_not
 from trainyard.foresight.rules import rules_of
 from trainyard.foresight.screen import picture

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainyard.common.errors import ForesightError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import ForesightError, nearest
 from trainyard.foresight.gpus import Gpu, device_of
 from trainyard.foresight.runs import Market
 from trainyard.foresight.spread import Spread

@@ -7,8 +7,7 @@ from math import isinf, sqrt
 from pathlib import Path
 from typing import Any
 
-from trainyard.common.errors import RecipeError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import RecipeError, nearest
 from trainyard.foresight.question import Question
 
 _SHAPE = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "sequence")

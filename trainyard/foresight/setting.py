@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import nearest
 from trainyard.foresight import aliases
 from trainyard.foresight.gpus import GPUS, Gpu
 

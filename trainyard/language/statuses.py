@@ -14,3 +14,7 @@ TRIGGERS = {
 }
 """``DependsOn: {Step, Trigger}`` → the step statuses that fulfil it (SDK 3.27:
 TriggerCondition)."""
+
+
+EPOCHS = ("epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs")
+"""Static hyperparameters that Hyperband takes for MaxResource (HyperbandStrategyConfig)."""

@@ -9,8 +9,8 @@ from typing import Any
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import Job
 from trainyard.language.steps import Step
+from trainyard.permissions.statements import folder_patterns, split_uri
 from trainyard.permissions.subject import Subject
-from trainyard.permissions.values import folder_patterns, split_uri
 
 _IMAGE = re.compile(
     r"(\d{12})\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/([^:@]+)(?:[:@].+)?"

@@ -28,9 +28,8 @@ from trainyard.language.steps import Step, property_file
 from trainyard.permissions.jobs import gaps, key_statements
 from trainyard.permissions.needs import key_arn
 from trainyard.permissions.requests import all_requests, job_roles, role_of
-from trainyard.permissions.statements import Gap, Statement, minimal
+from trainyard.permissions.statements import Gap, Statement, below, minimal, split_uri
 from trainyard.permissions.subject import Subject
-from trainyard.permissions.values import below, split_uri
 
 SAGEMAKER = {"StringEquals": {"iam:PassedToService": ("sagemaker.amazonaws.com",)}}
 

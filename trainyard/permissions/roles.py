@@ -8,10 +8,10 @@ from trainyard.common.errors import DefinitionError
 from trainyard.language.expressions import ExpressionError
 from trainyard.permissions import jobs, pipeline
 from trainyard.permissions.requests import all_requests, job_roles
-from trainyard.permissions.resources import service_role
 from trainyard.permissions.statements import Gap, Statement, policy
 from trainyard.permissions.subject import Subject, role_parts
 from trainyard.permissions.table import role, role_named
+from trainyard.permissions.template import service_role
 
 
 def derive(subject: Subject, name: str, job_role: str | None = None) -> dict[str, Any]:

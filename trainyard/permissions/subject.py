@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.common.errors import DefinitionError
 from trainyard.definitions import read_definition
-from trainyard.permissions.values import Values
+from trainyard.permissions.statements import Values
 from trainyard.validate import refuse_errors
 
 _ROLE = re.compile(r"arn:(aws[a-z-]*):iam::(\d{12}):role/(.+)")

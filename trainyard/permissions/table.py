@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.common.errors import DefinitionError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import DefinitionError, nearest
 from trainyard.permissions.statements import Gap, Statement
 from trainyard.permissions.subject import Subject
 

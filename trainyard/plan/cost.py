@@ -7,6 +7,7 @@ S3, logs, data transfer, FSx, and attempts that a retry policy starts again. A t
 many training jobs as it may start; what stops them early makes it cheaper, and is not counted.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -24,7 +25,53 @@ from trainyard.plan.fields import steps
 from trainyard.plan.foreseen import Foreseen, Foresight
 from trainyard.plan.history import History, Run, step_of
 from trainyard.plan.prices import HOURS_A_MONTH, SPOT_LOW, Kind, Price, Prices
-from trainyard.plan.tuning import CONFIG, Jobs, jobs_of
+
+CONFIG = "HyperParameterTuningJobConfig"
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The jobs of one step; one, unless it tunes."""
+
+    most: int = 1
+    parallel: int = 1
+    within: float = math.inf
+    """Seconds after which the tuning job itself ends."""
+
+    def longest(self, each: float) -> float:
+        """Seconds of the step at most, when each of its jobs takes ``each``."""
+        return min(math.ceil(self.most / self.parallel) * each, self.within)
+
+    def together(self, each: float) -> float:
+        """Seconds of all its jobs at most."""
+        return min(self.most * each, self.parallel * self.within)
+
+
+def jobs_of(config: Any) -> Jobs | None:
+    """What HyperParameterTuningJobConfig says; None where only a run can tell."""
+    limits = config.get("ResourceLimits") if isinstance(config, Mapping) else None
+    if not isinstance(limits, Mapping):
+        return None
+    most = limits.get("MaxNumberOfTrainingJobs") or _combinations(config)
+    parallel, within = limits.get("MaxParallelTrainingJobs"), limits.get("MaxRuntimeInSeconds")
+    if not isinstance(most, int) or not isinstance(parallel, int):
+        return None
+    return Jobs(most, max(1, parallel), within if isinstance(within, int) else math.inf)
+
+
+def _combinations(config: Mapping[str, Any]) -> int | None:
+    """How many jobs strategy Grid starts."""
+    ranges = config.get("ParameterRanges")
+    items = ranges.get("CategoricalParameterRanges") if isinstance(ranges, Mapping) else None
+    if config.get("Strategy") != "Grid" or not isinstance(items, list):
+        return None
+    found = 1
+    for item in items:
+        values = item.get("Values") if isinstance(item, Mapping) else None
+        if not isinstance(values, list):
+            return None
+        found *= len(values)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trainyard.quality import sketch
-from trainyard.quality.statistics import FRACTIONAL, INTEGRAL, STRING
+from trainyard.quality.statistics import FRACTIONAL, INTEGRAL, STRING, distance
 from trainyard.quality.tables import Cells, Table, is_integer, numbers
 
 DOMAIN = 20
@@ -170,7 +169,7 @@ def _of_distribution(
 def _numbers_apart(now: dict[str, Any], then: dict[str, Any], robust: bool) -> float:
     parts = (side["numerical_statistics"].get("distribution") for side in (now, then))
     one, other = parts
-    return sketch.distance(one["kll"], other["kll"], robust) if one and other else 0.0
+    return distance(one["kll"], other["kll"], robust) if one and other else 0.0
 
 
 def _words_apart(now: list[dict[str, Any]], then: list[dict[str, Any]]) -> float:

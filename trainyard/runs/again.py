@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.common.errors import RecipeError
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import RecipeError, nearest
 from trainyard.language.evaluation import told_by
 from trainyard.language.expressions import known_references
 from trainyard.language.parameters import declared

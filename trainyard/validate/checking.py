@@ -1,12 +1,14 @@
 """All checks of a definition, in order; offline and without credentials."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from trainyard.common.errors import DefinitionError
 from trainyard.language.document import Document
-from trainyard.validate import conditions, order, quotas, references, requests, rules
-from trainyard.validate.findings import Finding
-from trainyard.validate.form import read
+from trainyard.validate import conditions, order, references, requests, rules
+from trainyard.validate.form import ROOT, read
+from trainyard.validate.location import Finding
+from trainyard.validate.shapes import service_shapes
 
 MALFORMED = {"type", "expression-type", "number-in-string", "expression", "form", "parameter-type"}
 """Rules after which a step's values have other types than its shapes say."""
@@ -21,7 +23,7 @@ def check(body: str) -> list[Finding]:
     if document is None:
         return found
     steps = {step.name: step for step in document.steps}
-    found += quotas.findings(body, document)
+    found += findings(body, document)
     found += requests.findings(document, steps)
     found += references.findings(document, steps)
     found += order.findings(document, steps)
@@ -49,3 +51,25 @@ def _well_formed(document: Document, found: list[Finding]) -> Document:
     """``document`` without the steps whose values have wrong types: the rules table reads them."""
     broken = {finding.step for finding in found if finding.rule in MALFORMED}
     return replace(document, steps=tuple(s for s in document.steps if s.name not in broken))
+
+
+def findings(body: str, document: Document) -> Iterator[Finding]:
+    """Length of the definition and number of parameters, against botocore's model."""
+    longest = service_shapes("sagemaker")["PipelineDefinition"]["max"]
+    if len(body) > longest:
+        yield ROOT.error(
+            "quota",
+            f"the definition has {len(body)} characters, at most {longest} are taken",
+            why="CreatePipeline refuses it",
+            fix="use fewer steps or shorter settings, or PipelineDefinitionS3Location",
+            source="botocore: CreatePipelineRequest.PipelineDefinition",
+        )
+    most = service_shapes("sagemaker")["ParameterList"]["max"]
+    if len(document.parameters) > most:
+        yield ROOT.at("Parameters").error(
+            "quota",
+            f"{len(document.parameters)} parameters, at most {most} can be given at a start",
+            why="StartPipelineExecution takes no more",
+            fix="make constants of those that never change",
+            source="botocore: StartPipelineExecutionRequest.PipelineParameters",
+        )

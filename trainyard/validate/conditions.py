@@ -8,8 +8,7 @@ from trainyard.language.document import Document
 from trainyard.language.expressions import is_expression
 from trainyard.language.steps import Step
 from trainyard.validate.expressions import ANY, typed
-from trainyard.validate.findings import Finding
-from trainyard.validate.location import REFUSED, Place, brief, suggestion
+from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
 
 SOURCE = "SDK 3.27: conditions"
 NUMBERS = ("integer", "float")

@@ -8,8 +8,7 @@ from trainyard.language.document import Document
 from trainyard.language.expressions import GET, JOIN, JSON_GET, is_expression
 from trainyard.language.steps import Step
 from trainyard.validate.expressions import ANY, Typed, typed
-from trainyard.validate.findings import Finding
-from trainyard.validate.location import Place, brief, suggestion
+from trainyard.validate.location import Finding, Place, brief, suggestion
 from trainyard.validate.shapes import Shape, pattern
 
 PYTHON = {

@@ -9,9 +9,8 @@ from trainyard.language.document import VERSION, Document
 from trainyard.language.parameters import TYPES, UNTYPED, is_a
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.language.steps import entries, steps_of
-from trainyard.validate.findings import Finding
-from trainyard.validate.functions import odd_member
-from trainyard.validate.location import REFUSED, Place, brief, suggestion
+from trainyard.validate.expressions import odd_member
+from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
 from trainyard.validate.shapes import service_shapes
 
 TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")

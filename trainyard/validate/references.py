@@ -17,13 +17,12 @@ from trainyard.language.expressions import (
     split_path,
 )
 from trainyard.language.steps import Step
-from trainyard.validate import names, property_files
-from trainyard.validate.expressions import everywhere
-from trainyard.validate.findings import Finding
-from trainyard.validate.functions import PASSING, join, json_get
-from trainyard.validate.location import REFUSED, Place, brief, suggestion
+from trainyard.validate import names
+from trainyard.validate.expressions import PASSING, everywhere, join, json_get
+from trainyard.validate.location import REFUSED, Finding, Place, brief, suggestion
+from trainyard.validate.names import declared, property_file_findings
+from trainyard.validate.order import missing, reachable
 from trainyard.validate.properties import PropertyError, find, in_brackets
-from trainyard.validate.reach import missing, reachable
 
 
 def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
@@ -32,7 +31,7 @@ def findings(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     for expression, place, step in everywhere(document):
         yield from _expression(expression, place, step, document, steps, used)
     for step in document.steps:
-        yield from property_files.findings(step)
+        yield from property_file_findings(step)
         yield from names.findings(step, steps, document)
     yield from _unused(document, used)
 
@@ -102,7 +101,7 @@ def _step_reference(
     if step is not None:
         yield from reachable(step, target, place, steps)
     if reference.kind == "PropertyFiles":
-        yield from property_files.declared(reference, target, place)
+        yield from declared(reference, target, place)
         return
     yield from _property(target, reference.path, place, steps)
 

@@ -14,9 +14,8 @@ from trainyard.language.step_types.form import ANYTHING, structure
 from trainyard.language.step_types.jobs import PROCESSING_JOB
 from trainyard.language.step_types.step_type import Choice
 from trainyard.language.steps import Step
-from trainyard.validate.findings import Finding
 from trainyard.validate.fit import REFUSED_WHY, Fit
-from trainyard.validate.location import Place, brief
+from trainyard.validate.location import Finding, Place, brief
 from trainyard.validate.shapes import Shape, service_shape
 
 PIPELINE = structure(

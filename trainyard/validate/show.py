@@ -9,8 +9,8 @@ import typer
 from rich.markup import escape
 
 from trainyard.terminal import console
-from trainyard.validate.findings import Finding
 from trainyard.validate.form import read
+from trainyard.validate.location import Finding
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 COLOURS = {"error": "bold red", "warning": "yellow"}

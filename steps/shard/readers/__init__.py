@@ -45,8 +45,8 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from steps.shard.readers.batch import Bad, Batch
-from steps.shard.readers.limits import within
 from steps.shard.readers.raw import COMPRESSION
+from steps.shard.readers.values import within
 from steps.shard.readers.whole_files import read_files
 from trainyard.common.errors import DataError
 

@@ -31,7 +31,6 @@ from steps.shard.readers.batch import (
     schema,
 )
 from steps.shard.readers.dialect import Dialect
-from steps.shard.readers.names import check_names
 from steps.shard.readers.raw import (
     BOM,
     COMPRESSION,
@@ -46,9 +45,10 @@ from steps.shard.readers.raw import (
     too_long,
     windows,
 )
-from steps.shard.readers.scalars import BadRecord
+from steps.shard.readers.rows import check_names
 from steps.shard.readers.text import refuse_nul
 from steps.shard.readers.values import (
+    BadRecord,
     csv_row,
     lacks_required,
     row_batch,

@@ -25,9 +25,11 @@ from steps.shard.readers.batch import (
     schema,
 )
 from steps.shard.readers.raw import CR, Block
-from steps.shard.readers.scalars import BadRecord, Integer, decoded
 from steps.shard.readers.text import read_lines, refuse_nul
 from steps.shard.readers.values import (
+    BadRecord,
+    Integer,
+    decoded,
     json_row,
     lacks_required,
     list_reasons,

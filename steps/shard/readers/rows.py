@@ -12,6 +12,13 @@ from steps.shard.readers.values import row_batch
 if TYPE_CHECKING:
     from training.workloads import Column
 
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from textwrap import shorten
+
+from trainyard.common.errors import DataError
+
 
 class Row(NamedTuple):
     """A good record."""
@@ -44,3 +51,26 @@ def batches(found: Iterator[Row | Bad], columns: Mapping[str, "Column"]) -> Iter
 def _batch(rows: list[Row], bad: list[Bad], columns: Mapping[str, "Column"]) -> Batch:
     records = row_batch([row.values for row in rows], columns)
     return Batch(records, np.array([row.line for row in rows], np.int64), bad)
+
+
+def check_names(path: Path, names: Sequence[str], declared: Iterable[str]) -> None:
+    """Each declared column stands in ``names`` once.
+
+    Raises:
+        DataError: one is missing, or stands twice.
+    """
+    for name in declared:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            meant = f"; is it {near[0]!r}?" if near else "."
+            raise DataError(
+                f"{path}: has no column {name!r}{meant} Its columns are "
+                f"{shorten(', '.join(map(repr, names)), 600)}: rename it, or change the recipe"
+            )
+        if names.count(name) > 1:
+            places = [str(i) for i, other in enumerate(names, 1) if other == name]
+            raise DataError(
+                f"{path}: column {name!r} stands {len(places)} times, as "
+                f"{', '.join(places)}; "
+                "which one is meant? Rename the others"
+            )

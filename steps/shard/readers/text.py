@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from steps.shard.readers.batch import Bad, Batch, bad_batch, encoded, excerpt, merged, schema
 from steps.shard.readers.raw import FANOUT, PIECE_BYTES, Block, line_blocks
-from steps.shard.readers.scalars import BadRecord, decoded
+from steps.shard.readers.values import BadRecord, decoded
 from trainyard.common.errors import DataError
 
 if TYPE_CHECKING:

@@ -10,12 +10,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from steps.shard.readers import scalars
 from steps.shard.readers.batch import TYPES, schema
-from steps.shard.readers.scalars import BadRecord, Integer, decoded, shown
 
 if TYPE_CHECKING:
     from training.workloads import Column
+
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING
+
+from steps.shard.readers.batch import Bad, Batch, row_excerpt
+
+if TYPE_CHECKING:
+    from training.workloads import Column
+
+import base64
+import binascii
+import json
+from datetime import UTC, datetime, timedelta
 
 NULL_TOKENS = frozenset(pa.csv.ConvertOptions().null_values)
 """What pyarrow takes for a missing number in CSV: an empty field, ``NA``, ``null``, ``NaN``, …"""
@@ -83,11 +95,11 @@ def from_text(name: str, column: "Column", text: str) -> Any:
     """
     match column.kind:
         case "bytes":
-            return scalars.content(name, text)
+            return content(name, text)
         case "timestamp":
-            return scalars.moment(name, text)
+            return moment(name, text)
         case "list":
-            return scalars.array(name, column.length, text)
+            return array(name, column.length, text)
     return text
 
 
@@ -111,7 +123,7 @@ def _json_value(name: str, column: "Column", value: Any) -> Any:
         return from_text(name, column, _json_text(name, value) or "")
     if type(value) is not list:  # an object is a list of pairs here
         raise BadRecord(f"column {name!r} is {shown(value)}, expected an array of numbers")
-    return scalars.numbers(name, column.length, value)
+    return numbers(name, column.length, value)
 
 
 def _json_text(name: str, value: Any) -> str | None:
@@ -189,15 +201,157 @@ def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int
     if length is not None:
         present = lists.is_valid().to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(present & (widths != length)):
-            reasons[int(row)] = scalars.wrong_length(name, int(widths[row]), length)
+            reasons[int(row)] = wrong_length(name, int(widths[row]), length)
     for at in reversed(np.flatnonzero(~np.isfinite(found)).tolist()):
         row = int(np.searchsorted(ends, at, side="right"))
         place = at - int(ends[row] - widths[row])
         value = lists[row].as_py()[place]
-        reasons[row] = scalars.no_number(name, place, value)
+        reasons[row] = no_number(name, place, value)
     return reasons
 
 
 def lacks_required(records: pa.RecordBatch, columns: Mapping[str, "Column"]) -> bool:
     """Whether a required column has a null."""
     return any(column.required and records[name].null_count for name, column in columns.items())
+
+
+def within(batches: Iterator[Batch], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
+    """The same batches, records with a value that its column refuses among the bad ones."""
+    picky = {n: c for n, c in columns.items() if c.limit < inf or c.refuse is not None}
+    for batch in batches:
+        yield _within(batch, picky)
+
+
+def _within(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
+    reasons: dict[int, str] = {}
+    for name, column in reversed(columns.items()):
+        array = batch.records[name]
+        if column.refuse is not None:
+            whys = (None if v is None else column.refuse(v) for v in array.to_pylist())
+            reasons |= {row: f"column {name!r} {why}" for row, why in enumerate(whys) if why}
+            continue
+        rows, numbers = _numbers(array)
+        reasons |= {
+            int(rows[at]): f"column {name!r} is {numbers[at]:g}, too large for the samples "
+            f"({column.limit:.4g} and more); scale the column"
+            for at in reversed(np.flatnonzero(np.abs(numbers) >= column.limit).tolist())
+        }
+    if not reasons:
+        return batch
+    bad = [
+        Bad(int(batch.lines[row]), reason, row_excerpt(batch.records, row))
+        for row, reason in reasons.items()
+    ]
+    good = np.setdiff1d(np.arange(len(batch.lines)), list(reasons))
+    return Batch(
+        batch.records.take(pa.array(good)),
+        batch.lines[good],
+        sorted([*batch.bad, *bad], key=lambda one: one.line),
+    )
+
+
+def _numbers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """(row, value) of every number of a column of numbers or of lists."""
+    if not pa.types.is_list(array.type):
+        return np.arange(len(array)), array.to_numpy(zero_copy_only=False)
+    rows = pc.list_parent_indices(array).to_numpy()
+    return rows, array.flatten().to_numpy(zero_copy_only=False)
+
+
+# bytes      base64 in text (RFC 4648, section 4, padded); as it is in Parquet, tar and files
+# list       a JSON array of finite numbers; in Parquet a list of numbers
+# timestamp  ISO 8601 with a calendar date: ``2013-01-31``, ``2013-01-31T12:00:00.25+02:00``;
+#            without an offset it is UTC. What is finer than a microsecond is cut off.
+
+
+ISO_8601 = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[Zz]|[+-]\d\d(?::?\d\d)?)?)?",
+    re.ASCII,
+)
+BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+class BadRecord(ValueError):
+    """Why a record cannot be used. Stays inside the readers: it becomes a ``Bad``."""
+
+
+class Integer(str):
+    """An integer as JSON writes it: it may have any number of digits."""
+
+    __slots__ = ()
+
+
+def decoded(raw: bytes, what: str = "the record is") -> str:
+    """The text; ``BadRecord`` where it is not UTF-8."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadRecord(f"{what} not UTF-8 (at byte {error.start + 1})") from None
+
+
+def shown(value: Any) -> str:
+    """The value, in few characters and without any that cannot be encoded."""
+    told = str(value) if isinstance(value, float | Integer) else ascii(value)
+    return told if len(told) <= 40 else f"{told[:40]}…"
+
+
+def content(name: str, text: str) -> bytes:
+    """The bytes that base64 stands for."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadRecord(
+            f"column {name!r} is {shown(text)}, expected base64, padded (RFC 4648): {error}"
+        ) from None
+
+
+def moment(name: str, text: str) -> int:
+    """Microseconds since 1970 in UTC."""
+    stripped = text.strip(" \t")
+    try:
+        if not ISO_8601.fullmatch(stripped):
+            raise ValueError("it is not written so")
+        found = datetime.fromisoformat(stripped.upper())
+        return ((found if found.tzinfo else found.replace(tzinfo=UTC)) - BEGIN) // MICROSECOND
+    except (ValueError, OverflowError) as error:
+        raise BadRecord(
+            f"column {name!r} is {shown(text)}, expected a time in ISO 8601 such as "
+            f"2013-01-31T12:00:00Z: {error}"
+        ) from None
+
+
+def numbers(name: str, length: int | None, values: Sequence[Any]) -> list[float]:
+    """A list of finite numbers, of this length if one is given."""
+    found = [_element(name, place, value) for place, value in enumerate(values)]
+    if length is not None and len(found) != length:
+        raise BadRecord(wrong_length(name, len(found), length))
+    return found
+
+
+def array(name: str, length: int | None, text: str) -> list[float]:
+    """The same from a JSON array."""
+    try:
+        values = json.loads(text, parse_int=Integer)
+    except (ValueError, RecursionError):
+        values = None
+    if type(values) is not list:
+        raise BadRecord(f"column {name!r} is {shown(text)}, expected a JSON array of numbers")
+    return numbers(name, length, values)
+
+
+def _element(name: str, place: int, value: Any) -> float:
+    number = float(value) if isinstance(value, float | Integer) else None
+    if number is None or not isfinite(number):
+        raise BadRecord(no_number(name, place, value))
+    return number
+
+
+def no_number(name: str, place: int, value: Any) -> str:
+    """Why such an element makes a record bad."""
+    return f"column {name!r} holds {shown(value)} at place {place}, expected a finite number"
+
+
+def wrong_length(name: str, found: int, expected: int) -> str:
+    """Why such a list makes a record bad."""
+    return f"column {name!r} has {found} numbers, expected {expected}"

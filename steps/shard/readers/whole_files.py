@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from steps.shard.readers import raw
 from steps.shard.readers.batch import Bad, Batch
-from steps.shard.readers.names import check_names
-from steps.shard.readers.rows import Row, batches
+from steps.shard.readers.rows import Row, batches, check_names
 from steps.shard.readers.values import BadRecord, field_value, present
 from trainyard.common.errors import DataError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.approval.judged import check_champion
+from pipelines.approval.champion import check_champion
 from trainyard.common.errors import GateError
 
 pytestmark = pytest.mark.long

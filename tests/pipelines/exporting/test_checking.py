@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.definition import from_recipe
-from pipelines.exporting.checking import kinds, problems
+from pipelines.export import kinds, problems
 from pipelines.exporting.kinds import KINDS
 from pipelines.exporting.pod import Cluster
 from pipelines.exporting.training import Training, read_training

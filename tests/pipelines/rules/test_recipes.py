@@ -10,7 +10,7 @@ from pipelines.recipe.reading import load
 from pipelines.rules import check
 from tests.pipelines.rules.recipe_faults import RECIPE_FAULTS, RecipeFault
 from trainyard.common.errors import RecipeError
-from trainyard.validate.findings import Finding
+from trainyard.validate.location import Finding
 
 pytestmark = pytest.mark.long
 

@@ -10,7 +10,7 @@ import pytest
 
 from steps.shard import job
 from steps.shard.plan import SPLITS
-from steps.shard.splits import split_of
+from steps.shard.reading import split_of
 from tests.steps.shard.conftest import (
     ARGUMENTS,
     RECORDS,

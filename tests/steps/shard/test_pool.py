@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from steps.shard import pool
-from steps.shard.pace import Pace
+from steps.shard.pool import Pace
 from steps.shard.raw import RawObject
 from tests.conftest import CHECKOUT
 from tests.steps.shard.conftest import ARGUMENTS, RECORDS, container, lines
@@ -135,7 +135,7 @@ def test_threads_are_set_where_nobody_set_them(monkeypatch):
 
 
 def test_the_log_says_how_far_the_work_is(monkeypatch, caplog):
-    monkeypatch.setattr("steps.shard.pace.INTERVAL", 0)
+    monkeypatch.setattr("steps.shard.pool.INTERVAL", 0)
     objects = [RawObject(f"{n}", Path(f"{n}"), 10**6 * (n + 1), 0, "0" * 16) for n in range(3)]
     pace = Pace("objects", objects)
     with caplog.at_level("INFO"):
@@ -147,7 +147,7 @@ def test_the_log_says_how_far_the_work_is(monkeypatch, caplog):
         r"1 of 3 objects, 1\.0 of 6\.0 MB; 2\.5 MB of records, [\d,.]+ MB/s", second
     )
     caplog.clear()
-    monkeypatch.setattr("steps.shard.pace.INTERVAL", 1000)
+    monkeypatch.setattr("steps.shard.pool.INTERVAL", 1000)
     pace.tick()
     assert not caplog.messages
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from steps.shard.readers import arrow, parquet, read
+from steps.shard.readers import parquet, read
 from tests.steps.shard.readings import TEXT, read_all, reasons, write
 from training.workloads import Column
 from trainyard.common.errors import DataError
@@ -129,7 +129,7 @@ def test_bad_rows_cost_only_themselves(tmp_path: Path):
 
 
 def test_giant_rows_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(arrow, "MAX_RECORD_BYTES", 100)
+    monkeypatch.setattr(parquet, "MAX_RECORD_BYTES", 100)
     path = table(tmp_path / "a.parquet", text=pa.array(["a" * 100, "b" * 101, "c"] * 2))
     rows, lines, bad = read_all(path)
     assert lines == [1, 3, 4, 6]

@@ -10,7 +10,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from training.checkpoints.image import part_of
 from training.checkpoints.table import Part
-from training.simulation.world import standing_for
+from training.simulation.step import standing_for
 from trainyard.common.errors import TrainingError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from training.checkpoints.blocks import Torn
-from training.checkpoints.peers import AT_ONCE, Remote, Server
+from training.checkpoints.finding import AT_ONCE, Remote, Server
 
 CONTENT = os.urandom(AT_ONCE + 1000)
 

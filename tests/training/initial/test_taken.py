@@ -11,9 +11,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from training.initial.build import Joined, built, changing, recorder_of, values
-from training.initial.parts import Part
 from training.initial.replay import Whole
-from training.initial.values import stored
+from training.initial.values import Part, stored
 from training.workloads.language_model.config import LanguageModelConfig
 from training.workloads.language_model.portable import put_together
 

@@ -10,8 +10,8 @@ from tests.training import worlds
 from tests.training.torches import since
 from training.config import TrainConfig
 from training.simulate import configured, simulate
-from training.simulation.peak import peak, timeline
 from training.simulation.step import simulated
+from training.simulation.storages import peak, timeline
 from training.strategy_table import SIMULATION_TORCH
 from training.workloads import Workload, load
 from trainyard.common.errors import TrainingError

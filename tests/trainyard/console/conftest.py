@@ -8,9 +8,8 @@ import pytest
 
 from tests.trainyard.emulator.harness import PATIENCE, Cloud
 from trainyard.console.account import Account
-from trainyard.console.app import create
 from trainyard.console.security import key_of_emulator
-from trainyard.console.server import serving
+from trainyard.console.server import create, serving
 from trainyard.emulator.environment import applied
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -16,7 +16,7 @@ from jinja2.bccache import Bucket
 from tests.trainyard.console.synthetic import BARE, Service, answering
 from trainyard.console.account import Account
 from trainyard.console.actions.action import known_actions
-from trainyard.console.app import create
+from trainyard.console.server import create
 
 RUN = "p/abcdefghijkl"
 VALUES: dict[str, Iterable[str]] = {

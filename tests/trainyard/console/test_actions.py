@@ -12,8 +12,8 @@ from tests.trainyard.emulator.test_callbacks import callback_step
 from trainyard.common.errors import GateError, ServiceError
 from trainyard.console.account import Account
 from trainyard.console.actions.action import Call, missing
-from trainyard.console.app import create
 from trainyard.console.application import Application, Owner
+from trainyard.console.server import create
 
 PARAMETERS = [
     {"Name": "Steps", "Type": "Integer", "DefaultValue": 3},

@@ -10,7 +10,7 @@ from tests.trainyard.console import compared
 from tests.trainyard.console.looking import ROWS, faults, shows, visit
 from tests.trainyard.emulator.harness import Cloud, process_step, wait_for
 from trainyard.console.account import Account
-from trainyard.console.app import create
+from trainyard.console.server import create
 
 OLD = "lr = 1\nfor epoch in range(3):\n    train(epoch)\n"
 NEW = "lr = 2\nfor epoch in range(3):\n    train(epoch)\n"

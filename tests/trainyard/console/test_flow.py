@@ -16,8 +16,7 @@ from tests.trainyard.emulator.harness import (
     train_step,
 )
 from trainyard.console.flow import Flow, ends_last, flow
-from trainyard.console.graph import BOX_WIDTH, layers, placed
-from trainyard.console.timeline import timeline
+from trainyard.console.graph import BOX_WIDTH, layers, placed, timeline
 from trainyard.runs.execution import Step
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

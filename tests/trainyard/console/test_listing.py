@@ -7,7 +7,7 @@ from werkzeug.datastructures import MultiDict
 
 from trainyard.console.account import Account
 from trainyard.console.index import Index, Run
-from trainyard.console.listing import asked, listing
+from trainyard.console.pages.runs import asked, listing
 
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/{}/execution/{}"
 

@@ -19,7 +19,7 @@ from trainyard.common import whole_file
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damage
 from trainyard.emulator.late import Late
-from trainyard.emulator.references import References
+from trainyard.emulator.prune import References
 from trainyard.emulator.server import serve
 
 pytestmark = pytest.mark.long

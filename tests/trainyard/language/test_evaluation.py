@@ -14,9 +14,9 @@ from trainyard.language.document import Document
 from trainyard.language.evaluation import Scope, Start, Unknown, evaluate, join, unknowns
 from trainyard.language.expressions import ExpressionError, as_text
 from trainyard.language.steps import steps_of
-from trainyard.permissions.values import Values
+from trainyard.permissions.statements import Values
+from trainyard.plan.caching import STANDS, Next, Past
 from trainyard.plan.history import History, Run
-from trainyard.plan.resolving import STANDS, Next, Past
 
 ARN = "arn:aws:sagemaker:us-east-1:111122223333:pipeline/mine/execution/abc"
 PARAMETERS = {"Bucket": "s3://b", "Steps": 7, "Rate": 0.5, "Debug": True, "Dot": "."}

@@ -18,7 +18,7 @@ from tests.trainyard.emulator.harness import (
 from tests.trainyard.permissions import reference
 from tests.trainyard.permissions.conftest import RECIPES
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.check import compare
+from trainyard.permissions.answer import compare
 from trainyard.permissions.requests import NOT_DERIVED, job_roles
 from trainyard.permissions.roles import derive, missing
 from trainyard.permissions.statements import FORCED, forced_wildcards

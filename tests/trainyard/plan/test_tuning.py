@@ -8,9 +8,8 @@ import pytest
 
 from tests.trainyard.plan.test_cost import PRICES
 from trainyard.plan.caching import predict
-from trainyard.plan.cost import Cost, estimate
+from trainyard.plan.cost import Cost, Jobs, estimate, jobs_of
 from trainyard.plan.history import History
-from trainyard.plan.tuning import Jobs, jobs_of
 
 MACHINE = {"InstanceType": "ml.g5.12xlarge", "InstanceCount": 2, "VolumeSizeInGB": 0}
 

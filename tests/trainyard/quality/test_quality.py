@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 from sklearn import metrics as sk
 
-from trainyard.quality import constraints, job, model_quality, sketch, statistics
+from trainyard.quality import constraints, job, model_quality, statistics
 from trainyard.quality.tables import DataError, Table, read
 
 COLUMNS = "age,height,city\n"
@@ -141,9 +141,9 @@ def test_data_at_fault_are_named(tmp_path, text: str, form: dict, expected: str)
 @given(st.integers(1, 9000), st.integers(0, 5))
 def test_a_sketch_keeps_the_number_of_data_and_their_quantiles(size: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(size=size)
-    kept, weights = sketch.weighted(sketch.make(values))
+    kept, weights = statistics.weighted(statistics.make(values))
     assert weights.sum() == size
-    assert all(len(level) <= sketch.K for level in sketch.make(values)["sketch"]["data"])
+    assert all(len(level) <= statistics.K for level in statistics.make(values)["sketch"]["data"])
     share = np.cumsum(weights) / size
     exact = np.searchsorted(np.sort(values), kept, side="right") / size
     assert np.abs(share - exact).max() <= 0.002
@@ -153,16 +153,16 @@ def test_a_sketch_keeps_the_number_of_data_and_their_quantiles(size: int, seed: 
     st.lists(st.integers(0, 9), min_size=1, max_size=40), st.lists(st.integers(0, 9), min_size=1)
 )
 def test_the_distance_is_kolmogorov_and_smirnovs(one: list[int], other: list[int]) -> None:
-    a, b = (sketch.make(np.array(values, float)) for values in (one, other))
-    assert sketch.distance(a, b, robust=False) == pytest.approx(ks_2samp(one, other).statistic)
-    assert sketch.distance(a, b, robust=True) <= sketch.distance(a, b, robust=False)
+    a, b = (statistics.make(np.array(values, float)) for values in (one, other))
+    assert statistics.distance(a, b, robust=False) == pytest.approx(ks_2samp(one, other).statistic)
+    assert statistics.distance(a, b, robust=True) <= statistics.distance(a, b, robust=False)
 
 
 def test_equal_populations_seldom_drift_and_another_does() -> None:
     random = np.random.default_rng(1)
-    one, same = (sketch.make(random.normal(size=60)) for _ in range(2))
-    assert sketch.distance(one, same, robust=True) < 0.1
-    assert sketch.distance(one, sketch.make(random.normal(3, size=60)), robust=True) > 0.5
+    one, same = (statistics.make(random.normal(size=60)) for _ in range(2))
+    assert statistics.distance(one, same, robust=True) < 0.1
+    assert statistics.distance(one, statistics.make(random.normal(3, size=60)), robust=True) > 0.5
 
 
 # a model

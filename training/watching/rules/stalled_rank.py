@@ -1,7 +1,7 @@
 """One rank keeps the others waiting (Debugger: StalledTraining, LoadBalancing).
 
 A rank that does not come at all ends the job (``training.watchdog``); who is slow, in what, and
-what to look at there stands in a line of ``training.stragglers`` beside this one.
+what to look at there stands in a line of ``training.progress`` beside this one.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ class StalledRank(RuleSettings):
     """The same rank is slower than the others, persistently."""
 
     ratio: FiniteFloat = Field(default=RATIO, gt=1)
-    """Its own work's time over the median's (``training.stragglers``)."""
+    """Its own work's time over the median's (``training.progress``)."""
 
     lines: int = Field(default=LINES, ge=1)
     """Lines of the last 8 in which it is slower by so much."""

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.workloads.language_model import documents as of_documents
-from training.workloads.language_model.documents import Documents
+from training.workloads.language_model.context import Documents, positions
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -229,7 +228,7 @@ class Transformer(nn.Module):
         seen = mask(mine, every, documents, wide=self.cos.dtype == torch.float64)
         if documents is None:
             return self.cos[mine], self.sin[mine], seen
-        at = of_documents.positions(documents)[:, None, mine]
+        at = positions(documents)[:, None, mine]
         return self.cos[at], self.sin[at], seen
 
     def _initialise(self, layers: int) -> None:

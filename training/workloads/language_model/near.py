@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from training.data.dataset import Dataset
-from training.data.mixing import chained
+from training.data.hashes import chained
 from training.workloads.language_model.completions import COUNTED
 from training.workloads.language_model.scores import runs
 

@@ -12,8 +12,7 @@ from training.data.dataset import Dataset, Share
 from training.scores import Block, Metrics
 from training.workloads.language_model import baselines, portable, serving
 from training.workloads.language_model.completions import COUNTED
-from training.workloads.language_model.context import places
-from training.workloads.language_model.documents import Documents
+from training.workloads.language_model.context import Documents, places
 from training.workloads.language_model.model import Transformer
 from training.workloads.language_model.near import sketches
 from training.workloads.language_model.packing import READ, Packing

@@ -6,8 +6,7 @@ from flask import url_for
 
 from trainyard.common.errors import RecipeError, TrainyardError
 from trainyard.console.account import Account
-from trainyard.console.actions.action import ONCE, Call, Proposal, Table, action
-from trainyard.console.actions.foreseen import foreseen
+from trainyard.console.actions.action import ONCE, Call, Proposal, Table, action, foreseen
 from trainyard.console.actions.starting import (
     as_arguments,
     changed,

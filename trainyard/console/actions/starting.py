@@ -10,8 +10,7 @@ from flask import url_for
 
 from trainyard.common.errors import TrainyardError
 from trainyard.console.account import Account
-from trainyard.console.actions.action import ONCE, Call, Field, Proposal, action
-from trainyard.console.actions.foreseen import foreseen
+from trainyard.console.actions.action import ONCE, Call, Field, Proposal, action, foreseen
 from trainyard.console.application import owner
 from trainyard.console.wording import said_at
 from trainyard.language.parameters import UNTYPED, as_given, declared, parse

@@ -15,7 +15,7 @@ from trainyard.console.account import Account, account
 from trainyard.console.charts import Series, line_chart
 from trainyard.console.comparison import Side, content, rows, side, stamp
 from trainyard.console.curves.reading import Metrics, read
-from trainyard.runs.comparing.code import diff
+from trainyard.runs.comparing.settings import diff
 
 page = Blueprint("compare", __name__)
 

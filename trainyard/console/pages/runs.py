@@ -1,14 +1,20 @@
 """All executions of all pipelines: sorted, filtered, searched and paged by the address."""
 
-from collections.abc import Hashable
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 from urllib.parse import urlencode
 
 from flask import Blueprint, render_template, request, url_for
 from flask.blueprints import BlueprintSetupState
+from werkzeug.datastructures import MultiDict
 
 from trainyard.console import live
-from trainyard.console.index import Index, index
-from trainyard.console.listing import ROWS, asked, listing
+from trainyard.console.index import Index, Run, index
 from trainyard.language.statuses import ENDED
 
 page = Blueprint("runs", __name__)
@@ -47,3 +53,205 @@ def address(**changes: str | int) -> str:
     args |= {name: [str(value)] for name, value in changes.items()}
     given = {name: filled for name, values in args.items() if (filled := [*filter(None, values)])}
     return f"{url_for('runs.runs')}?{urlencode(given, doseq=True)}"
+
+
+ROWS = (50, 100, 200, 500)
+"""Runs a page may have; the first where nothing is asked."""
+
+PARAMETER = "p."
+"""What the names of columns and filters that are parameters begin with."""
+
+COLUMNS = ("pipeline", "status", "started", "duration")
+"""Shown beside the run's name and the parameters that differ."""
+
+MOST = 8
+"""Parameters that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What an address asks of the list."""
+
+    words: tuple[str, ...] = ()
+    """All of which a run must have somewhere, in lower case."""
+    pipeline: str = ""
+    statuses: tuple[str, ...] = ()
+    since: float = -math.inf
+    until: float = math.inf
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    """Parameter → ``=1``, or a text that its value has."""
+    sort: str = "-started"
+    """A column; with a hyphen before it, the highest first."""
+    page: int = 1
+    rows: int = ROWS[0]
+    faults: tuple[str, ...] = ()
+    """What was not understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One page of the runs that were found."""
+
+    runs: Sequence[tuple[str, Run]]
+    """With their ARNs."""
+    found: int
+    page: int
+    pages: int
+    columns: Sequence[str]
+    parameters: Sequence[str]
+    """All that the found runs have, those with the most different values first."""
+
+
+def asked(args: MultiDict[str, str]) -> Query:
+    """The query of an address; what it does not say, or says wrongly, is as by default."""
+    faults: list[str] = []
+    conditions = {
+        name.removeprefix(PARAMETER): value.strip()
+        for name, value in args.items()
+        if name.startswith(PARAMETER) and value.strip()
+    }
+    rows = _whole(args, "rows", faults)
+    return Query(
+        words=tuple(args.get("q", "").casefold().split()),
+        pipeline=args.get("pipeline", ""),
+        statuses=tuple(args.getlist("status")),
+        since=_moment(args, "since", -math.inf, faults),
+        until=_moment(args, "until", math.inf, faults),
+        conditions=conditions,
+        sort=args.get("sort") or "-started",
+        page=max(1, _whole(args, "page", faults) or 1),
+        rows=min(max(1, rows or ROWS[0]), ROWS[-1]),
+        faults=tuple(faults),
+    )
+
+
+def _whole(args: Mapping[str, str], name: str, faults: list[str]) -> int | None:
+    text = args.get(name, "")
+    if text and not (text.isdecimal() and len(text) < 10):
+        faults.append(f"{name}={text} is not a whole number")
+        return None
+    return int(text) if text else None
+
+
+def _moment(args: Mapping[str, str], name: str, otherwise: float, faults: list[str]) -> float:
+    if not (text := args.get(name, "")):
+        return otherwise
+    try:
+        return datetime.fromisoformat(text).timestamp()  # without a zone: this machine's
+    except (ValueError, OverflowError):
+        faults.append(f"{name}={text} is not a time such as 2026-11-22T09:30")
+        return otherwise
+
+
+def listing(index: Index, query: Query) -> Listing:
+    """The page of the runs that the query asks for; the last one where it asks for a later."""
+    found = [(arn, run) for arn, run in index.runs() if _is_asked(query, arn, run)]
+    parameters = _parameters(run for _, run in found)
+    _sort(found, query.sort)
+    pages = max(1, math.ceil(len(found) / query.rows))
+    page = min(query.page, pages)
+    return Listing(
+        runs=found[(page - 1) * query.rows : page * query.rows],
+        found=len(found),
+        page=page,
+        pages=pages,
+        columns=_default(parameters),
+        parameters=list(parameters),
+    )
+
+
+def _default(parameters: Mapping[str, int]) -> list[str]:
+    """The usual columns, and the parameters that differ; where none does, those that there are."""
+    differing = [name for name, values in parameters.items() if values > 1]
+    return [*COLUMNS, *(f"{PARAMETER}{name}" for name in (differing or [*parameters])[:MOST])]
+
+
+def _parameters(runs: Iterable[Run]) -> dict[str, int]:
+    """Parameter → how many different values it has; those of the most runs first."""
+    seen: dict[tuple[str, ...], list[set[str]]] = {}
+    having: Counter[tuple[str, ...]] = Counter()
+    for run in runs:
+        values = seen.get(run.names)
+        if values is None:
+            values = seen[run.names] = [set() for _ in run.names]
+        having[run.names] += 1
+        for known, value in zip(values, run.values, strict=True):
+            known.add(value)
+    found: dict[str, set[str]] = {}
+    often: Counter[str] = Counter()
+    for names, each in seen.items():
+        for name, known in zip(names, each, strict=True):
+            found.setdefault(name, set()).update(known)
+            often[name] += having[names]
+    return {name: len(found[name]) for name, _ in often.most_common()}
+
+
+def _is_asked(query: Query, arn: str, run: Run) -> bool:
+    return (
+        (not query.pipeline or run.pipeline == query.pipeline)
+        and (not query.statuses or run.status in query.statuses)
+        and query.since <= run.started <= query.until
+        and all(_holds(run.parameter(name), said) for name, said in query.conditions.items())
+        and (not query.words or _has(text_of(arn, run), query.words))
+    )
+
+
+def text_of(arn: str, run: Run) -> str:
+    """All by which a run is searched, in lower case."""
+    found = (arn, run.pipeline, run.name, run.status, run.description, run.reason)
+    given = (f"{name}={value}" for name, value in zip(run.names, run.values, strict=True))
+    return "\n".join((*found, *given)).casefold()
+
+
+def _has(text: str, words: Iterable[str]) -> bool:
+    return all(word in text for word in words)
+
+
+def _holds(value: str | None, condition: str) -> bool:
+    """Whether a parameter's value has that text, or with ``=`` is it; numbers compare as such."""
+    if value is None:
+        return False
+    if not condition.startswith("="):
+        return condition.casefold() in value.casefold()
+    wanted = condition[1:].strip()
+    one, other = _number(value), _number(wanted)
+    return value == wanted if one is None or other is None else one == other
+
+
+def _number(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _sort(found: list[tuple[str, Run]], by: str) -> None:
+    """In place; what has no value of the column comes last, whichever the direction."""
+    column, descending = by.removeprefix("-"), by.startswith("-")
+    value = _value(column)
+    found.sort(key=lambda one: one[1].started, reverse=True)  # where the column is the same
+    having = [(known, one) for one in found if (known := value(*one)) is not None]
+    lacking = [one for one in found if value(*one) is None]
+    having.sort(key=lambda pair: pair[0], reverse=descending)
+    found[:] = [one for _, one in having] + lacking
+
+
+def _value(column: str) -> Callable[[str, Run], Any]:
+    """What a column sorts by; numbers come before texts."""
+    now = time.time()
+    if column.startswith(PARAMETER):
+        return lambda arn, run: _comparable(run.parameter(column.removeprefix(PARAMETER)))
+    return {
+        "duration": lambda arn, run: run.seconds(now),
+        "pipeline": lambda arn, run: run.pipeline.casefold(),
+        "name": lambda arn, run: run.name.casefold(),
+        "status": lambda arn, run: run.status,
+    }.get(column, lambda arn, run: run.started)
+
+
+def _comparable(value: str | None) -> tuple[bool, float, str] | None:
+    if value is None:
+        return None
+    number = _number(value)
+    return number is None, number or 0.0, value.casefold()

@@ -4,18 +4,92 @@ A period is looked at up to the present moment, and not by the clock's minutes a
 alarm goes off as soon as its data say so, and is as quiet as on AWS a period later.
 """
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from trainyard.emulator.api import ApiError, make_arn
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.loaders import Loader
+
+from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
 from trainyard.emulator.aws import Aws
-from trainyard.emulator.cloudwatch import actions
 from trainyard.emulator.cloudwatch.metrics import Metric, Metrics, computed, known
 from trainyard.emulator.documents import read_json, write_json
-from trainyard.emulator.regions import Thread
+from trainyard.emulator.regions import Thread, region
+
+log = logging.getLogger(__name__)
+LISTS = {
+    "OK": "OKActions",
+    "ALARM": "AlarmActions",
+    "INSUFFICIENT_DATA": "InsufficientDataActions",
+}
+_TRIGGER = (
+    *("MetricName", "Namespace", "Statistic", "ExtendedStatistic", "Unit", "Period"),
+    *("EvaluationPeriods", "DatapointsToAlarm", "ComparisonOperator", "Threshold"),
+    *("TreatMissingData", "EvaluateLowSampleCountPercentile"),
+)
+
+
+def check_actions(alarm: dict) -> None:
+    """Raises ``ValidationError`` for an action that nobody here does."""
+    for member in LISTS.values():
+        for arn in alarm.get(member, []):
+            if not str(arn).startswith("arn:aws:sns:"):
+                message = f"{member}: {arn}: only SNS topics are told here"
+                raise ApiError("ValidationError", message)
+
+
+def perform(aws: Aws, alarm: dict, before: str) -> None:
+    """The actions of the state that ``alarm`` has now; one that fails is said, and no more."""
+    if not alarm.get("ActionsEnabled", True):
+        return
+    for arn in alarm.get(LISTS[alarm["StateValue"]], []):
+        try:
+            _notify(aws, arn, alarm, before)
+        except (ClientError, BotoCoreError) as failure:
+            log.warning("alarm %s: %s was not called: %s", alarm["AlarmName"], arn, failure)
+
+
+def _notify(aws: Aws, topic: str, alarm: dict, before: str) -> None:
+    subject = f'{alarm["StateValue"]}: "{alarm["AlarmName"]}" in {_place()}'
+    aws.client("sns").publish(
+        TopicArn=topic, Subject=subject[:100], Message=json.dumps(_message(alarm, before))
+    )
+
+
+def _message(alarm: dict, before: str) -> dict:
+    """The JSON that CloudWatch sends to a topic."""
+    trigger = {key: alarm.get(key) for key in _TRIGGER if alarm.get(key) is not None}
+    dimensions = [{"name": d["Name"], "value": d["Value"]} for d in alarm.get("Dimensions", [])]
+    return {
+        "AlarmName": alarm["AlarmName"],
+        "AlarmDescription": alarm.get("AlarmDescription"),
+        "AWSAccountId": ACCOUNT,
+        "AlarmConfigurationUpdatedTimestamp": _time(alarm["AlarmConfigurationUpdatedTimestamp"]),
+        "NewStateValue": alarm["StateValue"],
+        "NewStateReason": alarm["StateReason"],
+        "StateChangeTime": _time(alarm["StateUpdatedTimestamp"]),
+        "Region": _place(),
+        "AlarmArn": alarm["AlarmArn"],
+        "OldStateValue": before,
+        **{member: alarm.get(member, []) for member in LISTS.values()},
+        "Trigger": trigger | {"Dimensions": dimensions},
+    }
+
+
+def _place() -> str:
+    """The region as people call it: ``US East (N. Virginia)``."""
+    regions = Loader().load_data("endpoints")["partitions"][0]["regions"]
+    return regions.get(region(), {}).get("description", region())
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "+0000"
+
 
 BEYOND = 2
 """How many periods more than EvaluationPeriods are looked at for data: the guide's example has
@@ -57,10 +131,9 @@ def evaluated(
 
 
 TICK = 0.5  # seconds between evaluations
-STATES = tuple(actions.LISTS)
+STATES = tuple(LISTS)
 NEEDED = ("MetricName", "Namespace", "Period", "EvaluationPeriods", "ComparisonOperator")
 NOT_RUN = ("ThresholdMetricId", "EvaluationCriteria", "EvaluationWindow", "WarmUpConfiguration")
-log = logging.getLogger(__name__)
 
 
 class Alarms:
@@ -192,7 +265,7 @@ class Alarms:
             shown = dict(alarm)
         if state != before:
             log.warning("alarm %s: %s after %s: %s", name, state, before, reason)
-            actions.perform(self._aws, shown, before)
+            perform(self._aws, shown, before)
 
     def _save(self) -> None:
         write_json(self._path, self._all)
@@ -228,7 +301,7 @@ def check(request: dict) -> None:
         raise _invalid(f"Period {period}: expected 10, 20, 30 or a multiple of 60 seconds")
     if periods < 1 or not 1 <= request.get("DatapointsToAlarm", 1) <= periods:
         raise _invalid(f"EvaluationPeriods {periods}: expected 1 or more, and no less to alarm")
-    actions.check(request)
+    check_actions(request)
 
 
 def _one_of(request: dict, member: str, values: tuple[str, ...]) -> None:

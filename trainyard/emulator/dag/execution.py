@@ -21,10 +21,7 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag import cache
 from trainyard.emulator.dag.definition import Definition, Step, parse
-from trainyard.emulator.dag.loop import unrolled
-from trainyard.emulator.dag.observe import Observe, unobserved
-from trainyard.emulator.dag.order import Order
-from trainyard.emulator.dag.retry import Retries
+from trainyard.emulator.dag.order import Observe, Order, Retries, unobserved, unrolled
 from trainyard.emulator.dag.scope import ExecutionScope
 from trainyard.emulator.dag.work import Work
 from trainyard.emulator.documents import write_json

@@ -13,7 +13,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.dag import cache, requests, selection
 from trainyard.emulator.dag.definition import Step, invalid
 from trainyard.emulator.dag.execution import Execution
-from trainyard.emulator.dag.observe import Observe, unobserved
+from trainyard.emulator.dag.order import Observe, unobserved
 from trainyard.emulator.dag.parameters import values
 from trainyard.emulator.dag.pipelines import Pipelines, Version
 from trainyard.emulator.dag.scope import ExecutionScope

@@ -11,8 +11,8 @@ from typing import Any
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.shapes import model
 from trainyard.validate import order, requests
-from trainyard.validate.findings import Finding
 from trainyard.validate.form import read
+from trainyard.validate.location import Finding
 
 READABLE = frozenset({"form", "parameter-enum", "parameter-default", "type"})
 """Rules without which a definition cannot be read further."""

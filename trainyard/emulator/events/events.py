@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from botocore.loaders import Loader
 from botocore.model import ServiceModel
@@ -16,12 +17,13 @@ from werkzeug import Request, Response
 
 from trainyard.emulator.api import ApiError
 from trainyard.emulator.aws import Aws
-from trainyard.emulator.events.changes import Changes
-from trainyard.emulator.events.rules import Rules
+from trainyard.emulator.events.expressions import iso
+from trainyard.emulator.events.rules import Event, Rules, make
 from trainyard.emulator.events.schedules import Schedules
 from trainyard.emulator.events.targets import Deliverer, Target
 from trainyard.emulator.regions import Thread
 from trainyard.emulator.rest import Rest, check, error, json_object
+from trainyard.language.statuses import ENDED
 
 TICK = 0.5  # seconds between looks at the clock
 SERVICES = ("events", "scheduler")
@@ -114,3 +116,124 @@ _JSON = "application/x-amz-json-1.1"
 @functools.cache
 def _model() -> ServiceModel:
     return ServiceModel(Loader().load_service_model("events", "service-2"), "events")
+
+
+# Developer guide, "Events that Amazon SageMaker sends to Amazon EventBridge". An event is sent
+# for each status that is new, in the order in which they are told.
+
+
+SOURCE = "aws.sagemaker"
+EXECUTION = "SageMaker Model Building Pipeline Execution Status Change"
+STEP = "SageMaker Model Building Pipeline Execution Step Status Change"
+PACKAGE = "SageMaker Model Package State Change"
+JOBS = {
+    "Training": "SageMaker Training Job State Change",
+    "Processing": "SageMaker Processing Job State Change",
+    "Transform": "SageMaker Transform Job State Change",
+}
+_AHEAD = ("Completed", "Failed", "Stopping", "Stopped", "MaxRuntimeExceeded")
+"""Secondary statuses that are set a moment before the status itself."""
+
+
+class Changes:
+    """Tells ``emit`` of what is new. Every method may be called from any thread, and is quick."""
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self._known: dict[str, tuple[str, ...]] = {}
+        """What was told of: an ARN, or an execution's and a step's name → its status."""
+        self._lock = threading.Lock()
+
+    def of_job(self, kind: str, record: dict[str, Any]) -> None:
+        """``record``: the job's description; SecondaryStatus counts as a change, too."""
+        arn, own = record[f"{kind}JobArn"], record[f"{kind}JobStatus"]
+        second = record.get("SecondaryStatus", "")
+        if own == "InProgress" and second in _AHEAD:
+            return
+        if kind in JOBS and self._is_new(arn, (own, second)):
+            detail = {name: _milliseconds(name, value) for name, value in record.items()}
+            name = {f"{kind}JobName": arn.rpartition("/")[2]}
+            self._emit(make(SOURCE, JOBS[kind], name | detail, [arn]))
+
+    def of_package(self, package: dict[str, Any]) -> None:
+        """``package``: as DescribeModelPackage shows it."""
+        arn = package["ModelPackageArn"]
+        detail = {name: _milliseconds(name, value) for name, value in package.items()}
+        self._emit(make(SOURCE, PACKAGE, detail, [arn]))
+
+    def of_execution(self, record: dict[str, Any]) -> None:
+        """``record``: the execution's answer and its steps."""
+        answer = record["answer"]
+        arn = answer["PipelineExecutionArn"]
+        common = {
+            "pipelineArn": arn.partition("/execution/")[0],
+            "pipelineExecutionArn": arn,
+        }
+        resources = list(common.values())
+        status, before = answer["PipelineExecutionStatus"], self._status(arn)
+        if status in ENDED and before in (None, status):
+            return  # of an earlier emulator, or long told
+        if status not in ENDED and self._is_new(arn, (status,)):
+            self._emit(make(SOURCE, EXECUTION, common | _of_execution(answer, before), resources))
+        for name, step in record["steps"].items():
+            key, earlier = f"{arn} {name}", self._status(f"{arn} {name}")
+            if self._is_new(key, (step["StepStatus"],)) and (earlier or "EndTime" not in step):
+                detail = common | _of_step(step, earlier)
+                self._emit(make(SOURCE, STEP, detail, resources))
+        if status in ENDED and self._is_new(arn, (status,)):
+            self._emit(make(SOURCE, EXECUTION, common | _of_execution(answer, before), resources))
+
+    def _status(self, key: str) -> str | None:
+        return self._known.get(key, (None,))[0]
+
+    def _is_new(self, key: str, status: tuple[str, ...]) -> bool:
+        with self._lock:
+            new = self._known.get(key) != status
+            self._known[key] = status
+            return new
+
+
+def _of_execution(answer: dict[str, Any], before: str | None) -> dict[str, Any]:
+    status = answer["PipelineExecutionStatus"]
+    detail = {
+        "currentPipelineExecutionStatus": status,
+        "executionStartTime": iso(answer["CreationTime"]),
+    }
+    if before:
+        detail["previousPipelineExecutionStatus"] = before
+    for name in ("DisplayName", "Description"):
+        if text := answer.get(f"PipelineExecution{name}"):
+            detail[f"pipelineExecution{name}"] = text
+    if status in ENDED:
+        detail["executionEndTime"] = iso(answer["LastModifiedTime"])
+    return detail
+
+
+def _of_step(step: dict[str, Any], before: str | None) -> dict[str, Any]:
+    detail = {
+        "stepName": step["StepName"],
+        "stepType": step.get("StepType", ""),
+        "stepStartTime": iso(step["StartTime"]),
+        "currentStepStatus": step["StepStatus"],
+        "previousStepStatus": before or "Starting",
+        "metadata": _camel(step.get("Metadata", {})),
+        "failureReason": step.get("FailureReason", ""),
+        "cacheHitResult": _camel(step.get("CacheHitResult", {})),
+    }
+    return detail | ({"stepEndTime": iso(step["EndTime"])} if "EndTime" in step else {})
+
+
+def _camel(value: Any) -> Any:
+    """``{"TrainingJob": {"Arn": …}}`` → ``{"trainingJob": {"arn": …}}``."""
+    if isinstance(value, dict):
+        return {name[:1].lower() + name[1:]: _camel(inner) for name, inner in value.items()}
+    return value
+
+
+def _milliseconds(name: str, value: Any) -> Any:
+    """The times of a job's event are milliseconds since the epoch."""
+    if isinstance(value, dict):
+        return {inner: _milliseconds(inner, found) for inner, found in value.items()}
+    if isinstance(value, list):
+        return [_milliseconds(name, found) for found in value]
+    return int(value * 1000) if name.endswith("Time") and isinstance(value, float) else value

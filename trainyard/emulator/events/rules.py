@@ -18,9 +18,9 @@ from moto.events.exceptions import InvalidEventPatternException
 from moto.events.models import EventPattern
 
 from trainyard.emulator.api import ACCOUNT, ApiError, make_arn
+from trainyard.emulator.documents import Kept
 from trainyard.emulator.events import targets
 from trainyard.emulator.events.expressions import WrongExpression, iso, parse
-from trainyard.emulator.events.kept import Kept
 from trainyard.emulator.paging import page
 from trainyard.emulator.regions import region
 

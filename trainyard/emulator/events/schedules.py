@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.api import ApiError, make_arn
+from trainyard.emulator.documents import Kept
 from trainyard.emulator.events import rules, targets
 from trainyard.emulator.events.expressions import WrongExpression, iso, parse
-from trainyard.emulator.events.kept import Kept
 from trainyard.emulator.paging import page
 
 DEFAULT = "default"

@@ -13,7 +13,7 @@ from trainyard.emulator.api import ApiError
 from trainyard.emulator.jobs import algorithms
 from trainyard.emulator.tuning.search import STRATEGIES, lacking
 from trainyard.emulator.tuning.space import Categorical, size, space_of
-from trainyard.language.tuning import EPOCHS
+from trainyard.language.statuses import EPOCHS
 
 CONFIG = "HyperParameterTuningJobConfig"
 MOST_RESOURCE = 20_000

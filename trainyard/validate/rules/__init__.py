@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from trainyard.language.document import Document
 from trainyard.registration import import_modules
-from trainyard.validate.findings import Finding
+from trainyard.validate.location import Finding
 from trainyard.validate.rules.rule import RULES
 
 ORDER = (

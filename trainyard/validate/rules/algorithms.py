@@ -6,7 +6,7 @@ The table of them is the one by which the embedded AWS's jobs validate theirs.
 import math
 from collections.abc import Iterator
 
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import nearest
 from trainyard.emulator.algorithms.xgboost import facts, hyperparameters
 from trainyard.language.document import Document
 from trainyard.validate.rules.jobs import Job, known_text, member, training

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import nearest
 from trainyard.machines import MACHINES, Machine
 from trainyard.validate.rules.jobs import (
     PROCESSES,

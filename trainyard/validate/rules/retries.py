@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.common.nearest import nearest
+from trainyard.common.errors import nearest
 from trainyard.language.retries import CAPACITY, CAUSES, GUIDE, INTERVAL_SECONDS, LIMITS
 from trainyard.language.step_types import step_type
 from trainyard.language.steps import Step

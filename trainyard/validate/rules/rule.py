@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from trainyard.language.document import Document
 from trainyard.language.steps import Step
-from trainyard.validate.findings import Finding
+from trainyard.validate.location import Finding
 
 Severity = Literal["error", "warning"]
 

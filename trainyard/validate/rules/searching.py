@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainyard.language.tuning import EPOCHS
+from trainyard.language.statuses import EPOCHS
 from trainyard.validate.rules.jobs import Job, known_text
 from trainyard.validate.rules.rule import Violation, rule
 from trainyard.validate.rules.tuning import (

@@ -5,7 +5,7 @@ import torch
 
 from tests.training.workloads.image.pictures import CONFIG
 from training.workloads.image.config import ImageConfig
-from training.workloads.image.model import ResNet
+from training.workloads.image.workload import ResNet
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])

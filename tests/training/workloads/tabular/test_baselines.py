@@ -14,8 +14,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
 from training.data.manifest import Samples
 from training.workloads import load
-from training.workloads.tabular import baselines, boosted_trees
-from training.workloads.tabular.boosted_trees import BoostedTrees
+from training.workloads.tabular import baselines
+from training.workloads.tabular.baselines import BoostedTrees
 from trainyard.common.errors import TrainingError
 
 CALM = SETTINGS | {"min_count": 1, "clip": 100.0}
@@ -136,7 +136,7 @@ def test_trees_see_what_no_straight_line_tells(tmp_path):
 
 
 def test_trees_are_the_same_with_one_thread_and_with_two(tmp_path, monkeypatch):
-    monkeypatch.setattr(boosted_trees, "MOST_ROUNDS", 10)  # threads that wait for a core spin
+    monkeypatch.setattr(baselines, "MOST_ROUNDS", 10)  # threads that wait for a core spin
     frame, logits = table(3000, 1), []
     before = torch.get_num_threads()
     try:

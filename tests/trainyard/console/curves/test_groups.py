@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainyard.console.curves.html import groups
+from trainyard.console.pages.step import groups
 
 OURS = ["train:step", "train:learning_rate", "train:loss", "train:step_seconds",
         "train:data_seconds", "train:optimizer_seconds", "validation:loss"]  # fmt: skip

@@ -8,9 +8,9 @@ import pytest
 from tests.trainyard.emulator.harness import Cloud, training
 from trainyard import expressions
 from trainyard.console.account import Account
-from trainyard.console.app import create
 from trainyard.console.curves import reading
-from trainyard.console.curves.html import curves, stamp
+from trainyard.console.pages.step import curves, stamp
+from trainyard.console.server import create
 from trainyard.runs.execution import Step
 
 NAME = "<script>alert(1)</script>"

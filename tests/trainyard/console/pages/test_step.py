@@ -10,7 +10,7 @@ from tests.trainyard.console.looking import faults, visit
 from tests.trainyard.console.pages_of_steps import RATE, SECRET, run, steps
 from tests.trainyard.emulator.harness import Cloud
 from trainyard.console.account import Account
-from trainyard.console.app import create
+from trainyard.console.server import create
 
 
 @pytest.fixture(scope="module")

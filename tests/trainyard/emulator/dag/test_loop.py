@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, cloud, fail_step, process_step, until
 from tests.trainyard.emulator.test_functions import lambda_step, make, zipped
-from trainyard.emulator.references import References
+from trainyard.emulator.prune import References
 
 pytestmark = pytest.mark.long
 

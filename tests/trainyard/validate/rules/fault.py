@@ -17,7 +17,7 @@ from tests.trainyard.validate.rules.definitions import (
     s3_channel,
     valid,
 )
-from trainyard.validate.findings import Finding
+from trainyard.validate.location import Finding
 from trainyard.validate.rules.rule import RULES
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from trainyard.common.errors import ServiceError
 from trainyard.console.account import Account
-from trainyard.console.app import create
+from trainyard.console.server import create
 
 SECRET = "s3cr3t in a traceback"
 

@@ -18,7 +18,7 @@ from transformers import (
 
 from training.layout import Layout
 from training.workloads import load
-from training.workloads.language_model import hugging_face
+from training.workloads.language_model import config as hugging_face
 from training.workloads.language_model.config import (
     LanguageModelConfig,
     refuse_layout,

@@ -13,8 +13,7 @@ from torch.nn import functional as F
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 from training.workloads import load
-from training.workloads.language_model.context import places
-from training.workloads.language_model.documents import Documents, positions
+from training.workloads.language_model.context import Documents, places, positions
 
 END = 256
 CONTEXT = 48

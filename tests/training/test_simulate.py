@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.simulation.allocator import MIB, PAGE, Pool, reserved
-from training.simulation.peak import rounded
-from training.simulation.storages import Event
+from training.simulate import MIB, PAGE, Pool, reserved
+from training.simulation.storages import Event, rounded
 
 sizes = st.one_of(st.integers(1, 4096), st.integers(1, 64 * MIB))
 

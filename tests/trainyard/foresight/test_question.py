@@ -3,7 +3,7 @@
 import pytest
 
 from trainyard.common.errors import RecipeError
-from trainyard.foresight.amounts import hours, number
+from trainyard.foresight.question import hours, number
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.check import compare
+from trainyard.permissions.answer import compare
 from trainyard.permissions.statements import covers, minimal
 
 PATTERNS = st.text("ab*?", max_size=6)

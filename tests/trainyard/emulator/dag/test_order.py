@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from trainyard.emulator.dag.retry import Retries
+from trainyard.emulator.dag.order import Retries
 
 INTERNAL = "InternalServerError: disk full"
 

@@ -13,7 +13,7 @@ from tests.training import worlds
 from tests.training.trainings import history
 from training.clock import PARTS
 from training.metric_line import NAMES
-from training.stragglers import LINES, LOOK, OF, OWN, Stragglers, ratios, straggler, told
+from training.progress import LINES, LOOK, OF, OWN, Stragglers, ratios, straggler, told
 
 pytestmark = pytest.mark.long
 

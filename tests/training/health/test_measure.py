@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from training.health.efa import findings, instance_type
+from training.health.measure import findings, instance_type
 
 P4D, SHELF = "ml.p4d.24xlarge", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu"
 DRIVERS = {"FI_PROVIDER": "efa", "LD_LIBRARY_PATH": f"relative:{SHELF}:"}

@@ -11,7 +11,7 @@ from pandas.util import hash_array
 
 from steps.shard.hashes import LONG, column_hashes, record_hashes
 from steps.shard.plan import SPLITS
-from steps.shard.splits import split_numbers, split_of
+from steps.shard.reading import split_numbers, split_of
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 long_texts = st.integers(LONG - 3, LONG + 3).map(lambda size: "é" + "x" * (size - 2))
